@@ -1,0 +1,71 @@
+"""The exception tree. Every message names the thing, its value and the cure.
+
+::
+
+    ContextualError
+    ├── SettingError          a wrong setting (also a ValueError)
+    ├── MissingExtraError     an optional part is not installed (also an ImportError)
+    ├── DocumentError         one file or document that cannot be read; the rest goes on
+    ├── StorageError          the index on disk cannot be opened, written or trusted
+    │   ├── FingerprintError  it was made with other settings
+    │   └── LockedError       another process is writing it
+    ├── EmbeddingError        the embedding model failed or is not what it should be
+    ├── ContextError          a context generator failed and no fallback was allowed
+    └── RetrievalError        every retrieval arm failed
+
+    ContextualWarning         something was degraded, counted and reported; nothing is lost
+"""
+
+from __future__ import annotations
+
+
+class ContextualError(Exception):
+    """Base of every exception that this package raises on purpose."""
+
+
+class SettingError(ContextualError, ValueError):
+    """A setting has a value that cannot work."""
+
+
+class MissingExtraError(ContextualError, ImportError):
+    """An optional dependency is missing; the message names the extra that brings it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed. Cure: pip install 'llama-index-contextual[{extra}]'")
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
+        what = str(self).split(" is not installed.", 1)[0]
+        return (type(self), (what, self.extra))
+
+
+class DocumentError(ContextualError):
+    """One document cannot be read or parsed."""
+
+
+class StorageError(ContextualError):
+    """The stored index cannot be opened, written or trusted."""
+
+
+class FingerprintError(StorageError):
+    """The stored index was made with settings that do not fit the ones given now."""
+
+
+class LockedError(StorageError):
+    """Another process holds the index's write lock."""
+
+
+class EmbeddingError(ContextualError):
+    """The embedding model failed, or is not the one it should be."""
+
+
+class ContextError(ContextualError):
+    """A context could not be generated and no fallback was allowed."""
+
+
+class RetrievalError(ContextualError):
+    """No retrieval arm could answer."""
+
+
+class ContextualWarning(UserWarning):
+    """Something was degraded, counted and reported; nothing is lost."""

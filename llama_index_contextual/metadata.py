@@ -1,0 +1,70 @@
+"""Names and shapes of the node metadata that the rooms of this package share.
+
+Values are flat (str, int, float, bool), because vector stores such as Chroma refuse anything else.
+
+A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included. A separator inside a
+title is escaped (``"A \\> B"``), so that :func:`split_header_path` gives back what :func:`join_header_path` was given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from llama_index.core.schema import BaseNode
+
+# What the document is.
+PATH: Final = "path"  # relative to the indexed folder, POSIX form: the document's identity and what a citation shows
+TITLE: Final = "title"  # from front matter
+TAGS: Final = "tags"  # from front matter, comma-separated
+DESCRIPTION: Final = "description"  # from front matter
+DATE: Final = "date"  # ISO 8601 date, "2026-04-09"
+DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
+
+# Where the chunk is in it.
+HEADER_PATH: Final = "header_path"
+HEADING_LEVEL: Final = "heading_level"  # 1 to 6; 0 above the first heading
+START_LINE: Final = "start_line"  # 1-based
+END_LINE: Final = "end_line"  # 1-based, inclusive
+CONTENT_TYPE: Final = "content_type"  # "text", "code", "table", "list", ... or "mixed"
+TOKEN_COUNT: Final = "token_count"  # noqa: S105  a key's name, not a secret
+CHUNK_HASH: Final = "chunk_hash"  # of the chunk's text alone
+OVERFLOW: Final = "overflow"  # True where the chunk had to exceed chunk_size; absent otherwise
+CONTINUES: Final = "continues"  # later pieces of a split fence or table: its language or header row, for the context
+
+# What gives it context back.
+CONTEXT: Final = "context"  # embedded and keyword-indexed, not displayed
+CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>"
+CONTEXT_VERSION: Final = "context_version"  # hash of generator settings, prompt and model, to know what is outdated
+LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm only, in no view
+
+# What an answering LLM sees beside the text; everything else stays out of its prompt.
+LLM_VISIBLE: Final = (PATH, HEADER_PATH, START_LINE, END_LINE, DATE)
+
+HEADER_SEPARATOR: Final = " > "
+_ESCAPED: Final = " \\> "
+
+
+def join_header_path(titles: Iterable[str]) -> str:
+    """Join heading titles, outermost first, into one header path; empty titles are left out."""
+    return HEADER_SEPARATOR.join(title.replace(HEADER_SEPARATOR, _ESCAPED) for title in titles if title)
+
+
+def split_header_path(header_path: str) -> list[str]:
+    """Split a header path into titles, outermost first: the inverse of :func:`join_header_path`."""
+    return [part.replace(_ESCAPED, HEADER_SEPARATOR) for part in header_path.split(HEADER_SEPARATOR) if part]
+
+
+def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:
+    """Let EMBED show the context alone and LLM a short list, whatever other keys the metadata holds.
+
+    Args:
+        node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
+        show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
+    """
+    keys: Sequence[str] = list(node.metadata)
+    visible = {*LLM_VISIBLE, CONTEXT} if show_context_to_llm else set(LLM_VISIBLE)
+    node.excluded_embed_metadata_keys = [key for key in keys if key != CONTEXT]
+    node.excluded_llm_metadata_keys = [key for key in keys if key not in visible]
