@@ -1,9 +1,9 @@
-"""Names and shapes of the node metadata that the rooms of this package share.
+r"""Names and shapes of the node metadata that the rooms of this package share.
 
 Values are flat (str, int, float, bool), because vector stores such as Chroma refuse anything else.
 
 A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included. A separator inside a
-title is escaped (``"A \\> B"``), so that :func:`split_header_path` gives back what :func:`join_header_path` was given.
+title is escaped (``"A \> B"``), so that :func:`split_header_path` gives back what :func:`join_header_path` was given.
 """
 
 from __future__ import annotations

