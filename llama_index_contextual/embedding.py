@@ -1,7 +1,7 @@
 """The embedding that works with no key and no network, and the strings that choose another.
 
-The model is all-MiniLM-L6-v2 (Apache-2.0; int8 weights, 384 dimensions), run by onnxruntime. It reads 256 word pieces at
-a time. Longer texts are embedded in windows whose vectors are averaged, so that nothing is silently left out.
+The model is all-MiniLM-L6-v2 (Apache-2.0; int8 weights, 384 dimensions), run by onnxruntime. It reads 256 word pieces
+at a time. Longer texts are embedded in windows whose vectors are averaged, so that nothing is silently left out.
 """
 
 from __future__ import annotations
