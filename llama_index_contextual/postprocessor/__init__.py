@@ -1,0 +1,5 @@
+"""Node postprocessors: context for nodes, recency for scores."""
+
+from llama_index_contextual.postprocessor.recency import RecencyExplanation, RecencyPostprocessor
+
+__all__ = ["RecencyExplanation", "RecencyPostprocessor"]

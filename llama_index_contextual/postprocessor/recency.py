@@ -1,0 +1,203 @@
+"""Let newer notes win among near equals: an exponential decay for nodes that have a date, and for no others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime, timezone
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal
+
+from llama_index.core.bridge.pydantic import Field
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+
+from llama_index_contextual.dates import date_from_heading, date_from_path, parse_date
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, PATH, split_header_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Now = datetime | date | Callable[[], datetime]
+MissingDate = Literal["keep", "floor", "drop"]
+
+_DAY = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecencyExplanation:
+    """What recency did to one node, and why."""
+
+    node_id: str
+    score_before: float
+    score_after: float
+    multiplier: float
+    """What was left of the score above the pool's baseline: 1 keeps all of it."""
+    age_days: float | None
+    """None where the node has no date or is evergreen; 0 for today and for the future."""
+    reason: str
+    """Where the date came from, or why there is none: ``metadata:date``, ``path``, ``evergreen``, ``no date``."""
+
+
+def decay(age_days: float, half_life_days: float) -> float:
+    """Half every ``half_life_days``: 1 for today and the future, 0.5 after one half-life, 0.25 after two."""
+    return float(0.5 ** (max(0.0, age_days) / half_life_days))
+
+
+def age_in_days(when: date | datetime, now: datetime) -> float:
+    """Days from ``when`` to ``now``, negative in the future.
+
+    A date without a time counts whole calendar days in the zone of ``now``, so today's note is 0 days old all day long.
+    A naive time is read in the zone of ``now``.
+    """
+    if isinstance(when, datetime):
+        aware = when if when.tzinfo else when.replace(tzinfo=now.tzinfo)
+        return (now - aware).total_seconds() / _DAY
+    return float((now.date() - when).days)
+
+
+def weigh(scores: Sequence[float], multipliers: Sequence[float], *, min_spread: float = 0.5) -> list[float]:
+    """Multiply what each score has above the pool's baseline; a multiplier of 1 leaves its score as it is.
+
+    Plain products fail twice: a reranker's logits are negative, and raw RRF scores are so flat (at k = 60) that a
+    factor of 0.5 moves rank 1 to rank 63. So the baseline is the lowest score. Only, the lower of two near equals
+    would then be its own baseline and could never win: ``min_spread`` puts the baseline at least that share of the best
+    score's size below the best.
+    """
+    if not scores:
+        return []
+    best, lowest = max(scores), min(scores)
+    baseline = best - max(best - lowest, min_spread * abs(best))
+    return [
+        baseline + (score - baseline) * multiplier if multiplier != 1 else score
+        for score, multiplier in zip(scores, multipliers, strict=True)
+    ]
+
+
+class RecencyPostprocessor(BaseNodePostprocessor):
+    """Weigh scores by age: ``0.5 ** (age / half_life_days)`` on dated nodes, nothing on undated and evergreen ones.
+
+    Give it the whole candidate pool, before the cut to top-k: what was cut already cannot come back. The date is
+    ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path.
+    Nodes come out best first (ties: the newer one, then by id) as new ``NodeWithScore`` objects; the input stays as it
+    was.
+
+    Examples:
+        >>> from llama_index.core.schema import NodeWithScore, TextNode
+        >>> old = TextNode(id_="old", text="Tea is at four.", metadata={"path": "memory/2026-01-09.md"})
+        >>> new = TextNode(id_="new", text="Tea is at five.", metadata={"path": "memory/2026-04-09.md"})
+        >>> recency = RecencyPostprocessor(now=date(2026, 4, 10))
+        >>> pool = [NodeWithScore(node=old, score=0.52), NodeWithScore(node=new, score=0.50)]
+        >>> [hit.node.node_id for hit in recency.postprocess_nodes(pool)]
+        ['new', 'old']
+    """
+
+    half_life_days: float = Field(
+        default=30.0, description="Days after which half of the score above the baseline is left."
+    )
+    weight: float = Field(default=1.0, description="How much of it age may take: 0 nothing, 1 all of it.")
+    floor: float = Field(default=0.0, description="The least that the decay factor falls to, however old the node.")
+    missing_date: MissingDate = Field(
+        default="keep", description="Undated nodes: keep their score, get the floor's factor, or are dropped."
+    )
+    evergreen: tuple[str, ...] = Field(
+        default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
+    )
+    date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
+    path_keys: tuple[str, ...] = Field(default=(PATH, "file_path"), description="Metadata keys to find a path in.")
+    min_spread: float = Field(
+        default=0.5, description="Least distance of best score and baseline, as a share of the best."
+    )
+    top_n: int | None = Field(default=None, description="Return at most this many nodes; None returns all.")
+    now: Now | None = Field(default=None, exclude=True, description="The present; None is the clock, in local time.")
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        if not 0 < self.half_life_days < math.inf:
+            raise SettingError(f"half_life_days={self.half_life_days} must be a positive number of days, such as 30")
+        for name in ("weight", "floor", "min_spread"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SettingError(f"{name}={getattr(self, name)} must lie between 0 and 1")
+        if self.top_n is not None and self.top_n < 1:
+            raise SettingError(f"top_n={self.top_n} must be at least 1; None returns every node")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name in serialised pipelines."""
+        return "RecencyPostprocessor"
+
+    def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
+        """Say for every node, in the given order, what its age does to its score. Changes nothing."""
+        now = self._now()
+        found = [self._date_of(hit.node) for hit in nodes]
+        ages = [None if when is None else max(0.0, age_in_days(when, now)) for when, _ in found]
+        multipliers = [self._multiplier(age, reason) for age, (_, reason) in zip(ages, found, strict=True)]
+        scores = _finite_scores(nodes)
+        weighed = weigh(scores, multipliers, min_spread=self.min_spread)
+        return [
+            RecencyExplanation(hit.node.node_id, before, after, multiplier, age, reason)
+            for hit, before, after, multiplier, age, (_, reason) in zip(
+                nodes, scores, weighed, multipliers, ages, found, strict=True
+            )
+        ]
+
+    def _postprocess_nodes(
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,  # noqa: ARG002
+    ) -> list[NodeWithScore]:
+        explained = self.explain(nodes)
+        kept = [
+            (NodeWithScore(node=hit.node, score=why.score_after), why)
+            for hit, why in zip(nodes, explained, strict=True)
+            if not (why.reason == "no date" and self.missing_date == "drop")
+        ]
+        kept.sort(key=lambda pair: (-pair[1].score_after, -pair[1].multiplier, pair[1].node_id))
+        return [hit for hit, _ in kept[: self.top_n]]
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return self._postprocess_nodes(nodes, query_bundle)  # microseconds a node: a thread would cost more
+
+    def _now(self) -> datetime:
+        now = self.now() if callable(self.now) else self.now
+        if now is None:
+            return datetime.now(timezone.utc).astimezone()
+        if not isinstance(now, datetime):
+            now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
+        return now if now.tzinfo else now.astimezone()
+
+    def _multiplier(self, age: float | None, reason: str) -> float:
+        if age is not None:
+            factor = max(self.floor, decay(age, self.half_life_days))
+        else:
+            factor = self.floor if reason == "no date" and self.missing_date == "floor" else 1.0
+        return 1.0 - self.weight * (1.0 - factor)
+
+    def _date_of(self, node: BaseNode) -> tuple[date | datetime | None, str]:
+        metadata = node.metadata
+        paths = [str(metadata[key]).replace("\\", "/") for key in self.path_keys if metadata.get(key)]
+        if any(PurePosixPath(path).match(glob) for path in paths for glob in self.evergreen):
+            return None, "evergreen"
+        if when := parse_date(metadata.get(self.date_key)):
+            return when, f"metadata:{self.date_key}"
+        stamp = metadata.get(DATE_TS)
+        if self.date_key == DATE and isinstance(stamp, int | float):
+            return datetime.fromtimestamp(stamp, timezone.utc).date(), f"metadata:{DATE_TS}"
+        for title in reversed(split_header_path(str(metadata.get(HEADER_PATH) or ""))):
+            if heading_date := date_from_heading(title):
+                return heading_date, "heading"
+        for path in paths:
+            if path_date := date_from_path(path):
+                return path_date, "path"
+        return None, "no date"
+
+
+def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
+    """Scores as numbers; one that is missing or not finite counts as the pool's lowest, or 0 if no node has one."""
+    known = [hit.score for hit in nodes if hit.score is not None and math.isfinite(hit.score)]
+    lowest = min(known, default=0.0)
+    return [float(hit.score) if hit.score is not None and math.isfinite(hit.score) else lowest for hit in nodes]

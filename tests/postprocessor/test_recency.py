@@ -1,0 +1,214 @@
+import doctest
+import math
+import pickle
+from datetime import date, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.postprocessor import FixedRecencyPostprocessor, TimeWeightedPostprocessor
+from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.postprocessor import RecencyPostprocessor, recency
+from llama_index_contextual.postprocessor.recency import age_in_days, decay, weigh
+
+NOW = datetime(2026, 4, 10, 12, tzinfo=timezone.utc)
+
+
+def hit(node_id, score, **metadata):
+    return NodeWithScore(node=TextNode(id_=node_id, text=f"note {node_id}", metadata=metadata), score=score)
+
+
+def order(hits):
+    return [found.node.node_id for found in hits]
+
+
+def test_the_example_in_the_docstring():
+    assert doctest.testmod(recency).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("age", "expected"), [(0, 1), (30, 0.5), (60, 0.25), (15, 0.7071), (-5, 1), (1e9, 0)], ids=lambda v: f"{v:g}"
+)
+def test_half_is_left_after_each_half_life(age, expected):
+    assert decay(age, 30) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        (date(2026, 4, 10), 0),  # today, at any hour
+        (date(2026, 4, 9), 1),
+        (date(2026, 4, 12), -2),
+        (datetime(2026, 4, 10, 0, tzinfo=timezone.utc), 0.5),
+        (datetime(2026, 4, 10, 0), 0.5),  # noqa: DTZ001  naive: in the zone of now
+        (datetime(2026, 4, 10, 2, tzinfo=timezone(timedelta(hours=2))), 0.5),
+    ],
+)
+def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
+    assert age_in_days(when, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("metadata", "age", "reason"),
+    [
+        ({"date": "2026-04-09"}, 1, "metadata:date"),
+        ({"date": "2026-04-09", "path": "memory/2020-01-01.md"}, 1, "metadata:date"),  # front matter beats the path
+        ({"date_ts": 1775692800}, 1, "metadata:date_ts"),
+        ({"header_path": "Log > 2026-04-09 > Standup", "path": "log.md"}, 1, "heading"),
+        ({"header_path": "2026-04-01 > 2026-04-09", "path": "2020-01-01.md"}, 1, "heading"),
+        ({"path": "a/b/2026/04/09-standup.md"}, 1, "path"),
+        ({"file_path": "C:\\notes\\2026_04_09"}, 1, "path"),
+        ({"date": "2026-04-12"}, 0, "metadata:date"),  # the future is now
+        ({"date": "2026-02-31"}, None, "no date"),
+        ({"path": "memory/2026-02-31.md"}, None, "no date"),
+        ({"path": "people.md"}, None, "no date"),
+        ({"path": "MEMORY.md", "header_path": "2020-01-01"}, None, "evergreen"),
+        ({"path": "team/MEMORY.md", "date": "2020-01-01"}, None, "evergreen"),
+        ({}, None, "no date"),
+    ],
+)
+def test_where_the_date_comes_from(metadata, age, reason):
+    [why] = RecencyPostprocessor(now=NOW).explain([hit("n", 1.0, **metadata)])
+    assert (why.age_days, why.reason) == (age, reason)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        {"new": 0.50, "old": 0.52},  # cosines
+        {"new": 0.40 / 22, "old": 0.40 / 21},  # RRF
+        {"new": 0.50, "old": 0.52, "off": 0.01},
+        {"new": -3.1, "old": -3.0, "off": -11.0},  # a reranker's logits
+        {"new": -3.1, "old": -3.0},
+        {"new": 0.0, "old": 0.0},
+        {"new": None, "old": None},
+    ],
+)
+def test_of_two_near_equal_notes_the_newer_wins(scores):
+    dates = {"new": "2026-04-08", "old": "2026-01-08", "off": "2026-04-10"}
+    pool = [hit(name, score, date=dates[name]) for name, score in scores.items()]
+    found = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
+    assert found[:2] == ["new", "old"]
+
+
+@pytest.mark.parametrize("best", [0.9, 9.0])
+def test_a_much_better_old_note_is_not_pushed_below_an_irrelevant_new_one(best):
+    pool = [hit("old", best, date="2026-03-11"), hit("new", best / 9, date="2026-04-10")]
+    assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["old", "new"]
+
+
+def test_undated_and_evergreen_notes_keep_their_scores():
+    pool = [hit("a", 0.4, path="people.md"), hit("b", 0.3, path="MEMORY.md"), hit("c", 0.5, date="2026-01-10")]
+    scores = {found.node.node_id: found.score for found in RecencyPostprocessor(now=NOW).postprocess_nodes(pool)}
+    assert (scores["a"], scores["b"]) == (0.4, 0.3)
+    assert scores["c"] < 0.5
+
+
+def test_what_to_do_with_undated_notes_can_be_said():
+    pool = [hit("undated", 0.5), hit("dated", 0.45, date="2026-04-10")]
+    keep, floor, drop = (
+        order(RecencyPostprocessor(now=NOW, missing_date=policy).postprocess_nodes(pool))
+        for policy in ("keep", "floor", "drop")
+    )
+    assert (keep, floor, drop) == (["undated", "dated"], ["dated", "undated"], ["dated"])
+
+
+def test_weight_and_floor_bound_what_age_may_take():
+    ancient = [hit("ancient", 1.0, date="1990-01-01"), hit("base", 0.0, date="2026-04-10")]
+
+    def left(**settings):
+        return RecencyPostprocessor(now=NOW, **settings).explain(ancient)[0].score_after
+
+    assert left(weight=1.0, floor=0.0) == pytest.approx(0)
+    assert left(weight=0.2, floor=0.0) == pytest.approx(0.8)
+    assert left(weight=1.0, floor=0.3) == pytest.approx(0.3)
+    assert left(weight=0.0) == 1.0
+
+
+def test_top_n_cuts_after_weighing():
+    pool = [hit("old", 0.52, date="2026-01-01"), hit("new", 0.5, date="2026-04-10")]
+    assert order(RecencyPostprocessor(now=NOW, top_n=1).postprocess_nodes(pool)) == ["new"]
+
+
+def test_ties_break_by_recency_then_id():
+    pool = [hit("b", 0.5), hit("a", 0.5), hit("old", 0.5, date="2026-01-01")]
+    assert order(RecencyPostprocessor(now=NOW, min_spread=0).postprocess_nodes(pool)) == ["a", "b", "old"]
+
+
+@pytest.mark.parametrize("now", [date(2026, 4, 10), datetime(2026, 4, 10, 9), lambda: NOW])  # noqa: DTZ001
+def test_now_is_a_day_a_time_or_a_clock(now):
+    [why] = RecencyPostprocessor(now=now).explain([hit("n", 1.0, date="2026-04-09")])
+    assert why.age_days == 1
+
+
+def test_now_is_the_clock_by_default():
+    yesterday = datetime.now().astimezone().date() - timedelta(days=1)
+    [why] = RecencyPostprocessor().explain([hit("n", 1.0, date=yesterday.isoformat())])
+    assert why.age_days in {1, 2}  # midnight may pass in between
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"half_life_days": 0}, {"half_life_days": math.nan}, {"weight": 1.5}, {"floor": -0.1}, {"top_n": 0}],
+    ids=str,
+)
+def test_a_wrong_setting_is_named(setting):
+    with pytest.raises(SettingError, match=next(iter(setting))):
+        RecencyPostprocessor(**setting)
+
+
+def test_the_input_is_not_changed():
+    pool = [hit("old", 0.5, date="2026-01-01", path="x.md"), hit("new", 0.4, date="2026-04-10")]
+    before = [(found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool]
+    RecencyPostprocessor(now=NOW).postprocess_nodes(pool)
+    assert [(found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool] == before
+
+
+async def test_async_gives_the_same():
+    pool = [hit(str(n), n / 10, date=f"2026-03-{n + 1:02}") for n in range(10)]
+    weigher = RecencyPostprocessor(now=NOW)
+    found, afound = weigher.postprocess_nodes(pool), await weigher.apostprocess_nodes(pool)
+    assert [(f.node.node_id, f.score) for f in found] == [(f.node.node_id, f.score) for f in afound]
+
+
+def test_it_pickles_and_is_rebuilt_from_its_settings():
+    weigher = RecencyPostprocessor(half_life_days=7, evergreen=("people/*",))
+    copies = pickle.loads(pickle.dumps(weigher)), RecencyPostprocessor.from_dict(weigher.to_dict())  # noqa: S301
+    for copy in copies:
+        assert (copy.half_life_days, copy.evergreen, copy.to_dict()) == (7, ("people/*",), weigher.to_dict())
+
+
+def test_llama_index_recency_fails_where_this_does_not():
+    undated, future = hit("undated", 0.5), hit("future", 0.4, date="2999-01-01")
+    with pytest.raises((KeyError, ImportError)):  # ImportError where pandas, which it does not declare, is missing
+        FixedRecencyPostprocessor().postprocess_nodes([undated], query_str="q")
+    before = undated.node.hash
+    TimeWeightedPostprocessor(top_k=1).postprocess_nodes([undated])
+    assert undated.node.hash != before  # it wrote into the metadata
+    assert len(RecencyPostprocessor(now=NOW).postprocess_nodes([undated, future])) == 2
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-100, 100), st.floats(0, 1)),
+        min_size=1,
+        max_size=30,
+    )
+)
+def test_age_only_ever_lowers_and_never_below_the_baseline(pool):
+    scores, multipliers = [score for score, _ in pool], [multiplier for _, multiplier in pool]
+    weighed = weigh(scores, multipliers)
+    baseline = max(scores) - max(max(scores) - min(scores), 0.5 * abs(max(scores)))
+    for before, after in zip(scores, weighed, strict=True):
+        assert baseline - 1e-9 <= after <= before + 1e-9
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=2, max_size=20), st.integers(0, 400), st.integers(1, 400))
+def test_the_older_of_two_equals_never_comes_first(others, age, more):
+    dates = [NOW.date() - timedelta(days=days) for days in (age, age + more)]
+    pool = [hit(f"z{n}", score) for n, score in enumerate(others)]
+    pool += [hit("b-new", 0.5, date=dates[0].isoformat()), hit("a-old", 0.5, date=dates[1].isoformat())]
+    found = order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool))
+    assert found.index("b-new") < found.index("a-old")

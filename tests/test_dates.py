@@ -1,0 +1,77 @@
+from datetime import date, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_index_contextual.dates import date_from_heading, date_from_path, epoch_seconds, parse_date
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("memory/2026-04-09.md", date(2026, 4, 9)),
+        ("2026-04-09-standup.md", date(2026, 4, 9)),
+        ("a/b/c/2026/04/09-standup.md", date(2026, 4, 9)),
+        ("2026/04-09.md", date(2026, 4, 9)),
+        ("log/2026_04_09", date(2026, 4, 9)),
+        ("log/2026.04.09.md", date(2026, 4, 9)),
+        ("2026/2026-04-09.md", date(2026, 4, 9)),
+        ("notes\\2026\\04\\09.md", date(2026, 4, 9)),
+        ("standup-2026-04-09T10-30.md", date(2026, 4, 9)),
+        ("2025-01-01/2026-04-09.md", date(2026, 4, 9)),  # the deepest
+        ("2026-04-09/2026-02-31.md", date(2026, 4, 9)),  # the deepest possible one
+        ("memory/2026-02-31.md", None),  # the source read it as 3 March
+        ("memory/2026-13-01.md", None),
+        ("MEMORY.md", None),
+        ("2026/04/standup.md", None),
+        ("v1.2026.04.09.md", None),  # a version
+        ("12026-04-09.md", None),
+        ("2026-04-091.md", None),
+        ("", None),
+    ],
+)
+def test_a_date_in_a_path(path, expected):
+    assert date_from_path(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("2026-01-31", date(2026, 1, 31)),
+        ("Standup, 2026-01-31", date(2026, 1, 31)),
+        ("2026-02-30", None),
+        ("Plans", None),
+    ],
+)
+def test_a_date_in_a_heading(title, expected):
+    assert date_from_heading(title) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (date(2026, 4, 9), date(2026, 4, 9)),
+        ("2026-04-09", date(2026, 4, 9)),
+        (" 2026/04/09 ", date(2026, 4, 9)),
+        ("2026-04-09T10:30:00", datetime(2026, 4, 9, 10, 30)),  # noqa: DTZ001
+        ("2026-04-09T10:30:00Z", datetime(2026, 4, 9, 10, 30, tzinfo=timezone.utc)),
+        ("2026-04-09T10:30:00-05:00", datetime(2026, 4, 9, 10, 30, tzinfo=timezone(timedelta(hours=-5)))),
+        ("2026-02-31", None),
+        ("soon", None),
+        (None, None),
+        (20260409, None),
+    ],
+)
+def test_a_date_in_metadata(value, expected):
+    assert parse_date(value) == expected
+
+
+@given(st.dates(date(1900, 1, 1), date(2199, 12, 31)))
+def test_every_day_written_as_iso_is_read_back(day):
+    assert date_from_path(f"memory/{day.isoformat()}.md") == day
+    assert parse_date(day.isoformat()) == day
+
+
+def test_epoch_seconds_are_midnight_utc():
+    assert epoch_seconds(date(1970, 1, 2)) == 86_400
