@@ -1,0 +1,143 @@
+"""What a context is, what a document is, and what a generator of contexts must do."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from llama_index.core.schema import BaseNode
+
+    Progress = Callable[["ContextProgress"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkContext:
+    """The context of one chunk.
+
+    Attributes:
+        text: What is embedded and keyword-indexed beside the chunk; may be empty.
+        source: Which generator made it: ``"headings"``, ``"pattern"``, ``"llm:<model>"``.
+        lexical: More words, for the keyword arm alone.
+        version: The generator's :attr:`ContextGenerator.version` when it was made.
+    """
+
+    text: str
+    source: str
+    lexical: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDocument:
+    """A document as its chunks' generator sees it.
+
+    Attributes:
+        id: LlamaIndex's id of the document, or the chunk's own where it has no document.
+        path: What a citation would show; empty where unknown.
+        text: Its text, as far as known.
+        metadata: What the document's chunks share (title, date, ...).
+        whole: Whether ``text`` is the whole document and not only the neighbourhood of its chunks.
+        origin: Where the text came from: ``"documents"``, ``"slices"``, ``"docstore"``, ``"neighbourhood"``.
+    """
+
+    id: str
+    path: str
+    text: str
+    metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    whole: bool = True
+    origin: str = "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChunks:
+    """Some chunks of one document: the unit that generators work on."""
+
+    document: SourceDocument
+    nodes: tuple[BaseNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextProgress:
+    """How far a run is, counted in chunks across all documents."""
+
+    done: int
+    total: int
+    cached: int = 0
+    fallbacks: int = 0
+
+
+class ContextGenerator(ABC):
+    """Makes the contexts of a document's chunks.
+
+    A generator that cannot make a context for a chunk returns ``None`` in its place, and never an empty or a made-up
+    one: what happens then is the business of :class:`FallbackContextGenerator`.
+    """
+
+    name: str
+    """What made a context; stored with it as its provenance."""
+    free: ClassVar[bool] = True
+    """Whether it costs neither money nor noticeable time, so that it may run while a query waits."""
+
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """Hash of everything that its contexts depend on, apart from the chunk and its document."""
+
+    @abstractmethod
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Give one context per node, in their order; None where it could not."""
+
+    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Do the same as :meth:`generate`, without blocking the event loop."""
+        return await asyncio.to_thread(self.generate, nodes, document)
+
+    def generate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> list[list[ChunkContext | None]]:
+        """Do several documents: one list per document, in their order."""
+        total, done = sum(len(batch.nodes) for batch in batches), 0
+        results = []
+        for batch in batches:
+            results.append(self.generate(batch.nodes, batch.document))
+            done += len(batch.nodes)
+            if progress is not None:
+                progress(ContextProgress(done, total))
+        return results
+
+    async def agenerate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> list[list[ChunkContext | None]]:
+        """Do the same as :meth:`generate_all`, without blocking the event loop."""
+        return await asyncio.to_thread(self.generate_all, batches, progress)
+
+    def available(self) -> bool:
+        """Whether it can work now; asked once before a run."""
+        return True
+
+    def at_query_time(self) -> ContextGenerator | None:
+        """Give the generator that may run while a query waits, if there is one."""
+        return self if self.free else None
+
+    def config(self) -> dict[str, Any]:
+        """What :func:`resolve_generator` needs to make it again: plain data, never a model object or a key."""
+        return {"spec": self.name}
+
+    def state(self) -> str:
+        """Changes when the same nodes deserve another run, because the last one had to fall back."""
+        return ""
+
+    def close(self) -> None:  # noqa: B027  most have nothing to close
+        """Let go of files, connections and threads; it may be used again afterwards."""
+
+
+def fingerprint(parts: Iterable[object]) -> str:
+    """Hash plain settings into 16 hexadecimal digits, the same on every machine."""
+    return hashlib.sha256(json.dumps(list(parts), sort_keys=True, default=str).encode()).hexdigest()[:16]

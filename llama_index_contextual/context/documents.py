@@ -1,0 +1,138 @@
+"""From loose nodes back to their documents: whose chunks they are, and a text of the document that is not stale."""
+
+from __future__ import annotations
+
+from pathlib import PurePath, PurePosixPath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.schema import MetadataMode, NodeRelationship, TextNode
+
+from llama_index_contextual.context.base import DocumentChunks, SourceDocument
+from llama_index_contextual.metadata import DATE, DESCRIPTION, PATH, TAGS, TITLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from llama_index.core.schema import BaseNode
+    from llama_index.core.storage.docstore import BaseDocumentStore
+
+_MAX_GAP: Final = 64  # characters between two slices that can only have been blank lines, rules or stripped space
+_SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION, DATE)
+
+
+def group_by_document(
+    nodes: Sequence[BaseNode],
+    *,
+    documents: Iterable[BaseNode] | None = None,
+    docstore: BaseDocumentStore | None = None,
+) -> list[tuple[DocumentChunks, list[int]]]:
+    """Group nodes by the document they were cut from.
+
+    Args:
+        nodes: In any order; those of one document are put in its order where their offsets say it.
+        documents: Whole documents, found by id.
+        docstore: Where LlamaIndex keeps documents. A pipeline writes it *after* its transformations, so what it holds
+            may be an older text: it is used only where every chunk is found in it.
+
+    Returns:
+        For each document its chunks, and the positions in ``nodes`` that they came from. Documents appear in the
+        order of their first chunk.
+    """
+    known = {document.node_id: document for document in documents or ()}
+    groups: dict[str, list[int]] = {}
+    for position, node in enumerate(nodes):
+        groups.setdefault(document_id(node), []).append(position)
+    result = []
+    for doc_id, found in groups.items():
+        positions = sorted(found, key=lambda position: (_start(nodes[position]), position))
+        chunks = tuple(nodes[position] for position in positions)
+        document = _source_document(doc_id, chunks, known.get(doc_id), docstore)
+        result.append((DocumentChunks(document, chunks), positions))
+    return result
+
+
+def document_id(node: BaseNode) -> str:
+    """Id of the document that a node was cut from; its path, or its own id, where no document is named."""
+    return node.ref_doc_id or str(node.metadata.get(PATH) or node.node_id)
+
+
+def display_path(metadata: Mapping[str, Any]) -> str:
+    """Path to show for a document: never an absolute one, which says more about the machine than the document."""
+    for key in (PATH, "file_path", "file_name"):
+        value = metadata.get(key)
+        if value:
+            path = PurePath(str(value))
+            return path.name if path.is_absolute() else PurePosixPath(path.as_posix()).as_posix()
+    return ""
+
+
+def _source_document(
+    doc_id: str, chunks: tuple[BaseNode, ...], given: BaseNode | None, docstore: BaseDocumentStore | None
+) -> SourceDocument:
+    first = chunks[0].metadata
+    metadata: dict[str, Any] = {} if given is None else dict(given.metadata)
+    metadata.update({key: first[key] for key in _SHARED if key in first})
+    path = display_path(metadata) or display_path(first)
+    text, whole, origin = _text(doc_id, chunks, given, docstore)
+    return SourceDocument(doc_id, path, text, MappingProxyType(metadata), whole, origin)
+
+
+def _text(
+    doc_id: str, chunks: tuple[BaseNode, ...], given: BaseNode | None, docstore: BaseDocumentStore | None
+) -> tuple[str, bool, str]:
+    if given is not None and _holds(text := _content(given), chunks):
+        return text, True, "documents"
+    slices, tiled = _join_slices(chunks)
+    if tiled:
+        return slices, True, "slices"
+    stored = docstore.get_document(doc_id, raise_error=False) if docstore is not None else None
+    if stored is not None and _holds(text := _content(stored), chunks):
+        return text, True, "docstore"
+    return slices, False, "neighbourhood"
+
+
+def _content(node: BaseNode) -> str:
+    return node.get_content(metadata_mode=MetadataMode.NONE)
+
+
+def _start(node: BaseNode) -> int:
+    start = node.start_char_idx if isinstance(node, TextNode) else None
+    return -1 if start is None else start
+
+
+def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
+    """Whether a document's text is the one its chunks were cut from; an edited document's is not."""
+    for chunk in chunks:
+        content, start = _content(chunk), _start(chunk)
+        if not (start >= 0 and text.startswith(content, start)) and content not in text:
+            return False
+    return True
+
+
+def _join_slices(chunks: Sequence[BaseNode]) -> tuple[str, bool]:
+    """Put the chunks at their offsets again; also say whether that gives the whole document."""
+    text, end, tiled = "", 0, _closed(chunks)
+    for position, chunk in enumerate(chunks):
+        content, start = _content(chunk), _start(chunk)
+        if start < 0:
+            text, tiled = f"{text}\n\n{content}" if text else content, tiled and len(chunks) == 1
+            continue
+        if position and start - end > _MAX_GAP:
+            text, tiled = f"{text}\n\n[…]\n\n", False
+        elif start > end and position:
+            text += "\n" * min(start - end, 2)
+        text += content[max(0, end - start) :] if position else content
+        end = max(end, start + len(content))
+    return text, tiled
+
+
+def _closed(chunks: Sequence[BaseNode]) -> bool:
+    """Whether no chunk names a neighbour that is not here."""
+    ids = {chunk.node_id for chunk in chunks}
+    for chunk in chunks:
+        for relation in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT):
+            other = chunk.relationships.get(relation)
+            if other is not None and not isinstance(other, list) and other.node_id not in ids:
+                return False
+    return True

@@ -1,0 +1,145 @@
+"""Context from what the document's own structure says: where the chunk stands, under which title, on which day."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, fingerprint
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.metadata import (
+    CONTINUES,
+    DATE,
+    HEADER_PATH,
+    HEADER_SEPARATOR,
+    TITLE,
+    join_header_path,
+    split_header_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from llama_index.core.schema import BaseNode
+
+DEFAULT_TEMPLATE: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"
+_FIELDS: Final = frozenset({"breadcrumb", "path", "headings", "title", "date", "continues"})
+_REVISION: Final = 1  # raise it when the same settings would give other words
+_ISO_DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
+_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS: Final = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip  # the language of strftime depends on the machine
+
+
+class HeadingContextGenerator(ContextGenerator):
+    r"""``Document: memory/2026-01-28.md > Morning Check-in > Task Updates``, then title and date where known.
+
+    The breadcrumb carries identity and no phrase that every chunk would share, because shared phrases pull the vectors
+    of small embedding models together. Lines of the template whose fields are all empty are left out.
+
+    Args:
+        template: Text with the fields ``{breadcrumb}`` (path and headings), ``{path}``, ``{headings}``, ``{title}``
+            (from front matter, unless a heading or the path says it already), ``{date}`` (in words) and
+            ``{continues}`` (what an earlier piece of a split table or fence holds).
+        max_chars: A longer breadcrumb loses its outer headings first, visibly (``…``), its own
+            heading last.
+    """
+
+    name = "headings"
+
+    def __init__(self, template: str = DEFAULT_TEMPLATE, *, max_chars: int = 300) -> None:
+        unknown = {field for _, field, _, _ in Formatter().parse(template) if field is not None} - _FIELDS
+        if unknown:
+            raise SettingError(
+                f"template={template!r} uses unknown fields {sorted(unknown)}. Cure: use some of {sorted(_FIELDS)}."
+            )
+        if max_chars < 1:
+            raise SettingError(f"max_chars={max_chars} leaves no room for a breadcrumb. Cure: give at least 1.")
+        self.template = template
+        self.max_chars = max_chars
+
+    @property
+    def version(self) -> str:
+        """Hash of template, length and revision."""
+        return fingerprint([self.name, _REVISION, self.template, self.max_chars])
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Give one context per node; its text is empty only where neither path, heading, title nor date is known."""
+        version = self.version
+        return [ChunkContext(self.describe(node, document), self.name, version=version) for node in nodes]
+
+    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Do the same: there is nothing to wait for."""
+        return self.generate(nodes, document)
+
+    def config(self) -> dict[str, Any]:
+        """Give the settings as plain data."""
+        return {"spec": self.name, "template": self.template, "max_chars": self.max_chars}
+
+    def describe(self, node: BaseNode, document: SourceDocument) -> str:
+        """Fill in the template for one chunk."""
+        metadata: Mapping[str, Any] = {**document.metadata, **node.metadata}
+        headings = heading_titles(metadata.get(HEADER_PATH))
+        fields = {
+            "breadcrumb": self._breadcrumb(document.path, headings),
+            "path": document.path,
+            "headings": join_header_path(headings),
+            "title": _new_title(str(metadata.get(TITLE) or ""), document.path, headings),
+            "date": date_in_words(metadata.get(DATE)),
+            "continues": str(metadata.get(CONTINUES) or ""),
+        }
+        return _fill(self.template, fields)
+
+    def _breadcrumb(self, path: str, headings: Sequence[str]) -> str:
+        kept, left_out = list(headings), False
+        while True:
+            crumb = HEADER_SEPARATOR.join(
+                filter(None, [path, "…" if left_out else "", join_header_path(kept)]),
+            )
+            if len(crumb) <= self.max_chars:
+                return crumb
+            if len(kept) < 2:  # noqa: PLR2004  the chunk's own heading is all that is left
+                return f"{crumb[: self.max_chars - 1].rstrip()}…"
+            kept, left_out = kept[1:], True
+
+
+def heading_titles(header_path: object) -> list[str]:
+    """Read a node's headings, outermost first, from this package's header path or LlamaIndex's ``/A/B/``."""
+    if not isinstance(header_path, str):
+        return []
+    text = " ".join(header_path.split())
+    if text.startswith("/") and text.endswith("/"):  # MarkdownNodeParser: the parents only, "/" when there are none
+        return [part for part in text.split("/") if part]
+    return split_header_path(text)
+
+
+def date_in_words(iso: object) -> str:
+    """Write ``2026-01-28`` as ``Wednesday, 28 January 2026``; anything that is no such date gives ``""``."""
+    match = _ISO_DATE.match(str(iso or ""))
+    if match is None:
+        return ""
+    try:
+        day = date(*(int(part) for part in match.groups()))
+    except ValueError:  # 2026-02-31 is no date
+        return ""
+    return f"{_DAYS[day.weekday()]}, {day.day} {_MONTHS[day.month - 1]} {day.year}"
+
+
+def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
+    """Keep a title only where it adds words: many documents repeat it as their first heading."""
+    known = {name.casefold() for name in (*headings, path, path.rpartition("/")[2].rpartition(".")[0])}
+    title = " ".join(title.split())
+    return "" if title.casefold() in known else title
+
+
+def _fill(template: str, fields: Mapping[str, str]) -> str:
+    lines = []
+    for line in template.split("\n"):
+        names = [name for _, name, _, _ in Formatter().parse(line) if name is not None]
+        if not names or any(fields[name] for name in names):
+            lines.append(line.format_map(fields).rstrip())
+    return "\n".join(lines).strip()

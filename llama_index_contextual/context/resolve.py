@@ -1,0 +1,51 @@
+"""From one setting to a generator: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or one of your own."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.context.base import ContextGenerator
+from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OFF: Final = "off"
+
+
+def resolve_generator(spec: str | ContextGenerator | None = "headings", **options: Any) -> ContextGenerator | None:
+    """Give the generator that a setting names.
+
+    Args:
+        spec: ``"off"`` or None for none, a kind by name, or a generator, which is returned as it is.
+        **options: Settings of that kind, as its class names them.
+
+    Raises:
+        SettingError: The kind or an option is unknown; the message lists those that exist.
+    """
+    if isinstance(spec, ContextGenerator):
+        _refuse(options, "a generator that is already made", ())
+        return spec
+    if spec is None or spec == OFF:
+        _refuse(options, f"context={OFF!r}", ())
+        return None
+    make = _KINDS.get(spec)
+    if make is None:
+        names = ", ".join(repr(name) for name in (OFF, *_KINDS))
+        raise SettingError(f"context={spec!r} is not known. Cure: use one of {names}, or a ContextGenerator.")
+    _refuse(options, f"context={spec!r}", tuple(signature(make).parameters))
+    return make(**options)
+
+
+def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        cure = f"use some of {', '.join(known)}" if known else "leave them out"
+        raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
+
+
+_KINDS: Final[dict[str, Callable[..., ContextGenerator]]] = {
+    "headings": HeadingContextGenerator,
+}

@@ -1,0 +1,231 @@
+"""Contexts into nodes: as a transformation before the embedding, or as a postprocessor of what a query found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.bridge.pydantic import Field, field_serializer, field_validator
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
+
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.resolve import OFF, resolve_generator
+from llama_index_contextual.errors import ContextError
+from llama_index_contextual.metadata import (
+    CHUNK_HASH,
+    CONTEXT,
+    CONTEXT_SOURCE,
+    CONTEXT_VERSION,
+    DATE_TS,
+    END_LINE,
+    LEXICAL_CONTEXT,
+    OVERFLOW,
+    START_LINE,
+    TOKEN_COUNT,
+    set_views,
+)
+from llama_index_contextual.postprocessor.progress import progress_bar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from llama_index.core.storage.docstore import BaseDocumentStore
+
+_CONTEXT_KEYS = (CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
+_BOOKKEEPING = frozenset({START_LINE, END_LINE, TOKEN_COUNT, CHUNK_HASH, DATE_TS, OVERFLOW})
+
+
+class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
+    """Write each chunk's context into its metadata, where the EMBED view shows it and the displayed text does not.
+
+    In ``transformations=[parser, ContextualNodePostprocessor(), embedding]`` it is the last step before the embedding
+    and changes the nodes in place. In ``node_postprocessors=[...]`` it gives the nodes of an index that was built
+    without contexts the free ones (headings, patterns; never an LLM's) on copies, and leaves those that have one alone.
+
+    Args:
+        context: ``"off"``, ``"headings"``, ``"pattern"`` or ``"llm"``; see :func:`resolve_generator`.
+        generator: A generator of your own, instead.
+        documents: The whole documents, where the nodes given here are only some of a document's chunks.
+        docstore: Where to look for them otherwise; an outdated text in it is noticed and not used.
+        show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
+        show_progress: Whether to draw a progress bar that counts chunks.
+        **options: Settings of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``.
+
+    Raises:
+        SettingError: A setting is unknown or cannot work.
+    """
+
+    context: str = Field(default="headings", description="Which kind of context: off, headings, pattern or llm.")
+    generator: Any = Field(default=None, description="What makes the contexts; None when they are off.")
+    documents: Any = Field(default=None, exclude=True, description="Whole documents, to find a chunk's own.")
+    docstore: Any = Field(default=None, exclude=True, description="Where else to find them.")
+    show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
+    show_progress: bool = Field(default=False, description="Draw a progress bar that counts chunks.")
+
+    def __init__(
+        self,
+        context: str | ContextGenerator = "headings",
+        *,
+        generator: ContextGenerator | dict[str, Any] | None = None,
+        documents: Iterable[BaseNode] | None = None,
+        docstore: BaseDocumentStore | None = None,
+        show_context_to_llm: bool = False,
+        show_progress: bool = False,
+        callback_manager: Any = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(generator, dict):  # from to_dict()
+            made = resolve_generator(**{key: generator[key] for key in generator if key not in ("version", "state")})
+        else:
+            made = resolve_generator(context if generator is None else generator, **options)
+        kept = {} if callback_manager is None else {"callback_manager": callback_manager}
+        super().__init__(
+            context=OFF if made is None else str(made.config()["spec"]),
+            generator=made,
+            documents=documents if documents is None else list(documents),
+            docstore=docstore,
+            show_context_to_llm=show_context_to_llm,
+            show_progress=show_progress,
+            **kept,
+        )
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name in serialised pipelines."""
+        return "ContextualNodePostprocessor"
+
+    @field_validator("generator")
+    @classmethod
+    def _is_generator(cls, value: Any) -> Any:
+        return resolve_generator(value)
+
+    @field_serializer("generator")
+    def _plain_generator(self, value: ContextGenerator | None) -> dict[str, Any] | None:
+        # LlamaIndex's pipeline hashes this to know whether a cached result still holds: the version changes with model
+        # and prompt, the state after a run that fell back, so that the next one may do better.
+        return None if value is None else {**value.config(), "version": value.version, "state": value.state()}
+
+    @property
+    def fingerprint(self) -> str:
+        """What the contexts depend on, in a few characters; changes when a stored index's contexts are outdated."""
+        return OFF if self.generator is None else f"{self.generator.name}@{self.generator.version}"
+
+    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
+        """Write the contexts into the nodes, in place.
+
+        Args:
+            nodes: Chunks of any parser, of any number of documents.
+            **kwargs: ``show_progress`` is read; what LlamaIndex passes besides is ignored.
+
+        Raises:
+            ContextError: A chunk got no context although the generator that was chosen has no fallback.
+        """
+        if self.generator is None:
+            remove_context(nodes)
+            return list(nodes)
+        groups = self._outdated(nodes)
+        with progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
+            results = self.generator.generate_all([chunks for chunks, _ in groups], progress)
+        return self._write(nodes, groups, results)
+
+    async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
+        """Do the same as calling it, without blocking the event loop."""
+        if self.generator is None:
+            return self(nodes)
+        groups = await asyncio.to_thread(self._outdated, nodes)
+        with progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
+            results = await self.generator.agenerate_all([chunks for chunks, _ in groups], progress)
+        return self._write(nodes, groups, results)
+
+    def _postprocess_nodes(
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,  # noqa: ARG002  a chunk's context does not depend on the question
+    ) -> list[NodeWithScore]:
+        generator = None if self.generator is None else self.generator.at_query_time()
+        bare = [found.node for found in nodes if CONTEXT not in found.node.metadata]
+        if generator is None or not bare:
+            return nodes
+        copies = [_copy(node) for node in bare]
+        groups = group_by_document(copies, documents=self.documents, docstore=self.docstore)
+        self._write(copies, groups, generator.generate_all([chunks for chunks, _ in groups]))
+        by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
+        return [NodeWithScore(node=by_object.get(id(found.node), found.node), score=found.score) for found in nodes]
+
+    def _outdated(self, nodes: Sequence[BaseNode]) -> list[tuple[DocumentChunks, list[int]]]:
+        """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
+        groups = group_by_document(nodes, documents=self.documents, docstore=self.docstore)
+        if self.generator.free:
+            return groups
+        current = (self.generator.name, self.generator.version)
+        result = []
+        for chunks, positions in groups:
+            kept = [
+                (node, position)
+                for node, position in zip(chunks.nodes, positions, strict=True)
+                if (node.metadata.get(CONTEXT_SOURCE), node.metadata.get(CONTEXT_VERSION)) != current
+            ]
+            if kept:
+                result.append((DocumentChunks(chunks.document, tuple(n for n, _ in kept)), [p for _, p in kept]))
+        return result
+
+    def _write(
+        self,
+        nodes: Sequence[BaseNode],
+        groups: Sequence[tuple[DocumentChunks, list[int]]],
+        results: Sequence[Sequence[ChunkContext | None]],
+    ) -> list[BaseNode]:
+        missing = 0
+        for (_, positions), contexts in zip(groups, results, strict=True):
+            for position, context in zip(positions, contexts, strict=True):
+                if context is None:
+                    missing += 1
+                else:
+                    write_context(nodes[position], context)
+        for node in nodes:
+            set_views(node, show_context_to_llm=self.show_context_to_llm)
+        if missing:
+            raise ContextError(
+                f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback. "
+                "What was finished is kept. Cure: run again, or allow a fallback."
+            )
+        return list(nodes)
+
+
+def write_context(node: BaseNode, context: ChunkContext) -> None:
+    """Put one context into a node's metadata, in place of an earlier one."""
+    for key in _CONTEXT_KEYS:
+        node.metadata.pop(key, None)
+    if context.text:
+        node.metadata[CONTEXT] = context.text
+    node.metadata[CONTEXT_SOURCE] = context.source
+    node.metadata[CONTEXT_VERSION] = context.version
+    if context.lexical:
+        node.metadata[LEXICAL_CONTEXT] = context.lexical
+
+
+def remove_context(nodes: Iterable[BaseNode]) -> None:
+    """Take contexts out of nodes again, in place; what a context had hidden from the embedding shows again."""
+    for node in nodes:
+        if CONTEXT_SOURCE not in node.metadata:
+            continue
+        for key in _CONTEXT_KEYS:
+            node.metadata.pop(key, None)
+        keys = list(node.metadata)
+        node.excluded_embed_metadata_keys = [key for key in keys if key in _BOOKKEEPING]
+        node.excluded_llm_metadata_keys = [key for key in keys if key in _BOOKKEEPING]
+
+
+def count_by_source(nodes: Iterable[BaseNode]) -> Counter[str]:
+    """Count the nodes by what made their context; ``""`` counts those without one."""
+    return Counter(str(node.metadata.get(CONTEXT_SOURCE, "")) for node in nodes)
+
+
+def _copy(node: BaseNode) -> BaseNode:
+    """Copy a node as far as contexts change it, so that what the retriever holds stays as it is."""
+    copy = node.model_copy()
+    copy.metadata = dict(node.metadata)
+    return copy

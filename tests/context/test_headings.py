@@ -1,0 +1,126 @@
+"""Heading contexts: exact words for exact nodes."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.node_parser import MarkdownNodeParser
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual.context import HeadingContextGenerator, SourceDocument, resolve_generator
+from llama_index_contextual.context.headings import date_in_words, heading_titles
+from llama_index_contextual.errors import SettingError
+
+DOCUMENT = SourceDocument(id="1", path="memory/2026-01-28.md", text="")
+
+
+def describe(metadata, document=DOCUMENT, **settings):
+    [context] = HeadingContextGenerator(**settings).generate([TextNode(text="text", metadata=metadata)], document)
+    return context.text
+
+
+CASES = {
+    "path and headings": (
+        {"header_path": "Morning Check-in > Task Updates"},
+        "Document: memory/2026-01-28.md > Morning Check-in > Task Updates",
+    ),
+    "no headings": ({}, "Document: memory/2026-01-28.md"),
+    "separator in a title": ({"header_path": "A \\> B > C"}, "Document: memory/2026-01-28.md > A \\> B > C"),
+    "date in words": (
+        {"header_path": "Work", "date": "2026-01-28"},
+        "Document: memory/2026-01-28.md > Work\nWednesday, 28 January 2026",
+    ),
+    "impossible date": ({"date": "2026-02-31"}, "Document: memory/2026-01-28.md"),
+    "title from front matter": (
+        {"title": "A plan", "header_path": "Work"},
+        "Document: memory/2026-01-28.md > Work\nA plan",
+    ),
+    "title that a heading says": ({"title": "work", "header_path": "Work"}, "Document: memory/2026-01-28.md > Work"),
+    "title that the file name says": ({"title": "2026-01-28"}, "Document: memory/2026-01-28.md"),
+    "later piece of a table": (
+        {"header_path": "Pods", "continues": "| name | age |"},
+        "Document: memory/2026-01-28.md > Pods\n| name | age |",
+    ),
+    "LlamaIndex's own header path": (
+        {"header_path": "/Guide/Install/"},
+        "Document: memory/2026-01-28.md > Guide > Install",
+    ),
+    "LlamaIndex's own, at the top": ({"header_path": "/"}, "Document: memory/2026-01-28.md"),
+    "newline in a heading": ({"header_path": "One\nline"}, "Document: memory/2026-01-28.md > One line"),
+    "braces are no fields": ({"header_path": "{path} {0}"}, "Document: memory/2026-01-28.md > {path} {0}"),
+}
+
+
+@pytest.mark.parametrize(("metadata", "expected"), CASES.values(), ids=CASES)
+def test_context_of_a_chunk(metadata, expected):
+    assert describe(metadata) == expected
+
+
+def test_nothing_known_gives_no_context():
+    assert describe({}, SourceDocument(id="1", path="", text="")) == ""
+
+
+def test_template_can_be_set():
+    words = describe({"header_path": "A > B", "date": "2026-01-28"}, template="{headings} ({date})")
+    assert words == "A > B (Wednesday, 28 January 2026)"
+
+
+def test_unknown_field_of_a_template_is_named():
+    with pytest.raises(SettingError, match=r"unknown fields \['heading'\]"):
+        HeadingContextGenerator(template="{heading}")
+
+
+def test_long_breadcrumb_keeps_path_and_own_heading():
+    words = describe({"header_path": "Outer heading > Middle > Own"}, max_chars=35)
+    assert words == "Document: memory/2026-01-28.md > … > Own"
+
+
+def test_endless_heading_is_cut_visibly():
+    words = describe({"header_path": "endless " * 1000})
+    assert len(words) == len("Document: ") + 300
+    assert words.endswith("…")
+
+
+def test_version_changes_with_the_template_and_only_with_it():
+    assert HeadingContextGenerator().version == HeadingContextGenerator().version
+    assert HeadingContextGenerator().version != HeadingContextGenerator(template="{breadcrumb}").version
+
+
+def test_works_on_the_nodes_of_llamaindex_own_parser():
+    document = Document(text="# Guide\n\nHello.\n\n## Install\n\nRun it.\n", metadata={"file_name": "guide.md"})
+    nodes = MarkdownNodeParser().get_nodes_from_documents([document])
+    source = SourceDocument(id=document.doc_id, path="guide.md", text=document.text)
+    contexts = HeadingContextGenerator().generate(nodes, source)
+    assert [context.text for context in contexts] == ["Document: guide.md", "Document: guide.md > Guide"]
+
+
+async def test_async_says_the_same():
+    nodes = [TextNode(text="text", metadata={"header_path": "A"})]
+    generator = HeadingContextGenerator()
+    assert await generator.agenerate(nodes, DOCUMENT) == generator.generate(nodes, DOCUMENT)
+
+
+@pytest.mark.parametrize(("spec", "kind"), [("off", None), (None, None), ("headings", "headings")])
+def test_one_setting_chooses(spec, kind):
+    generator = resolve_generator(spec)
+    assert (generator and generator.name) == kind
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "message"),
+    [
+        ("heading", {}, "'headings'"),
+        ("headings", {"tempate": "x"}, "does not take tempate. Cure: use some of template, max_chars"),
+        ("off", {"template": "x"}, "leave them out"),
+        (HeadingContextGenerator(), {"template": "x"}, "already made"),
+    ],
+)
+def test_wrong_setting_is_named_with_its_cure(spec, options, message):
+    with pytest.raises(SettingError, match=message):
+        resolve_generator(spec, **options)
+
+
+def test_dates_and_header_paths_of_odd_types():
+    assert date_in_words(None) == ""
+    assert date_in_words("soon") == ""
+    assert heading_titles(None) == []

@@ -1,0 +1,225 @@
+"""Contexts in nodes: what is embedded, what is displayed, what a pipeline and a query engine make of it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.ingestion.pipeline import get_transformation_hash
+from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
+from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
+
+from llama_index_contextual.context import ChunkContext, ContextGenerator, HeadingContextGenerator
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.postprocessor.contextual import count_by_source
+
+TEXT = "# Guide\n\nHello.\n\n## Install\n\nRun it.\n"
+
+
+@pytest.fixture
+def document():
+    return Document(text=TEXT, id_="guide.md", metadata={"file_name": "guide.md", "author": "Ana"})
+
+
+@pytest.fixture
+def nodes(document):
+    return MarkdownNodeParser().get_nodes_from_documents([document])
+
+
+class Paid(ContextGenerator):
+    """Costs money, and fails for the chunks whose text contains "Run" while it is told to."""
+
+    free = False
+    name = "llm:test"
+    version = "1"
+
+    def __init__(self):
+        self.asked = 0
+        self.fails = False
+
+    def generate(self, nodes, document):
+        self.asked += len(nodes)
+        return [
+            None if self.fails and "Run" in node.text else ChunkContext("paid", self.name, version=self.version)
+            for node in nodes
+        ]
+
+
+def test_embedded_but_not_displayed(nodes):
+    [_, node] = ContextualNodePostprocessor()(nodes)
+    text = "## Install\n\nRun it."
+    assert node.get_content(MetadataMode.EMBED) == f"context: Document: guide.md > Guide\n\n{text}"
+    assert node.get_content(MetadataMode.NONE) == text
+    assert node.get_content(MetadataMode.LLM) == f"header_path: /Guide/\n\n{text}"
+    assert node.metadata["context_source"] == "headings"
+
+
+def test_shown_to_the_llm_when_asked_for(nodes):
+    [_, node] = ContextualNodePostprocessor(show_context_to_llm=True)(nodes)
+    assert "context: Document: guide.md > Guide" in node.get_content(MetadataMode.LLM)
+
+
+def test_text_template_stays_as_it_is(nodes):
+    template = nodes[0].text_template
+    ContextualNodePostprocessor()(nodes)
+    assert nodes[0].text_template == template
+
+
+def test_second_pass_changes_nothing(nodes):
+    step = ContextualNodePostprocessor()
+    once = [node.to_dict() for node in step(nodes)]
+    assert [node.to_dict() for node in step(nodes)] == once
+
+
+def test_off_takes_contexts_out_again(nodes):
+    ContextualNodePostprocessor()(nodes)
+    ContextualNodePostprocessor("off")(nodes)
+    assert not any(key.startswith("context") for node in nodes for key in node.metadata)
+    assert "author: Ana" in nodes[0].get_content(MetadataMode.EMBED)
+
+
+def test_off_leaves_plain_nodes_alone(nodes):
+    before = [node.to_dict() for node in nodes]
+    assert [node.to_dict() for node in ContextualNodePostprocessor("off")(nodes)] == before
+
+
+def test_query_time_gives_contexts_to_copies(nodes):
+    found = [NodeWithScore(node=node, score=0.5) for node in nodes]
+    before = [node.hash for node in nodes]
+    result = ContextualNodePostprocessor().postprocess_nodes(found, query_str="install")
+    assert [hit.node.metadata["context"] for hit in result] == ["Document: guide.md", "Document: guide.md > Guide"]
+    assert [hit.score for hit in result] == [0.5, 0.5]
+    assert [node.hash for node in nodes] == before
+    assert "context" not in nodes[0].metadata
+
+
+def test_query_time_leaves_contexts_alone_that_are_there(nodes):
+    nodes[0].metadata["context"] = "mine"
+    found = [NodeWithScore(node=nodes[0], score=None)]
+    [hit] = ContextualNodePostprocessor().postprocess_nodes(found)
+    assert hit.node is nodes[0]
+
+
+def test_query_time_never_pays(nodes):
+    paid = Paid()
+    ContextualNodePostprocessor(generator=paid).postprocess_nodes([NodeWithScore(node=node) for node in nodes])
+    assert paid.asked == 0
+
+
+async def test_async_says_the_same(document):
+    def fresh():
+        return MarkdownNodeParser(id_func=lambda i, _: str(i)).get_nodes_from_documents([document])
+
+    step = ContextualNodePostprocessor()
+    assert [n.to_dict() for n in await step.acall(fresh())] == [n.to_dict() for n in step(fresh())]
+    found = await step.apostprocess_nodes([NodeWithScore(node=node) for node in fresh()])
+    assert found[1].node.metadata["context"] == "Document: guide.md > Guide"
+
+
+def test_paid_contexts_are_kept_until_generator_or_version_change(nodes):
+    paid = Paid()
+    step = ContextualNodePostprocessor(generator=paid)
+    step(nodes)
+    step(nodes)
+    assert paid.asked == 2
+    paid.version = "2"
+    step(nodes)
+    assert paid.asked == 4
+
+
+def test_a_failure_without_fallback_is_an_error_and_keeps_what_was_paid(nodes):
+    paid = Paid()
+    paid.fails = True
+    step = ContextualNodePostprocessor(generator=paid)
+    with pytest.raises(ContextError, match="1 of 2 chunks got no context"):
+        step(nodes)
+    assert count_by_source(nodes) == {"llm:test": 1, "": 1}
+    paid.fails = False
+    step(nodes)
+    assert paid.asked == 3
+
+
+def test_in_a_pipeline_with_its_cache(document):
+    pipeline = IngestionPipeline(transformations=[MarkdownNodeParser(), ContextualNodePostprocessor()])
+    first = pipeline.run(documents=[document])
+    assert [n.to_dict() for n in pipeline.run(documents=[document])] == [n.to_dict() for n in first]
+    assert first[1].metadata["context"] == "Document: guide.md > Guide"
+
+
+async def test_in_a_pipeline_with_workers_and_async(document):
+    other = Document(text=TEXT, id_="other.md", metadata={"file_name": "other.md"})
+    pipeline = IngestionPipeline(transformations=[MarkdownNodeParser(), ContextualNodePostprocessor()])
+    expected = {"Document: guide.md > Guide", "Document: other.md > Guide", "Document: guide.md", "Document: other.md"}
+    found = await pipeline.arun(documents=[document, other], num_workers=2)
+    assert {node.metadata["context"] for node in found} == expected
+
+
+def test_pipeline_hash_follows_the_settings(nodes):
+    plain, other = ContextualNodePostprocessor(), ContextualNodePostprocessor(template="{breadcrumb}")
+    assert get_transformation_hash(nodes, plain) == get_transformation_hash(nodes, ContextualNodePostprocessor())
+    assert get_transformation_hash(nodes, plain) != get_transformation_hash(nodes, other)
+
+
+@pytest.mark.parametrize("step", [ContextualNodePostprocessor(template="{path}"), ContextualNodePostprocessor("off")])
+def test_survives_serialisation_and_pickling(step, nodes):
+    for copy in (
+        ContextualNodePostprocessor.from_dict(step.to_dict()),
+        ContextualNodePostprocessor.from_json(step.to_json()),
+        pickle.loads(pickle.dumps(step)),  # noqa: S301
+    ):
+        assert copy.to_dict() == step.to_dict()
+        assert copy.fingerprint == step.fingerprint
+    assert step.class_name() == step.to_dict()["class_name"] == "ContextualNodePostprocessor"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"context": "lm"}, "'lm' is not known"),
+        ({"context": "headings", "colour": 1}, "does not take colour"),
+        ({"generator": HeadingContextGenerator(), "template": "x"}, "already made"),
+    ],
+)
+def test_wrong_setting_is_named(arguments, message):
+    with pytest.raises(SettingError, match=message):
+        ContextualNodePostprocessor(**arguments)
+
+
+# Where a chunk's document comes from
+
+
+def test_document_from_slices_that_tile_it(document, nodes):
+    [(chunks, positions)] = group_by_document(SentenceSplitter(chunk_size=12, chunk_overlap=0)([document]))
+    assert chunks.document.origin == "slices"
+    assert chunks.document.text.split() == TEXT.split()
+    assert positions == list(range(len(chunks.nodes)))
+
+
+def test_some_chunks_of_a_document_are_no_whole_document(document):
+    nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
+    [(chunks, _)] = group_by_document(nodes[1:])
+    assert (chunks.document.whole, chunks.document.origin) == (False, "neighbourhood")
+    [(chunks, _)] = group_by_document(nodes[1:], documents=[document])
+    assert (chunks.document.whole, chunks.document.text) == (True, TEXT)
+
+
+def test_a_stale_document_is_not_used(document):
+    nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
+    edited = Document(text="# Guide\n\nSomething else.", id_=document.id_)
+    [(chunks, _)] = group_by_document(nodes[1:], documents=[edited])
+    assert (chunks.document.whole, chunks.document.origin) == (False, "neighbourhood")
+
+
+def test_nodes_of_several_documents_in_any_order():
+    nodes = [TextNode(text=f"{i}", metadata={"path": f"{i % 2}.md"}) for i in range(5)]
+    groups = [(chunks.document.path, positions) for chunks, positions in group_by_document(nodes)]
+    assert groups == [("0.md", [0, 2, 4]), ("1.md", [1, 3])]
+
+
+def test_absolute_paths_do_not_get_into_contexts():
+    [node] = ContextualNodePostprocessor()([TextNode(text="x", metadata={"file_path": "/home/ana/notes/plan.md"})])
+    assert node.metadata["context"] == "Document: plan.md"
