@@ -1,6 +1,7 @@
 """Retrieval metrics over plain data, so that any retriever and any gold standard can use them.
 
-A *hit* is described by the set of gold items it covers: usually one or none, several where a chunk holds two gold lines.
+A *hit* is described by the set of gold items it covers: usually one or none, several where a chunk holds two gold
+lines.
 """
 
 from __future__ import annotations

@@ -1,0 +1,124 @@
+"""Real documents and questions for the benchmarks, read from a folder that is not part of the project.
+
+The folder is ``../shared/data`` beside the checkout, or the one that ``LLAMA_INDEX_CONTEXTUAL_DATA`` names. Origins and
+licences are listed in ``benchmarks/README.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_index.core.schema import BaseNode, Document, TextNode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+DATA = Path(
+    os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, the gold items that answer it, and the collection it is asked of."""
+
+    text: str
+    gold: frozenset[Hashable]
+    collection: str = ""
+    form: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Documents by collection (each is an index of its own), questions, and what a chunk covers.
+
+    Attributes:
+        name: The folder's name.
+        documents: Documents by collection.
+        questions: All questions.
+        covers: Tells which gold items a node covers.
+        chunks: Given chunks by document id, where the data set fixes them; empty where the parser under test cuts.
+    """
+
+    name: str
+    documents: dict[str, list[Document]]
+    questions: list[Question]
+    covers: Callable[[BaseNode], frozenset[Hashable]]
+    chunks: dict[str, list[TextNode]]
+
+
+def codebases() -> DataSet:
+    """90 source files in 737 given chunks, 248 questions; gold: chunk ids."""
+    folder = _folder("codebases")
+    chunks: dict[str, list[TextNode]] = {}
+    for row in _rows(folder / "chunks.jsonl"):
+        node = TextNode(text=row["text"], id_=row["chunk_id"], metadata={"path": row["path"]})
+        chunks.setdefault(row["doc_id"], []).append(node)
+    documents = [
+        Document(text=row["text"], id_=row["doc_id"], metadata={"path": row["path"]})
+        for row in _rows(folder / "documents.jsonl")
+    ]
+    questions = [Question(q["query"], frozenset(q["gold_chunk_ids"])) for q in _rows(folder / "queries.jsonl")]
+    return DataSet("codebases", {"": documents}, questions, lambda node: frozenset({node.node_id}), chunks)
+
+
+def locomo_notes() -> DataSet:
+    """272 dated notes of 10 conversations, each an index; 1,981 questions; gold: lines of a note."""
+    folder = _folder("locomo-notes")
+    documents: dict[str, list[Document]] = {}
+    for path in sorted((folder / "corpus").glob("*/**/*.md")):
+        relative = path.relative_to(folder / "corpus").as_posix()
+        collection = relative.split("/", 1)[0]
+        # The path inside its own index: "memory/2023-05-08.md".
+        document = Document(text=path.read_text("utf-8"), id_=relative, metadata={"path": relative.split("/", 1)[1]})
+        documents.setdefault(collection, []).append(document)
+    questions = [
+        Question(
+            row["query"],
+            frozenset((g["path"], line) for g in row["gold"] for line in range(g["start_line"], g["end_line"] + 1)),
+            row["collection"],
+            "names a date" if row["names_a_date"] else "no date",
+        )
+        for row in _rows(folder / "queries.jsonl")
+        if row["gold"]
+    ]
+    return DataSet("locomo-notes", documents, questions, _lines_covered, {})
+
+
+def kubernetes_docs(pages: int | None = None) -> DataSet:
+    """1,568 Markdown pages, 200 questions in three forms; gold: the page.
+
+    Args:
+        pages: Keep at most this many pages, the ones with the answers first; all by default.
+    """
+    folder = _folder("kubernetes-docs")
+    questions = [
+        Question(row["query"], frozenset(g["path"] for g in row["gold"]), "", row["form"])
+        for row in _rows(folder / "queries.jsonl")
+    ]
+    gold = {item for question in questions for item in question.gold}
+    paths = sorted((folder / "corpus").glob("*.md"), key=lambda path: (path.name not in gold, path.name))[:pages]
+    documents = [Document(text=path.read_text("utf-8"), id_=path.name, metadata={"path": path.name}) for path in paths]
+    return DataSet("kubernetes-docs", {"": documents}, questions, lambda node: frozenset({node.ref_doc_id or ""}), {})
+
+
+def _lines_covered(node: BaseNode) -> frozenset[Hashable]:
+    lines = range(node.metadata["start_line"], node.metadata["end_line"] + 1)
+    return frozenset((node.ref_doc_id, line) for line in lines)
+
+
+def _folder(name: str) -> Path:
+    folder = DATA / name
+    if not folder.is_dir():
+        sys.exit(f"The data set {name!r} is absent: {folder}. Name its parent folder in LLAMA_INDEX_CONTEXTUAL_DATA.")
+    return folder
+
+
+def _rows(path: Path) -> list[dict]:  # type: ignore[type-arg]  rows of several shapes
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
