@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["servers"]  # llama_server, ollama_server, ollama_embedding_server
+
 
 def data_root() -> Path:
     """The folder of real documents and questions, which is not part of the project."""

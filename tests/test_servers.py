@@ -1,0 +1,38 @@
+"""The model on loopback that other tests rely on, through the classes that users have."""
+
+from __future__ import annotations
+
+from llama_index.core.llms import ChatMessage
+from llama_index.embeddings.ollama import OllamaEmbedding
+from llama_index.llms.ollama import Ollama
+from llama_index.llms.openai_like import OpenAILike
+
+
+def test_through_the_openai_compatible_class(llama_server):
+    llm = OpenAILike(
+        model=llama_server.model, api_base=llama_server.api_base, api_key="none", is_chat_model=True, max_tokens=8
+    )
+    answer = llm.chat([ChatMessage("Say hello.")])
+    assert answer.message.content
+    assert answer.raw.usage.prompt_tokens > 0
+
+
+def test_through_the_ollama_class(ollama_server):
+    llm = Ollama(
+        model=ollama_server.model, base_url=ollama_server.url, request_timeout=60, additional_kwargs={"num_predict": 8}
+    )
+    answer = llm.chat([ChatMessage("Say hello.")])
+    assert answer.message.content
+    assert answer.raw["usage"]["prompt_tokens"] > 0
+    assert llm.metadata.context_window == ollama_server.context
+
+
+def test_embeddings_through_the_ollama_class(ollama_embedding_server):
+    embedding = OllamaEmbedding(
+        model_name=ollama_embedding_server.model,
+        base_url=ollama_embedding_server.url,
+        text_instruction="search_document:",
+    )
+    one, other = embedding.get_text_embedding_batch(["context: Document: a.md\n\nHello.", "Good night."])
+    assert len(one) == len(other) == 576
+    assert one != other
