@@ -1,0 +1,134 @@
+"""The digest: one line a hit, ready to be put into an agent's context.
+
+Notes are untrusted text. Whatever a note contains, its hit stays one line of the digest: no heading, citation, code
+fence or tag of the note's own survives as such.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HEADER: Final = "## Relevant prior context"
+NOTHING: Final = "(No relevant prior context for this message.)"
+
+_JOINERS: Final = "\u200c\u200d"  # they hold emoji and Indic scripts together
+_HEADING_MARK: Final = re.compile(r"(?<!\S)#{1,6}(?=\s|$)")
+_LINE_MARKERS: Final = re.compile(r"^(?:[>*+•\-]|\d{1,9}[.)])(?:\s+|$)")
+_FENCES: Final = re.compile(r"`{3,}|~{3,}")
+_TAG: Final = re.compile(r"<(?=[A-Za-z/!?|])")
+_UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEntry:
+    """One hit of a digest, with why it is there."""
+
+    id: str
+    """Node id; give it back in ``seen=`` so that the hit is not shown again."""
+    path: str
+    start_line: int | None
+    """First line of the chunk in its file, 1-based; None where the index does not know it."""
+    end_line: int | None
+    """Last line of the chunk, inclusive."""
+    snippet: str
+    """The most relevant sentences, sanitised, on one line."""
+    score: float
+    """1 for the best hit of the pool before boosts; comparable within one digest only."""
+    queries: tuple[str, ...] = ()
+    """Kinds of the queries that found it."""
+    date: str | None = None
+    cosine: float | None = None
+    matched_terms: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    """What raised or lowered its score, in words."""
+
+    @property
+    def citation(self) -> str:
+        """``memory/2026-04-09.md#L3-L5``."""
+        path = _UNSAFE_IN_PATH.sub(lambda char: " " if char[0] == " " else quote(char[0]), _visible(self.path, quote))
+        if self.start_line is None:
+            return path
+        if self.end_line is None or self.end_line == self.start_line:
+            return f"{path}#L{self.start_line}"
+        return f"{path}#L{self.start_line}-L{self.end_line}"
+
+    @property
+    def line(self) -> str:
+        """Its line of the digest."""
+        return f"- [{self.citation}] {self.snippet}"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDigest:
+    """What memory has to say about a message."""
+
+    applicable: bool
+    """False if memory was not asked: the gate closed, or memory is switched off."""
+    reason: str
+    entries: tuple[MemoryEntry, ...] = ()
+    queries: tuple[str, ...] = ()
+    """The queries that ran."""
+    dates: tuple[str, ...] = ()
+    """The dates that the message named, ``2026-04-05`` or ``2026-04-01/2026-04-30``."""
+
+    @property
+    def markdown(self) -> str:
+        """The digest as an agent reads it; one neutral line if there is nothing to say."""
+        return format_digest(self.entries)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: the fields, each entry's citation, and the Markdown."""
+        entries = [{**asdict(entry), "citation": entry.citation} for entry in self.entries]
+        return {**asdict(self), "entries": entries, "markdown": self.markdown}
+
+    def to_json(self) -> str:
+        """The same as JSON text."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, indent=2)
+
+    def __str__(self) -> str:
+        return self.markdown
+
+
+def format_digest(entries: Sequence[MemoryEntry]) -> str:
+    """Give the digest of some entries, or one neutral line if there are none."""
+    return "\n".join([HEADER, *(entry.line for entry in entries)]) if entries else NOTHING
+
+
+def sanitise(text: str) -> str:
+    """Make text of a note harmless as a part of one line of the digest.
+
+    White space and control characters become single spaces, invisible ones go (they can hide text from a human reader),
+    headings, quotes, bullets and fences lose their marks, brackets become round ones (no citation but ours has square
+    ones), and ``<`` before a tag becomes ``‹``.
+    """
+    line = " ".join(_visible(text, lambda _: "").split())
+    line = _FENCES.sub("", _HEADING_MARK.sub("", line))
+    line = _TAG.sub("‹", line.replace("[", "(").replace("]", ")"))
+    line = " ".join(line.split())
+    while (shorter := _LINE_MARKERS.sub("", line)) != line:
+        line = shorter
+    return line
+
+
+def _visible(text: str, hidden: Any) -> str:
+    """Replace line breaks and control characters by spaces, and what cannot be seen by ``hidden(character)``."""
+    parts: list[str] = []
+    for char in text:
+        category = unicodedata.category(char)
+        if category in {"Cc", "Zl", "Zp"}:
+            parts.append(" ")
+        elif category in {"Cf", "Co", "Cn"} and char not in _JOINERS:
+            parts.append(hidden(char))
+        elif category == "Cs":  # a lone surrogate, which no output stream can encode
+            parts.append("\ufffd")
+        else:
+            parts.append(char)
+    return "".join(parts)

@@ -1,0 +1,146 @@
+"""What the memory knows of languages: phrases that need no memory, stop words, how dates are named. All of it is data.
+
+Each language is one YAML file of ``memory/languages/``; a user's own file of the same keys works as well.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.memory.message import HAS_CJK, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DEFAULT_LANGUAGES: Final = ("en", "es", "zh", "ja")
+_PHRASES: Final = {
+    "greetings": "greeting",
+    "thanks": "thanks",
+    "acknowledgements": "acknowledgement",
+    "fillers": "filler",
+}
+_SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
+_DIGITS: Final = {"day": r"[0-3]?\d", "year": r"(?:19|20|21)\d\d(?![-/.]\d)"}
+
+
+@dataclass(frozen=True, slots=True)
+class DatePattern:
+    """One way to name a date."""
+
+    means: str
+    """A key of ``when.MEANINGS``."""
+    value: int
+    regex: re.Pattern[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Several languages taken together: a message need not say in which one it is."""
+
+    phrases: Mapping[tuple[str, ...], str]
+    """Words of a phrase to its kind: greeting, thanks, acknowledgement, filler."""
+    stop_words: frozenset[str]
+    openers: frozenset[str]
+    """Ordinary words that often open a sentence, so that their capital makes no name."""
+    weekdays: frozenset[str]
+    numbers: Mapping[str, int]
+    """Lower-case month, weekday and number words to their number."""
+    units: Mapping[str, str]
+    date_patterns: tuple[DatePattern, ...]
+
+    def is_stop_word(self, word: str) -> bool:
+        """Whether a word says nothing of the subject; ``como`` counts as ``cómo``, ``té`` (tea) not as ``te``."""
+        return word.casefold() in self.stop_words
+
+    def is_ordinary(self, word: str) -> bool:
+        """Whether a capital on this word at the start of a sentence is only the sentence's."""
+        folded = word.casefold()
+        return folded in self.stop_words or folded in self.openers or unaccented(folded) in self.openers
+
+
+def unaccented(text: str) -> str:
+    """Lower case without accents, as people type in a chat: ``Cómo estás`` gives ``como estas``."""
+    decomposed = unicodedata.normalize("NFD", text.casefold())
+    return unicodedata.normalize("NFC", "".join(char for char in decomposed if not unicodedata.combining(char)))
+
+
+@lru_cache(maxsize=16)
+def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
+    """Load languages by name (``en``, ``es``, ``zh``, ``ja``) or by the path of a YAML file.
+
+    Raises:
+        SettingError: A language is unknown or its file is malformed.
+    """
+    loaded = [_load(language) for language in languages]
+    numbers: dict[str, int] = {}
+    units: dict[str, str] = {}
+    for data in loaded:
+        for key in ("months", "weekdays", "numbers"):
+            numbers.update({str(word).casefold(): int(number) for word, number in (data.get(key) or {}).items()})
+        units.update({str(word).casefold(): unit for word, unit in (data.get("units") or {}).items()})
+    stop_words = _all_words(loaded, "stop_words")
+    return Lexicon(
+        phrases=_phrases(loaded),
+        stop_words=stop_words | {unaccented(word) for word in stop_words},
+        openers=_all_words(loaded, "openers"),
+        weekdays=frozenset(str(word) for data in loaded for word in data.get("weekdays") or ()),
+        numbers=numbers,
+        units=units,
+        date_patterns=tuple(pattern for data in loaded for pattern in _date_patterns(data)),
+    )
+
+
+def _load(language: str) -> Mapping[str, Any]:
+    bundled = files("llama_index_contextual.memory").joinpath("languages", f"{language}.yaml")
+    try:
+        text = bundled.read_text("utf-8") if bundled.is_file() else Path(language).read_text("utf-8")
+        data = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingError(
+            f"languages: {language!r} cannot be read ({error}). "
+            f"Cure: one of {', '.join(DEFAULT_LANGUAGES)}, or the path of a YAML file like those"
+        ) from error
+    if not isinstance(data, dict):
+        raise SettingError(f"languages: {language!r} is no mapping of keys. Cure: the keys of memory/languages/en.yaml")
+    return data
+
+
+def _entries(data: Mapping[str, Any], key: str) -> list[str]:
+    return [entry.strip() for entry in str(data.get(key) or "").split(",") if entry.strip()]
+
+
+def _all_words(loaded: Iterable[Mapping[str, Any]], key: str) -> frozenset[str]:
+    return frozenset(word.casefold() for data in loaded for word in _entries(data, key))
+
+
+def _phrases(loaded: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], str]:
+    found: dict[tuple[str, ...], str] = {}
+    for data in loaded:
+        for key, kind in _PHRASES.items():
+            for phrase in _entries(data, key):
+                found.setdefault(tuple(words(unaccented(phrase))), kind)
+    return found
+
+
+def _date_patterns(data: Mapping[str, Any]) -> Iterable[DatePattern]:
+    """Fill the slots of a language's patterns; a slot may stand in several alternatives, so its groups are numbered."""
+    slots = dict(_DIGITS)
+    for slot, key in {"month": "months", "weekday": "weekdays", "unit": "units", "number": "numbers"}.items():
+        names = {str(name) for name in data.get(key) or ()}
+        alternatives = sorted(names | {unaccented(name) for name in names}, key=lambda name: (-len(name), name))
+        slots[slot] = "|".join([*map(re.escape, alternatives), *([r"\d{1,3}"] if slot == "number" else [])])
+    for entry in data.get("dates") or ():
+        counter = iter(range(99))
+        body = _SLOT.sub(lambda slot: f"(?P<{slot[1]}_{next(counter)}>{slots[slot[1]]})", entry["pattern"])  # noqa: B023
+        edges = ("", "") if HAS_CJK.search(body) else (r"(?<!\w)", r"(?!\w)")
+        regex = re.compile(f"{edges[0]}(?:{body}){edges[1]}", re.IGNORECASE)
+        yield DatePattern(entry["means"], int(entry.get("value", 0)), regex)

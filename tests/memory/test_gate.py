@@ -1,0 +1,134 @@
+"""Which messages are worth a look into memory."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.memory.gate import gate
+from llama_index_contextual.memory.languages import lexicon
+
+SKIPPED = {
+    "slash command": [
+        "/status",
+        "/help",
+        "/new",
+        "/NEW",
+        "/agent:writer do it",
+        "/agent:*",
+        "/model opus",
+        "  /help  ",
+    ],
+    "greeting": [
+        "hi",
+        "Hello!",
+        "hola",
+        "¡Hola, buenos días!",
+        "buenas tardes a todos",
+        "como estas",  # as people type it
+        "good morning, how are you?",
+        "Good night everyone",
+        "你好",
+        "こんにちは",
+    ],
+    "thanks": [
+        "thanks",
+        "Thanks a lot for your help!!",
+        "thank you so much",
+        "gracias",
+        "Muchas gracias por todo",
+        "谢谢你的帮助",
+        "ありがとうございます",
+    ],
+    "acknowledgement": [
+        "ok",
+        "OK, thanks!",
+        "okay great",
+        "yes please",
+        "sí",
+        "vale, perfecto",
+        "no",
+        "Sounds good, go ahead",
+        "got it 👍",
+        "perfect, that makes sense",
+        "de acuerdo, gracias",
+        "claro que sí",
+        "好的",
+        "わかりました",
+    ],
+    "fewer than three words and no question": ["JC", "JC ginger", "fix it", "el jengibre", "会议", "明天见"],
+    "no words outside code and digests": ["👍", "?!", "```python\nprint('JC likes ginger')\n```", "—"],
+    "empty message": ["", " \n "],
+}
+ASKED = [
+    "¿le gusta el jengibre a JC?",
+    "does JC like ginger",
+    "JC?",
+    "JC birthday?",
+    "¿y ayer?",
+    "hi, what did JC order on the 5th",
+    "thanks, and where does Marta live?",
+    "ok let's book the flight to Lima",
+    "no, the other one",
+    "/newsletter: what did we decide?",  # the original skipped it because of /new
+    "/etc/hosts is broken again",
+    "/statusbar shows the wrong time",
+    "perfect pitch is what JC has",
+    "gracias a Marta tenemos casa",
+    "杰西喜欢吃什么",
+    "明天会议？",
+    "好的，昨天我们说了什么",
+    "제이씨는 생강을 좋아해요",
+    "Thanks for the ginger recipe from Tuesday",
+]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"), [(reason, message) for reason, messages in SKIPPED.items() for message in messages]
+)
+def test_trivial_messages_are_skipped_with_the_reason(reason, message):
+    decision = gate(message, lexicon())
+    assert (decision.applicable, decision.reason) == (False, reason)
+
+
+@pytest.mark.parametrize("message", ASKED)
+def test_what_could_profit_from_memory_is_asked(message):
+    assert gate(message, lexicon()).applicable
+
+
+def test_a_slash_command_is_the_whole_token_and_the_list_is_yours():
+    assert gate("/newsletter", lexicon()).reason == "fewer than three words and no question"  # not: slash command
+    assert gate("/deploy the new site now", lexicon()).applicable
+    assert not gate("/deploy the new site now", lexicon(), commands=("/deploy",)).applicable
+    assert gate("/status of the garden project?", lexicon(), commands=()).applicable
+
+
+def test_an_earlier_digest_does_not_make_a_message():
+    pasted = (
+        "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"
+    )
+    assert gate(pasted, lexicon()).reason == "acknowledgement"
+
+
+def test_languages_are_files(tmp_path):
+    file = tmp_path / "nl.yaml"
+    file.write_text("greetings: goedemorgen allemaal mensen\nthanks: dank je wel\n", "utf-8")
+    assert gate("Dank je wel!", lexicon()).applicable
+    assert gate("Dank je wel!", lexicon(("en", str(file)))).reason == "thanks"
+    assert gate("muchas gracias a todos", lexicon(("en",))).applicable
+
+
+@pytest.mark.parametrize("content", [None, "- a list", "a: [unclosed", b"\xff\xfe"])
+def test_a_language_that_cannot_be_read_is_named(tmp_path, content):
+    file = tmp_path / "xx.yaml"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SettingError, match=r"xx\.yaml"):
+        lexicon((str(file),))
+
+
+@given(st.text(max_size=300))
+def test_any_message_gets_an_answer(message):
+    decision = gate(message, lexicon())
+    assert decision.reason
+    assert decision.applicable == (decision.reason == "applicable")

@@ -1,0 +1,105 @@
+"""Dates that messages name, seen from Friday 10 April 2026."""
+
+from datetime import date
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_index_contextual.memory.languages import lexicon
+from llama_index_contextual.memory.when import NamedDate, find_dates
+
+TODAY = date(2026, 4, 10)
+
+CASES = [
+    ("what did we say yesterday?", "2026-04-09"),
+    ("the day before yesterday", "2026-04-08"),
+    ("what is on today", "2026-04-10"),
+    ("¿qué dijo ayer?", "2026-04-09"),
+    ("y anteayer", "2026-04-08"),
+    ("la cena de anoche", "2026-04-09"),
+    ("last Friday", "2026-04-03"),
+    ("on Monday", "2026-04-06"),
+    ("el viernes pasado", "2026-04-03"),
+    ("el lunes", "2026-04-06"),
+    ("el miercoles", "2026-04-08"),
+    ("el 5 de abril", "2026-04-05"),
+    ("el 12 de diciembre", "2025-12-12"),  # the most recent one that has come
+    ("el lunes 5 de mayo de 2025", "2025-05-05"),
+    ("April 5", "2026-04-05"),
+    ("on 5 April 2024", "2024-04-05"),
+    ("the 5th of April", "2026-04-05"),
+    ("Sunday, 14 August 2022", "2022-08-14"),
+    ("on October 13, 2023?", "2023-10-13"),
+    ("Feb 29", "2024-02-29"),
+    ("what did JC order on the 5th", "2026-04-05"),
+    ("on the 25th", "2026-03-25"),
+    ("el día 5", "2026-04-05"),
+    ("2026-04-05", "2026-04-05"),
+    ("notes of 2026/04/05", "2026-04-05"),
+    ("3 days ago", "2026-04-07"),
+    ("two weeks ago", "2026-03-24/2026-03-30"),
+    ("a month ago", "2026-03-01/2026-03-31"),
+    ("hace una semana", "2026-03-31/2026-04-06"),
+    ("hace 2 años", "2024-01-01/2024-12-31"),
+    ("last week", "2026-03-30/2026-04-05"),
+    ("this week", "2026-04-06/2026-04-12"),
+    ("la semana pasada", "2026-03-30/2026-04-05"),
+    ("el mes pasado", "2026-03-01/2026-03-31"),
+    ("este año", "2026-01-01/2026-12-31"),
+    ("in the last three days", "2026-04-07/2026-04-10"),
+    ("en los últimos 2 meses", "2026-02-01/2026-04-10"),
+    ("last weekend", "2026-04-04/2026-04-05"),
+    ("in June", "2025-06-01/2025-06-30"),
+    ("in July 2023", "2023-07-01/2023-07-31"),
+    ("en marzo de 2024", "2024-03-01/2024-03-31"),
+    ("during 2023", "2023-01-01/2023-12-31"),
+    ("in 2026-02", "2026-02-01/2026-02-28"),
+    ("昨天我们说了什么", "2026-04-09"),
+    ("昨日の会議", "2026-04-09"),
+    ("2026-02-31", None),  # the original read it as 3 March
+    ("31 April 2025", None),
+    ("el 30 de febrero", None),
+    ("JC may march in the parade", None),
+    ("the yesterdays of old", None),
+    ("version 1.2026.04.05", None),
+    ("04/05/2026", None),  # April or May? a guess is worse than nothing
+    ("por la mañana", None),
+    ("in 5 minutes", None),
+    ("", None),
+]
+
+
+def shown(named):
+    return str(named.first) if named.first == named.last else f"{named.first}/{named.last}"
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES)
+def test_dates_that_a_message_names(text, expected):
+    assert [shown(named) for named in find_dates(text, TODAY, lexicon())] == ([expected] if expected else [])
+
+
+def test_several_dates_in_order_and_where_they_stand():
+    text = "Was it yesterday or on 5 April?"
+    found = find_dates(text, TODAY, lexicon())
+    assert [text[named.start : named.end] for named in found] == ["yesterday", "5 April"]
+
+
+def test_distance_to_a_range():
+    named = NamedDate(date(2026, 4, 1), date(2026, 4, 5), "x", 0)
+    assert [named.distance(date(2026, 4, day)) for day in (1, 3, 5, 7)] == [0, 0, 0, 2]
+    assert named.distance(date(2026, 3, 30)) == -2
+
+
+@given(st.text(max_size=120), st.dates(date(1990, 1, 1), date(2150, 1, 1)))
+def test_any_text_on_any_day_gives_ranges_in_order(text, today):
+    for named in find_dates(text, today, lexicon()):
+        assert named.first <= named.last
+
+
+@given(
+    st.dates(date(2000, 1, 1), date(2100, 1, 1)), st.sampled_from(["yesterday", "last friday", "3 days ago", "May 1"])
+)
+def test_memory_looks_back(today, text):
+    [named] = find_dates(text, today, lexicon())
+    assert named.last <= today
