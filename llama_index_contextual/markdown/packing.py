@@ -1,0 +1,210 @@
+"""Packing marks into chunks: as full as the budget allows, cut at the strongest mark in reach."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.markdown import blocks
+from llama_index_contextual.markdown.sentences import sentence_starts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llama_index_contextual.markdown.settings import ChunkSettings
+    from llama_index_contextual.markdown.tokens import Scale
+
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
+# No character is more than four tokens of a byte-level tokenizer.
+_TOKENS_PER_CHARACTER: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One chunk, before it is described.
+
+    Attributes:
+        start: Offset of its first character, overlap included.
+        own: Offset at which what the chunk before does not hold starts.
+        end: Offset after its last character that is not white space.
+        tokens: Exactly.
+        kinds: The kinds of what starts in it.
+        atom: The atom that its first character is in the middle of.
+        overflow: Whether it had to exceed the budget.
+    """
+
+    start: int
+    own: int
+    end: int
+    tokens: int
+    kinds: frozenset[str]
+    atom: blocks.Atom | None
+    overflow: bool
+
+
+@dataclass(slots=True)
+class Marks:
+    """The marks of one group of sections, finer inside what alone exceeds the budget; parallel lists."""
+
+    offsets: list[int] = field(default_factory=list)
+    strengths: list[int] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    atoms: list[blocks.Atom | None] = field(default_factory=list)
+    cumulative: list[int] = field(default_factory=list)
+
+    def append(self, offset: int, strength: int, kind: str, atom: blocks.Atom | None) -> None:
+        """Add one mark; its cumulative count comes later."""
+        self.offsets.append(offset)
+        self.strengths.append(strength)
+        self.kinds.append(kind)
+        self.atoms.append(atom)
+
+
+def refine(text: str, outline: blocks.Outline, first: int, last: int, scale: Scale, settings: ChunkSettings) -> Marks:
+    """The marks of ``outline`` from ``first`` to ``last``, with finer ones inside blocks over the budget."""
+    size = settings.chunk_size
+    coarse = outline.offsets[first : last + 1]
+    sums = scale.cumulative(coarse)
+    marks = Marks()
+    for number in range(len(coarse) - 1):
+        start, end = coarse[number], coarse[number + 1]
+        index = first + number
+        kind, atom = outline.kinds[index], outline.atoms.get(index)
+        marks.append(start, outline.strengths[index], kind, None)
+        if sums[number + 1] - sums[number] <= size:
+            continue
+        finer = list(_inside(text, start, end, kind, atom))
+        for offset, strength in _cap(text, [start, *(o for o, _ in finer), end], dict(finer), scale, settings):
+            marks.append(offset, strength, kind, atom)
+    marks.append(coarse[-1], blocks.SECTION, "", None)
+    same = len(marks.offsets) == len(coarse)
+    marks.cumulative = sums if same else scale.cumulative(marks.offsets)
+    return marks
+
+
+def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None) -> Iterator[tuple[int, int]]:
+    """Places to cut inside one block: (offset, strength)."""
+    if atom is None and kind not in {"html", "heading"}:
+        for offset in sentence_starts(text, start, end):
+            yield offset, blocks.SENTENCE
+        return
+    if kind == "heading":
+        return
+    lines = [match.start() for match in _LINE.finditer(text, start, end) if match.start() < end]
+    head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
+    for number, offset in enumerate(lines[1:], start=1):
+        if atom and (number < head or (number == head and head == 1)):
+            yield offset, blocks.GLUED
+        elif not text[lines[number - 1] : offset].strip():
+            yield offset, blocks.PIECE
+        elif atom and atom.kind == "code" and not text[offset:end].lstrip().strip("`~ \t\r\n"):
+            yield offset, blocks.GLUED  # the closing fence
+            return
+        else:
+            yield offset, blocks.LINE
+
+
+def _cap(
+    text: str, offsets: list[int], strengths: dict[int, int], scale: Scale, settings: ChunkSettings
+) -> Iterator[tuple[int, int]]:
+    """Add places to cut inside sentences and lines that exceed even the cap."""
+    sums = scale.cumulative(offsets)
+    step = max(1, settings.chunk_size // _TOKENS_PER_CHARACTER)
+    for number in range(len(offsets) - 1):
+        start, end = offsets[number], offsets[number + 1]
+        if number:
+            yield start, strengths[start]
+        if sums[number + 1] - sums[number] <= settings.cap:
+            continue
+        while end - start > step:
+            space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
+            start = space + 1 if space > 0 else start + step
+            yield start, blocks.SPACE if space > 0 else blocks.CHARACTER
+
+
+def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iterator[Piece]:
+    """Cut one group of sections into pieces."""
+    offsets, total = marks.offsets, len(marks.offsets) - 1
+    first = 0
+    start = offsets[0]
+    while first < total:
+        limit = settings.chunk_size
+        if start < offsets[first]:
+            limit -= scale.exact(start, offsets[first])
+        while True:
+            last = _choose(marks, first, limit, settings)
+            if last is None and start < offsets[first]:  # the overlap leaves no room: do without
+                start, limit = offsets[first], settings.chunk_size
+                continue
+            forced = last is None
+            if last is None:
+                last = _overflowing(marks, first, settings)
+            chunk = text[start : offsets[last]].rstrip()
+            end = start + len(chunk)
+            tokens = scale.exact(start, end)
+            if tokens <= settings.chunk_size or forced:
+                break
+            limit -= tokens - settings.chunk_size  # the parts' sum was too small: a tokenizer that is not additive
+        if chunk and not chunk.isspace():
+            kinds = frozenset(marks.kinds[first:last])
+            atom = marks.atoms[first] if start == offsets[first] else None
+            yield Piece(start, offsets[first], end, tokens, kinds, atom, tokens > settings.chunk_size)
+        start = _overlap_start(text, marks, first, last, scale, settings)
+        first = last
+
+
+def _choose(marks: Marks, first: int, limit: int, settings: ChunkSettings) -> int | None:
+    """The mark to cut at: the strongest in the upper half of the budget, else the last one that fits; None if none."""
+    sums, strengths = marks.cumulative, marks.strengths
+    total = len(sums) - 1
+    reach = bisect_right(sums, sums[first] + limit) - 1
+    if reach >= total:
+        return total
+    floor = sums[first] + limit // 2
+    best: int | None = None
+    best_rank = (False, 0)
+    for mark in range(reach, first, -1):
+        if sums[mark] < floor and best is not None:
+            break
+        if not strengths[mark]:
+            continue
+        rank = (sums[total] - sums[mark] >= settings.min_chunk_size, strengths[mark])
+        if rank > best_rank:
+            best, best_rank = mark, rank
+    return best
+
+
+def _overflowing(marks: Marks, first: int, settings: ChunkSettings) -> int:
+    """Where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds the cap."""
+    total = len(marks.offsets) - 1
+    last = first + 1
+    while last < total and not marks.strengths[last]:
+        last += 1
+    if marks.cumulative[last] - marks.cumulative[first] > settings.cap:
+        last = max(first + 1, bisect_right(marks.cumulative, marks.cumulative[first] + settings.chunk_size) - 1)
+    return min(last, total)
+
+
+def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale, settings: ChunkSettings) -> int:
+    """Where the next piece starts: whole blocks or sentences before ``last``, in the same section."""
+    offsets, sums = marks.offsets, marks.cumulative
+    room = settings.chunk_overlap
+    at = offsets[last]
+    if not room or last >= len(offsets) - 1 or marks.strengths[last] == blocks.SECTION:
+        return at
+    start = at
+    for mark in range(last - 1, first, -1):
+        if sums[last] - sums[mark] > room or marks.kinds[mark] == "heading":
+            break
+        if marks.atoms[mark] is None:
+            start = offsets[mark]
+    before = last - 1
+    if start == at and marks.atoms[before] is None and marks.kinds[before] in {"text", "list", "quote"}:
+        starts = [*sentence_starts(text, offsets[before], at), at]
+        tail = scale.cumulative(starts)
+        start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)
+    while start < at and scale.exact(start, at) > room:
+        start = next((o for o in offsets[first:last] if o > start), at)
+    return start

@@ -1,0 +1,67 @@
+"""What a caller may choose about chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sized
+
+TOKENIZERS = ("cl100k", "minilm", "estimate")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSettings:
+    """Sizes in tokens of ``tokenizer``.
+
+    Attributes:
+        chunk_size: A chunk has at most this many tokens, unless nothing can be cut (then it is flagged).
+        chunk_overlap: At most this many tokens of whole sentences or blocks are repeated from the chunk before,
+            counted in ``chunk_size``, inside one section only.
+        min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
+        max_chunk_size: What alone exceeds ``chunk_size`` (one sentence, one code line) is left whole up to this size;
+            ``None`` is twice ``chunk_size``.
+        tokenizer: ``"cl100k"``, ``"minilm"``, ``"estimate"`` or a callable that returns the tokens of a text.
+        semantic: False packs lines to the budget and ignores all structure.
+        markdown: False is for plain text: paragraphs, but no headings, fences, lists.
+    """
+
+    chunk_size: int = 400
+    chunk_overlap: int = 80
+    min_chunk_size: int = 50
+    max_chunk_size: int | None = None
+    tokenizer: str | Callable[[str], Sized] = "cl100k"
+    semantic: bool = True
+    markdown: bool = True
+
+    def __post_init__(self) -> None:
+        if self.chunk_size < 1:
+            raise SettingError(f"chunk_size={self.chunk_size} is not positive. Cure: a number of tokens such as 400")
+        if not 0 <= self.chunk_overlap < self.chunk_size:
+            raise SettingError(
+                f"chunk_overlap={self.chunk_overlap} is not in 0 to chunk_size - 1 ({self.chunk_size - 1}). "
+                f"Cure: a fifth of chunk_size, {self.chunk_size // 5}, or 0"
+            )
+        if not 0 <= self.min_chunk_size <= self.chunk_size:
+            raise SettingError(
+                f"min_chunk_size={self.min_chunk_size} is not in 0 to chunk_size ({self.chunk_size}). "
+                f"Cure: an eighth of chunk_size, {self.chunk_size // 8}, or 0"
+            )
+        if self.max_chunk_size is not None and self.max_chunk_size < self.chunk_size:
+            raise SettingError(
+                f"max_chunk_size={self.max_chunk_size} is less than chunk_size={self.chunk_size}. "
+                f"Cure: chunk_size or more, or None for {2 * self.chunk_size}"
+            )
+        if isinstance(self.tokenizer, str) and self.tokenizer not in TOKENIZERS:
+            raise SettingError(
+                f"tokenizer={self.tokenizer!r} is not known. Cure: one of {', '.join(TOKENIZERS)}, or a callable that "
+                "returns the tokens of a text"
+            )
+
+    @property
+    def cap(self) -> int:
+        """The size that nothing exceeds."""
+        return 2 * self.chunk_size if self.max_chunk_size is None else self.max_chunk_size

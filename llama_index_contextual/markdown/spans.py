@@ -1,0 +1,154 @@
+"""From a document's text to the spans that become its chunks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.markdown import blocks
+from llama_index_contextual.markdown.front_matter import read_front_matter
+from llama_index_contextual.markdown.packing import Piece, pack, refine
+from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections
+from llama_index_contextual.markdown.settings import ChunkSettings
+from llama_index_contextual.markdown.titles import heading_titles
+from llama_index_contextual.markdown.tokens import make_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PARAGRAPH_END: Final = re.compile(r"(?:\r\n?|\n)[ \t]*(?:(?:\r\n?|\n)[ \t]*)+(?<=[\r\n])")
+_LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=.)", re.DOTALL)
+_MAX_HEADER_ROW: Final = 300  # characters of a table's header row repeated in the context of its later pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One chunk of a text.
+
+    Attributes:
+        start: Offset of its first character.
+        end: Offset after its last character.
+        start_line: 1-based line of its first character.
+        end_line: 1-based line of its last character.
+        headings: Titles of the headings above it, outermost first, its own included.
+        level: Level of the innermost of them, 0 for none.
+        kind: ``"text"``, ``"code"``, ``"table"``, ``"list"``, ``"quote"``, ``"html"``, ``"heading"`` or ``"mixed"``.
+        tokens: How many, in the tokenizer of the settings.
+        overflow: Whether it exceeds ``chunk_size``, because nothing in it may be cut.
+        continues: For a later piece of a fence its language, of a table its header row; else empty.
+        overlap: How many of its first characters the chunk before it holds too.
+    """
+
+    start: int
+    end: int
+    start_line: int
+    end_line: int
+    headings: tuple[str, ...]
+    level: int
+    kind: str
+    tokens: int
+    overflow: bool = False
+    continues: str = ""
+    overlap: int = 0
+
+
+def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: int | None = None) -> list[Span]:
+    """Split a text into spans that cover everything but white space, front matter and a byte order mark.
+
+    Args:
+        text: Without lone surrogates.
+        settings: Sizes and tokenizer.
+        body: Where the front matter ends; ``None`` reads it here.
+    """
+    settings = settings or ChunkSettings()
+    if body is None:
+        body = read_front_matter(text).end if settings.markdown and settings.semantic else 0
+    if not body and text.startswith("\ufeff"):
+        body = 1
+    if not text[body:].strip():
+        return []
+    scale = make_scale(text, settings.tokenizer)
+    outline = _outline(text, body, settings)
+    titles = heading_titles(text, ((h.start, h.end) for h in outline.headings))
+    sections = find_sections(outline, titles)
+    sums = scale.cumulative(outline.offsets)
+    groups = group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size)
+    lines = _LineCounter(text)
+    spans: list[Span] = []
+    for group in groups:
+        marks = refine(text, outline, group[0].first, group[-1].last, scale, settings)
+        pieces = pack(text, marks, scale, settings)
+        spans.extend(_describe(text, piece, group, outline, lines) for piece in pieces)
+    return spans
+
+
+def _outline(text: str, body: int, settings: ChunkSettings) -> blocks.Outline:
+    if settings.markdown and settings.semantic:
+        return blocks.outline(blocks.mask(text, body), body)
+    pattern, strength = (_PARAGRAPH_END, blocks.BLOCK) if settings.semantic else (_LINE_START, blocks.LINE)
+    start = body + len(text[body:]) - len(text[body:].lstrip())
+    start = max(body, text.rfind("\n", body, start) + 1)
+    offsets = [start, *(match.end() for match in pattern.finditer(text, start) if match.end() < len(text))]
+    return blocks.Outline(
+        offsets=[*offsets, len(text)],
+        strengths=[strength] * len(offsets) + [blocks.SECTION],
+        kinds=["text"] * len(offsets) + [""],
+    )
+
+
+def _describe(text: str, piece: Piece, group: list[Section], outline: blocks.Outline, lines: _LineCounter) -> Span:
+    if len(group) > 1:
+        offsets = outline.offsets
+        group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.own]
+    headings, level = common_path(group)
+    kinds = piece.kinds - {"heading", "rule"}
+    kind = next(iter(kinds)) if len(kinds) == 1 else "mixed" if kinds else "heading"
+    return Span(
+        start=piece.start,
+        end=piece.end,
+        start_line=lines.at(piece.start),
+        end_line=lines.at(piece.end - 1),
+        headings=headings,
+        level=level,
+        kind=kind,
+        tokens=piece.tokens,
+        overflow=piece.overflow,
+        continues=_continues(text, piece),
+        overlap=piece.own - piece.start,
+    )
+
+
+def _continues(text: str, piece: Piece) -> str:
+    atom = piece.atom
+    if atom is None:
+        return ""
+    if atom.kind == "code":
+        return atom.info.split(maxsplit=1)[0] if atom.info.strip() else ""
+    return next(_rows(text, atom), "")[:_MAX_HEADER_ROW].strip()
+
+
+def _rows(text: str, atom: blocks.Atom) -> Iterator[str]:
+    yield from text[atom.start : atom.end].splitlines()
+
+
+class _LineCounter:
+    """Lines of ascending offsets, counted from the last one: linear, and no list of all lines."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._cr = "\r" in text
+        self._offset = 0
+        self._line = 1
+
+    def at(self, offset: int) -> int:
+        text, low, high = self._text, self._offset, offset
+        sign = 1
+        if high < low:  # overlap, or the start of a chunk after the end of the one before
+            low, high, sign = high, low, -1
+        ends = text.count("\n", low, high)
+        if self._cr:  # "\r\n" is one end of line, "\r" alone is another
+            ends += text.count("\r", low, high) - text.count("\r\n", low, high + 1)
+        self._line += sign * ends
+        self._offset = offset
+        return self._line

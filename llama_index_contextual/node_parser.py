@@ -1,0 +1,294 @@
+"""``HeadingAwareMarkdownNodeParser``: LlamaIndex's adapter around :mod:`llama_index_contextual.markdown`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from llama_index.core.bridge.pydantic import Field, field_serializer
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.node_parser.interface import NodeParser
+from llama_index.core.node_parser.node_utils import default_id_func
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    MetadataMode,
+    NodeRelationship,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.utils import get_tqdm_iterable
+
+from llama_index_contextual import dates, metadata
+from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
+from llama_index_contextual.markdown.spans import split_markdown
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_MARKDOWN_SUFFIXES: Final = frozenset({"", ".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd", ".mdc"})
+# Counts and hashes say nothing to an embedding or an LLM.
+_BOOKKEEPING: Final = (
+    metadata.HEADING_LEVEL,
+    metadata.CONTENT_TYPE,
+    metadata.TOKEN_COUNT,
+    metadata.CHUNK_HASH,
+    metadata.OVERFLOW,
+    metadata.CONTINUES,
+    metadata.DATE_TS,
+)
+_HIDDEN_FROM_EMBED: Final = (*_BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
+
+
+class HeadingAwareMarkdownNodeParser(NodeParser):
+    r"""Splits Markdown into nodes that know their headings, lines and day, and never cut what belongs together.
+
+    Every node's text is a slice of the document, at most ``chunk_size`` tokens long. Code fences, tables, list items
+    and sentences stay whole where they fit; small sections merge with a neighbour. Metadata names are those of
+    :mod:`llama_index_contextual.metadata`. Node ids are hashes of the document's identity (an id that the user set,
+    else ``metadata["path"]``, else ``metadata["file_path"]``, else its content), the chunk's text, and its ordinal
+    among equal texts.
+
+    Examples:
+        >>> from llama_index.core import Document
+        >>> parser = HeadingAwareMarkdownNodeParser()
+        >>> [node] = parser.get_nodes_from_documents([Document(text="# Notes\n\nCookie loves carrots.")])
+        >>> node.metadata["header_path"], node.metadata["start_line"], node.metadata["end_line"]
+        ('Notes', 1, 3)
+    """
+
+    chunk_size: int = Field(default=400, description="The most tokens of a chunk.")
+    chunk_overlap: int = Field(default=80, description="The most tokens repeated from the chunk before, 0 for none.")
+    min_chunk_size: int = Field(default=50, description="Smaller sections merge with a neighbour.")
+    max_chunk_size: int | None = Field(
+        default=None, description="What cannot be cut may have this many tokens; None is twice chunk_size."
+    )
+    tokenizer: str | Callable[[str], Any] = Field(
+        default="cl100k", description='"cl100k", "minilm", "estimate", or a callable that returns the tokens of a text.'
+    )
+    preserve_headers: bool = Field(default=True, description="Whether nodes carry the path of headings above them.")
+    semantic: bool = Field(default=True, description="False packs lines to the budget and ignores structure.")
+
+    def __init__(self, **data: Any) -> None:
+        data["id_func"] = _given_id_func(data.get("id_func"))
+        if isinstance(data.get("tokenizer"), dict):
+            raise SettingError(
+                f"tokenizer={data['tokenizer']!r} was a callable and cannot be read back. "
+                "Cure: pass the callable again, or use a named tokenizer"
+            )
+        super().__init__(**data)
+        self._settings()  # raises SettingError, which pydantic would wrap if this were a validator
+
+    @field_serializer("tokenizer")
+    def _name_tokenizer(self, value: str | Callable[[str], Any]) -> Any:
+        return value if isinstance(value, str) else {"callable": getattr(value, "__qualname__", type(value).__name__)}
+
+    @classmethod
+    def from_defaults(
+        cls, callback_manager: CallbackManager | None = None, **settings: Any
+    ) -> HeadingAwareMarkdownNodeParser:
+        """Make a parser, as LlamaIndex's parsers are made."""
+        return cls(callback_manager=callback_manager or CallbackManager([]), **settings)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """The name under which LlamaIndex serialises it."""
+        return "HeadingAwareMarkdownNodeParser"
+
+    def _settings(self, *, markdown: bool = True) -> ChunkSettings:
+        return ChunkSettings(
+            chunk_size=self.chunk_size,
+            chunk_overlap=self.chunk_overlap,
+            min_chunk_size=self.min_chunk_size,
+            max_chunk_size=self.max_chunk_size,
+            tokenizer=self.tokenizer,
+            semantic=self.semantic,
+            markdown=markdown,
+        )
+
+    def split_document(self, document: BaseNode) -> tuple[str, FrontMatter, list[Span]]:
+        """The document's text (lone surrogates replaced), its front matter, and the spans its nodes will have."""
+        name = _path(document) or document.node_id
+        text = _without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
+        settings = self._settings(markdown=_is_markdown(_path(document)))
+        has_front = settings.markdown and settings.semantic
+        front = read_front_matter(text, name) if has_front else FrontMatter()
+        return text, front, split_markdown(text, settings=settings, body=front.end)
+
+    def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
+        parsed: list[BaseNode] = []
+        for document in get_tqdm_iterable(nodes, show_progress, "Parsing nodes"):
+            parsed.extend(self._parse_document(document))
+        return parsed
+
+    def _postprocess_parsed_nodes(
+        self,
+        nodes: list[BaseNode],
+        parent_doc_map: dict[str, Document],  # noqa: ARG002  LlamaIndex's signature
+    ) -> list[BaseNode]:
+        """Nothing: LlamaIndex would overwrite exact offsets with ``text.find`` and put metadata into links."""
+        return nodes
+
+    def _parse_document(self, document: BaseNode) -> list[TextNode]:
+        text, front, spans = self.split_document(document)
+        if text != document.get_content(metadata_mode=MetadataMode.NONE):
+            document = document.model_copy()  # the caller's document stays as it is; only its hash needs clean text
+            document.set_content(text)
+        shared = self._document_metadata(document, front)
+        source = document.source_node or RelatedNodeInfo(
+            node_id=document.node_id, node_type=document.get_type(), hash=document.hash, metadata={}
+        )
+        identity = _identity(document)
+        seen: Counter[str] = Counter()
+        nodes = []
+        for number, span in enumerate(spans):
+            chunk = text[span.start : span.end]
+            ordinal = seen[chunk]
+            seen[chunk] += 1
+            named = self.id_func is not _hash_id
+            node_id = self.id_func(number, document) if named else _node_id(identity, chunk, ordinal)
+            nodes.append(self._node(node_id, chunk, span, document, shared, source))
+        if self.include_prev_next_rel:
+            _link(nodes)
+        return nodes
+
+    def _document_metadata(self, document: BaseNode, front: FrontMatter) -> dict[str, Any]:
+        if not self.include_metadata:
+            return {}
+        shared = dict(document.metadata)
+        for key in (metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION):
+            value = front.text(key)
+            if value and key not in shared:
+                shared[key] = value
+        day = (
+            _day(shared.get(metadata.DATE))
+            or _day(front.values.get(metadata.DATE))
+            or dates.date_from_path(_path(document))
+        )
+        if day:
+            shared.update(_date_metadata(day))
+        return shared
+
+    def _node(
+        self,
+        node_id: str,
+        chunk: str,
+        span: Span,
+        document: BaseNode,
+        shared: dict[str, Any],
+        source: RelatedNodeInfo,
+    ) -> TextNode:
+        values = self._span_metadata(chunk, span, shared)
+        return TextNode(
+            id_=node_id,
+            text=chunk,
+            start_char_idx=span.start,
+            end_char_idx=span.end,
+            metadata=values,
+            excluded_embed_metadata_keys=_excluded(document.excluded_embed_metadata_keys, _HIDDEN_FROM_EMBED, values),
+            excluded_llm_metadata_keys=_excluded(document.excluded_llm_metadata_keys, _BOOKKEEPING, values),
+            metadata_separator=getattr(document, "metadata_separator", "\n"),
+            metadata_template=getattr(document, "metadata_template", "{key}: {value}"),
+            text_template=getattr(document, "text_template", "{metadata_str}\n\n{content}"),
+            relationships={NodeRelationship.SOURCE: source},
+        )
+
+    def _span_metadata(self, chunk: str, span: Span, shared: dict[str, Any]) -> dict[str, Any]:
+        if not self.include_metadata:
+            return {}
+        values = dict(shared)
+        if self.preserve_headers and (path := metadata.join_header_path(span.headings)):
+            values[metadata.HEADER_PATH] = path
+        values[metadata.HEADING_LEVEL] = span.level
+        values[metadata.START_LINE] = span.start_line
+        values[metadata.END_LINE] = span.end_line
+        values[metadata.CONTENT_TYPE] = span.kind
+        values[metadata.TOKEN_COUNT] = span.tokens
+        values[metadata.CHUNK_HASH] = blake2b(chunk.encode(), digest_size=16).hexdigest()
+        if span.overflow:
+            values[metadata.OVERFLOW] = True
+        if span.continues:
+            values[metadata.CONTINUES] = span.continues
+        for title in reversed(span.headings):
+            if day := dates.date_from_heading(title):
+                values.update(_date_metadata(day))
+                break
+        return values
+
+
+def _hash_id(i: int, doc: BaseNode) -> str:
+    """Stands for the default: ids are made from each chunk's text, which an ``id_func`` is not shown."""
+    raise NotImplementedError
+
+
+def _given_id_func(given: Any) -> Callable[[int, BaseNode], str]:
+    """The caller's function; ours for LlamaIndex's default (random ids) and for a name read back by ``from_dict``."""
+    if given is None or given is default_id_func:
+        return _hash_id
+    if callable(given):
+        return given  # type: ignore[no-any-return]
+    if isinstance(given, dict) and given.get("id_func_name") in {_hash_id.__name__, default_id_func.__name__}:
+        return _hash_id
+    raise SettingError(f"id_func={given!r} cannot be read back. Cure: pass the function again as id_func=")
+
+
+def _path(document: BaseNode) -> str:
+    value = document.metadata.get(metadata.PATH) or document.metadata.get("file_path") or ""
+    return str(value).replace("\\", "/")
+
+
+def _is_markdown(path: str) -> bool:
+    return PurePosixPath(path).suffix.lower() in _MARKDOWN_SUFFIXES
+
+
+def _identity(document: BaseNode) -> str:
+    """An id that the user set, else the path, else the content: LlamaIndex's random ids change with every load."""
+    if not _RANDOM_ID.fullmatch(document.node_id):
+        return document.node_id
+    return _path(document) or str(document.hash)
+
+
+def _node_id(identity: str, chunk: str, ordinal: int) -> str:
+    """A hash in the form of a UUID, which Qdrant insists on."""
+    digest = blake2b(f"{identity}\0{ordinal}\0{chunk}".encode(), digest_size=16).hexdigest()
+    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
+
+
+def _without_surrogates(text: str, name: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        warnings.warn(
+            f"{name} holds lone surrogates, which are no text; each became U+FFFD", ContextualWarning, stacklevel=2
+        )
+        return _SURROGATE.sub("\ufffd", text)
+    return text
+
+
+def _day(value: object) -> dt.date | None:
+    parsed = dates.parse_date(value)
+    return parsed.date() if isinstance(parsed, dt.datetime) else parsed
+
+
+def _date_metadata(day: dt.date) -> dict[str, Any]:
+    return {metadata.DATE: day.isoformat(), metadata.DATE_TS: dates.epoch_seconds(day)}
+
+
+def _excluded(given: Sequence[str], ours: Sequence[str], values: dict[str, Any]) -> list[str]:
+    return [*given, *(key for key in ours if key in values and key not in given)]
+
+
+def _link(nodes: Sequence[TextNode]) -> None:
+    """PREVIOUS and NEXT by id and hash only: a neighbour's metadata in each link would triple what is stored."""
+    links = [RelatedNodeInfo(node_id=node.node_id, node_type=ObjectType.TEXT, metadata={}) for node in nodes]
+    for node, previous in zip(nodes[1:], links, strict=False):
+        node.relationships[NodeRelationship.PREVIOUS] = previous
+    for node, following in zip(nodes, links[1:], strict=False):
+        node.relationships[NodeRelationship.NEXT] = following
