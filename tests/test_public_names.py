@@ -1,0 +1,34 @@
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+
+import llama_index_contextual
+
+
+@pytest.mark.parametrize("name", llama_index_contextual.__all__)
+def test_every_public_name_can_be_imported_and_is_documented(name):
+    thing = getattr(llama_index_contextual, name)
+    assert thing.__doc__
+    assert thing.__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = llama_index_contextual.no_such_name
+
+
+def test_the_version_is_the_distribution_s():
+    try:
+        installed = version("llama-index-contextual")
+    except PackageNotFoundError:
+        pytest.skip("the package is not installed, only importable")
+    assert llama_index_contextual.__version__ == installed
+
+
+def test_importing_the_package_imports_no_heavy_part():
+    heavy = ("chromadb", "onnxruntime", "openai")
+    code = f"import sys, llama_index_contextual; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert done.stdout.strip() == "[]"
