@@ -1,0 +1,94 @@
+"""How a file's chunks look: a terminal preview, so that a person can see that they are good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from llama_index.core.schema import Document, MetadataMode, TextNode
+from rich.console import Group
+from rich.panel import Panel
+from rich.text import Text
+
+from llama_index_contextual import metadata
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+
+# Control characters of a file must not move the cursor or ring the bell: they are shown as their pictures (U+2400 on).
+_PICTURES: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {0x7F: 0x2421, 0x0D: None}
+_KEEPS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
+
+
+def render_preview(path_or_text: Path | str, parser: HeadingAwareMarkdownNodeParser) -> RenderableType:
+    """Show a document's chunks in order: header path, lines, tokens, what overlaps, and what had to overflow.
+
+    Args:
+        path_or_text: A file (as a ``Path``, read as UTF-8) or a text.
+        parser: Whose chunks to show.
+
+    Returns:
+        Something that ``rich.print`` shows, in a terminal, a pipe or (through ``Console.export_html``) a page.
+
+    Raises:
+        OSError: The file cannot be read.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    if isinstance(path_or_text, Path):
+        name = path_or_text.as_posix()
+        text = path_or_text.read_bytes().decode("utf-8")
+        document = Document(text=text, metadata={metadata.PATH: name})
+    else:
+        name = "text"
+        document = Document(text=path_or_text)
+    nodes = [node for node in parser.get_nodes_from_documents([document]) if isinstance(node, TextNode)]
+    panels: list[RenderableType] = []
+    shown_to = 0
+    for number, node in enumerate(nodes, start=1):
+        panels.append(_panel(number, node, shown_to))
+        shown_to = node.end_char_idx or 0
+    return Group(_summary(name, nodes), *panels)
+
+
+def _summary(name: str, nodes: list[TextNode]) -> Text:
+    tokens = [int(node.metadata.get(metadata.TOKEN_COUNT, 0)) for node in nodes]
+    summary = Text(name.translate(_PICTURES), style="bold")
+    if not nodes:
+        return summary.append(": no text, no chunks", style="dim")
+    count = f"{len(nodes)} chunk" + ("s" if len(nodes) > 1 else "")
+    return summary.append(f": {count}, {min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all", style="dim")
+
+
+def _panel(number: int, node: TextNode, shown_to: int) -> Panel:
+    """One chunk; ``shown_to`` is the offset up to which the chunk before it goes."""
+    values = node.metadata
+    kind = str(values.get(metadata.CONTENT_TYPE, ""))
+    title = Text(f"{number} ", style="bold")
+    title.append(str(values.get(metadata.HEADER_PATH, "")).translate(_PICTURES) or "(no heading)")
+    facts = [
+        f"L{values.get(metadata.START_LINE)}-L{values.get(metadata.END_LINE)}",
+        f"{values.get(metadata.TOKEN_COUNT)} tokens",
+        kind,
+    ]
+    if day := values.get(metadata.DATE):
+        facts.append(str(day))
+    if continued := values.get(metadata.CONTINUES):
+        facts.append(f"continues {str(continued).translate(_PICTURES)}")
+    subtitle = Text(" · ".join(facts), style="dim")
+    if values.get(metadata.OVERFLOW):
+        subtitle.append(" · over chunk_size", style="bold red")
+    body = Text()
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    overlap = max(0, shown_to - (node.start_char_idx or 0))
+    body.append(text[:overlap].translate(_PICTURES), style="dim italic")
+    body.append(text[overlap:].translate(_PICTURES))
+    return Panel(
+        body,
+        title=title,
+        title_align="left",
+        subtitle=subtitle,
+        subtitle_align="right",
+        border_style=_KEEPS.get(kind, "blue"),
+    )

@@ -1,0 +1,41 @@
+from rich.console import Console
+
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.preview import render_preview
+
+
+def shown(path_or_text, **settings):
+    console = Console(width=100, record=True, file=None, force_terminal=False)
+    with console.capture() as capture:
+        console.print(render_preview(path_or_text, HeadingAwareMarkdownNodeParser(**settings)))
+    return capture.get()
+
+
+def test_a_file_shows_its_header_paths_lines_and_tokens(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Guide\n\nWords.\n\n## [red]Install[/red]\n\n```sh\nmake\n```\n", encoding="utf-8")
+    output = shown(page, min_chunk_size=1)
+    assert "page.md: 2 chunks" in output
+    assert "Guide > [red]Install[/red]" in output  # rich's markup is not obeyed
+    assert "L5-L9" in output
+    assert "code" in output
+
+
+def test_overflow_and_continuation_are_said():
+    rows = "\n".join(f"| {n} | word word word |" for n in range(40))
+    output = shown(
+        f"| id | text |\n|---|---|\n{rows}\n\n" + "word " * 55, chunk_size=50, chunk_overlap=0, min_chunk_size=0
+    )
+    assert "continues | id | text |" in output
+    assert "over chunk_size" in output
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    output = shown("bell \x07 and escape \x1b[31m")
+    assert "\x07" not in output
+    assert "\x1b[31m" not in output
+    assert "␇" in output
+
+
+def test_an_empty_text_says_so():
+    assert "no text, no chunks" in shown(" \n")
