@@ -1,0 +1,263 @@
+"""BM25 over the EMBED view and the lexical context, changed in place."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, QueryBundle
+from llama_index.retrievers.bm25 import BM25Retriever
+
+from llama_index_contextual.analysis import Analyzer
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.metadata import LEXICAL_CONTEXT
+from llama_index_contextual.retrievers.candidates import Candidate
+from llama_index_contextual.retrievers.chroma import stored_nodes
+from llama_index_contextual.retrievers.filter_masks import FilterMasks
+from llama_index_contextual.retrievers.filters import both
+from llama_index_contextual.retrievers.lexical_index import LexicalIndex, Masks, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from llama_index.core.callbacks import CallbackManager
+    from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
+
+K1: Final = 1.2
+B: Final = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class TermEvidence:
+    """A query term found in a document.
+
+    Args:
+        term: As the analyzer writes it.
+        document_frequency: Documents of the index that hold it.
+        idf: Its weight, from its rarity: ln(1 + (N - df + .5) / (df + .5)).
+        score: What it added to the document's BM25 score.
+    """
+
+    term: str
+    document_frequency: int
+    idf: float
+    score: float
+
+
+def lexical_text(node: BaseNode) -> str:
+    """What BM25 reads of a node: the EMBED view and, after it, the lexical context."""
+    text = node.get_content(metadata_mode=MetadataMode.EMBED)
+    extra = node.metadata.get(LEXICAL_CONTEXT)
+    return f"{text}\n{extra}" if extra else text
+
+
+class ContextualBM25Retriever(BM25Retriever):
+    """Keyword retrieval that follows single edits, filters, persists, and shares its index between views.
+
+    It is LlamaIndex's ``BM25Retriever`` to whoever asks, with another engine: one analyzer for documents and queries,
+    and term frequencies in segments, so that adding or deleting a node touches that node only and scores still equal
+    those of a full rebuild. Scores are BM25 (Lucene's form), greater than 0; a node without a matching term is never
+    returned; ties break by node id. Nodes come back as new objects, equal (same ``hash``) to those of the vector store.
+
+    Thread-safe: readers work on an immutable snapshot, writers take turns.
+
+    Args:
+        nodes: What to index; may be empty.
+        similarity_top_k: Most nodes a query returns; any size.
+        analyzer: Makes the terms; default ``Analyzer()``, with ``language`` if that is given.
+        filters: Nodes that this retriever may return; the index holds all.
+        k1: BM25's term saturation, greater than 0.
+        b: BM25's length normalisation, 0 to 1.
+        language: Shorthand for ``analyzer=Analyzer(language=…)``.
+
+    Raises:
+        SettingError: A setting cannot work.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[BaseNode] | None = None,
+        *,
+        similarity_top_k: int = 10,
+        analyzer: Analyzer | None = None,
+        filters: MetadataFilters | None = None,
+        k1: float = K1,
+        b: float = B,
+        language: str | None = None,
+        callback_manager: CallbackManager | None = None,
+        objects: list[IndexNode] | None = None,
+        object_map: dict[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        if similarity_top_k < 1:
+            raise SettingError(f"similarity_top_k={similarity_top_k} must be at least 1.")
+        if k1 <= 0 or not 0 <= b <= 1:
+            raise SettingError(f"k1={k1}, b={b}: k1 must be greater than 0, b within 0 and 1.")
+        if analyzer and language:
+            raise SettingError(
+                f"language={language!r} and analyzer= are both given. Cure: Analyzer(language={language!r})."
+            )
+        # Not BM25Retriever.__init__: it builds a bm25s index, which refuses empty corpora and cannot change.
+        BaseRetriever.__init__(
+            self, callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose
+        )
+        self.similarity_top_k = similarity_top_k
+        self.analyzer = analyzer or Analyzer(language=language or "auto")
+        self.filters = filters
+        self._index = LexicalIndex(k1, b)
+        self._masks = FilterMasks()
+        self.add(nodes or [])
+
+    @classmethod
+    def from_defaults(  # type: ignore[override]
+        cls,
+        index: Any | None = None,
+        nodes: Sequence[BaseNode] | None = None,
+        docstore: Any | None = None,
+        vector_store: BasePydanticVectorStore | None = None,
+        **settings: Any,
+    ) -> ContextualBM25Retriever:
+        """Build from exactly one of four sources.
+
+        Args:
+            index: A ``VectorStoreIndex``; from its vector store where that stores text (Chroma leaves the docstore
+                empty), else from its docstore.
+            nodes: The nodes themselves; may be empty.
+            docstore: A LlamaIndex document store.
+            vector_store: A vector store that holds text, such as Chroma.
+            settings: As for the class.
+
+        Raises:
+            SettingError: None or several sources are given, or the store cannot list its nodes.
+        """
+        given = {"index": index, "nodes": nodes, "docstore": docstore, "vector_store": vector_store}
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) != 1:
+            raise SettingError(f"Sources given: {named or 'none'}. Cure: exactly one of {', '.join(given)}.")
+        for unknown in {"stemmer", "token_pattern", "skip_stemming", "tokenizer"} & set(settings):
+            raise SettingError(f"{unknown}= belongs to bm25s. Cure: analyzer=Analyzer(language=…, stem=…).")
+        if index is not None:
+            vector_store, docstore = (index.vector_store, None) if not index.docstore.docs else (None, index.docstore)
+        if vector_store is not None:
+            nodes = stored_nodes(vector_store)
+        elif docstore is not None:
+            nodes = list(docstore.docs.values())
+        return cls(nodes, **settings)
+
+    # Changing the index
+
+    def add(self, nodes: Sequence[BaseNode]) -> None:
+        """Index nodes; a node whose id is indexed already replaces the old one. Only these nodes are analysed."""
+        self.object_map.update({n.index_id: n.obj for n in nodes if isinstance(n, IndexNode) and n.obj is not None})
+        self._index.add(nodes, lambda node: self.analyzer.tokens(lexical_text(node)))
+
+    def update(self, nodes: Sequence[BaseNode]) -> None:
+        """The same as :meth:`add`, for callers that think of it as a change."""
+        self.add(nodes)
+
+    def delete(self, node_ids: Iterable[str]) -> int:
+        """Delete nodes by id; unknown ids are ignored.
+
+        Returns:
+            How many were deleted.
+        """
+        return self._index.delete(node_ids)
+
+    def with_filters(self, filters: MetadataFilters | None) -> ContextualBM25Retriever:
+        """A view that returns only what the filters admit (beside this one's own). Shares the index, costs nothing."""
+        return self.with_settings(filters=both(self.filters, filters))
+
+    def with_settings(self, **settings: Any) -> ContextualBM25Retriever:
+        """A view with another ``similarity_top_k`` or ``filters`` on the same index."""
+        unknown = set(settings) - {"similarity_top_k", "filters"}
+        if unknown:
+            raise SettingError(f"{sorted(unknown)} cannot differ between views. Cure: similarity_top_k or filters.")
+        view = copy.copy(self)
+        view.__dict__.update(settings)
+        return view
+
+    # Reading it
+
+    def __len__(self) -> int:
+        return self._index.snapshot.count
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What the index holds now; it does not change when the index does."""
+        return self._index.snapshot
+
+    @property
+    def node_ids(self) -> list[str]:
+        """Ids of the nodes that this view may return."""
+        snapshot = self._index.snapshot
+        return snapshot.ids(self._masks_for(snapshot))
+
+    def selected_ids(self, filters: MetadataFilters | None) -> list[str]:
+        """Ids of the nodes that these filters and this view's own admit."""
+        snapshot = self._index.snapshot
+        wanted = both(self.filters, filters)
+        return snapshot.ids(None if wanted is None else self._masks.of(snapshot, wanted))
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that are indexed."""
+        snapshot = self._index.snapshot
+        places = {node_id: place for node_id in node_ids if (place := snapshot.locate(node_id))}
+        return {node_id: snapshot.node(*place) for node_id, place in places.items()}
+
+    def document_frequency(self, text: str) -> dict[str, int]:
+        """For each term of a text, how many nodes of the index hold it: 1 is rare, 0 is unknown."""
+        snapshot = self._index.snapshot
+        return {group[0]: snapshot.frequency(group) for group in self.analyzer.query_groups(text)}
+
+    def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
+        """Which terms of a query each node holds, most important first; [] for a node that holds none."""
+        snapshot = self._index.snapshot
+        groups = list(dict.fromkeys(self.analyzer.query_groups(text)))
+        found: dict[str, list[TermEvidence]] = {node_id: [] for node_id in node_ids}
+        places = {place: node_id for node_id in found if (place := snapshot.locate(node_id))}
+        for group in groups:
+            entries = snapshot.entries(group)
+            frequency = sum(len(rows) for rows, _ in entries)
+            for (number, row), node_id in places.items():
+                rows, counts = entries[number]
+                at = int(rows.searchsorted(row))
+                if at < len(rows) and rows[at] == row:
+                    idf = snapshot.idf(frequency)
+                    weight = snapshot.weights(snapshot.segments[number], rows[at : at + 1], counts[at : at + 1])
+                    found[node_id].append(TermEvidence(group[0], frequency, idf, idf * float(weight[0])))
+        return {node_id: sorted(terms, key=lambda one: (-one.score, one.term)) for node_id, terms in found.items()}
+
+    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
+        """Ids and scores of the best ``top_k``, best first; [] for a query without terms."""
+        snapshot = self._index.snapshot
+        groups = self.analyzer.query_groups(query.query_str)
+        matches = snapshot.search(groups, top_k, self._masks_for(snapshot))
+        return [Candidate(match.node_id, match.score) for match in matches]
+
+    async def acandidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
+        """The same, off the event loop."""
+        return await asyncio.to_thread(self.candidates, query, top_k)
+
+    def _masks_for(self, snapshot: Snapshot) -> Masks | None:
+        return None if self.filters is None else self._masks.of(snapshot, self.filters)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        snapshot = self._index.snapshot
+        groups = self.analyzer.query_groups(query_bundle.query_str)
+        matches = snapshot.search(groups, self.similarity_top_k, self._masks_for(snapshot))
+        return [NodeWithScore(node=snapshot.node(match.segment, match.row), score=match.score) for match in matches]
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return await asyncio.to_thread(self._retrieve, query_bundle)
+
+    def get_persist_args(self) -> dict[str, Any]:
+        """Every setting that persisting keeps."""
+        return {
+            "similarity_top_k": self.similarity_top_k,
+            "k1": self._index.k1,
+            "b": self._index.b,
+            "analyzer": self.analyzer.settings,
+        }

@@ -1,0 +1,40 @@
+"""What an arm of a hybrid retriever answers: ids and scores first, nodes only where they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from llama_index.core.schema import BaseNode, QueryBundle
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One hit of one arm.
+
+    Args:
+        node_id: Its id.
+        score: As the arm gave it; None where the arm gives none.
+        node: The node, where the arm had it at hand.
+    """
+
+    node_id: str
+    score: float | None
+    node: BaseNode | None = None
+
+
+@runtime_checkable
+class CandidateRetriever(Protocol):
+    """A retriever that can answer with ids: of a pool of 100 candidates, 10 nodes are read instead of 100."""
+
+    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
+        """The best ``top_k``, best first."""
+
+    async def acandidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
+        """The same, off the event loop."""
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """New node objects for those of the ids that exist."""

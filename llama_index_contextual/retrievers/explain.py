@@ -1,0 +1,196 @@
+"""Why each hit is one: as a table, in a notebook, as data."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from llama_index_contextual.metadata import END_LINE, HEADER_PATH, PATH, START_LINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from llama_index.core.schema import NodeWithScore
+
+    from llama_index_contextual.retrievers.bm25 import TermEvidence
+    from llama_index_contextual.retrievers.fusion import Credit, Fused
+
+_SNIPPET = 60  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one postprocessor made of a score.
+
+    Args:
+        name: Its class.
+        before: The score it was given.
+        after: The score it gave.
+    """
+
+    name: str
+    before: float
+    after: float
+
+    @property
+    def factor(self) -> float:
+        """``after / before``: a decay is below 1."""
+        return self.after / self.before if self.before else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One hit and its reasons.
+
+    Args:
+        rank: From 1.
+        node: The node with its final score.
+        fused: Its place in the fusion: each arm's rank, score and credit, the agreement boost, the fused score.
+        cosine: The vector arm's score for the original query; None where no vector arm found it.
+        terms: Query terms that it holds, with their rarity; most important first.
+        steps: What postprocessors did to the score before the cut.
+    """
+
+    rank: int
+    node: NodeWithScore
+    fused: Fused | None
+    cosine: float | None
+    terms: tuple[TermEvidence, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def node_id(self) -> str:
+        """The node's id."""
+        return self.node.node.node_id
+
+    @property
+    def score(self) -> float:
+        """The final score."""
+        return self.node.score or 0.0
+
+    @property
+    def source(self) -> str:
+        """``path#L3-L5`` where the metadata say so, else the node's id."""
+        metadata = self.node.node.metadata
+        path = metadata.get(PATH) or metadata.get("file_path")
+        if not path:
+            return self.node_id
+        return f"{path}#L{metadata[START_LINE]}-L{metadata[END_LINE]}" if START_LINE in metadata else str(path)
+
+    def credit(self, arm: str) -> Credit | None:
+        """What an arm gave for the original query, else its best for another."""
+        given = [one for one in self.fused.credits if one.arm == arm] if self.fused else []
+        return min(given, key=lambda one: (one.query != 0, one.rank), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "rank": self.rank,
+            "node_id": self.node_id,
+            "source": self.source,
+            "header_path": self.node.node.metadata.get(HEADER_PATH),
+            "score": self.score,
+            "cosine": self.cosine,
+            "fused": asdict(self.fused) if self.fused else None,
+            "terms": [asdict(term) for term in self.terms],
+            "steps": [{**asdict(step), "factor": step.factor} for step in self.steps],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything that led to an answer.
+
+    ``print(explanation)`` shows a table, a notebook renders one, ``to_dict`` and ``to_json`` give data.
+
+    Args:
+        queries: The original query first, then its variants.
+        arms: Name and weight of each arm.
+        mode: How the arms were fused.
+        k: RRF's constant.
+        hits: Best first.
+        pool_size: Documents that any arm proposed.
+        warnings: What was degraded: arms that failed or were late.
+    """
+
+    queries: tuple[str, ...]
+    arms: dict[str, float]
+    mode: str
+    k: float
+    hits: tuple[Hit, ...]
+    pool_size: int
+    warnings: tuple[str, ...] = field(default=())
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @property
+    def nodes(self) -> list[NodeWithScore]:
+        """The answer itself, as ``retrieve`` gives it."""
+        return [hit.node for hit in self.hits]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "queries": list(self.queries),
+            "arms": self.arms,
+            "mode": self.mode,
+            "k": self.k,
+            "pool_size": self.pool_size,
+            "warnings": list(self.warnings),
+            "hits": [hit.to_dict() for hit in self.hits],
+        }
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """:meth:`to_dict` as text."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def _heading(self) -> str:
+        arms = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
+        return f"{' | '.join(self.queries)}   ({self.mode}, k={self.k:g}; {arms}; pool of {self.pool_size})"
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        header = ["#", "score", *self.arms, "terms (documents)", "steps", "source", "text"]
+        return header, [_row(hit, list(self.arms)) for hit in self.hits]
+
+    def __str__(self) -> str:
+        header, rows = self._table()
+        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
+        ]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        warned = [f"! {warning}" for warning in self.warnings]
+        return "\n".join([self._heading(), *(line.rstrip() for line in lines), *warned])
+
+    def _repr_html_(self) -> str:
+        header, rows = self._table()
+        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        warned = "".join(f"<p><strong>{html.escape(warning)}</strong></p>" for warning in self.warnings)
+        return (
+            f"<p>{html.escape(self._heading())}</p>{warned}"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+
+def _row(hit: Hit, arms: Sequence[str]) -> list[str]:
+    given = [hit.credit(arm) for arm in arms]
+    steps = [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
+    if hit.fused and hit.fused.boost != 1:
+        steps.insert(0, f"agreement x{hit.fused.boost:.2f}")
+    text = " ".join(hit.node.node.get_content().split())
+    return [
+        str(hit.rank),
+        f"{hit.score:.3f}",
+        *(f"{one.rank}. ({one.score:.3f})" if one else "-" for one in given),
+        ", ".join(f"{term.term} ({term.document_frequency})" for term in hit.terms[:6]) or "-",
+        ", ".join(steps) or "-",
+        hit.source,
+        text if len(text) <= _SNIPPET else text[: _SNIPPET - 1] + "…",
+    ]

@@ -1,0 +1,160 @@
+"""Fusing ranked lists: pure functions on ids and scores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llama_index_contextual.retrievers.candidates import Candidate
+
+
+class Mode(str, Enum):
+    """How lists are fused; the values are those of LlamaIndex's ``FUSION_MODES``."""
+
+    RECIPROCAL_RANK = "reciprocal_rerank"
+    RELATIVE_SCORE = "relative_score"
+    DIST_BASED_SCORE = "dist_based_score"
+    SIMPLE = "simple"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What one arm answered to one query.
+
+    Args:
+        arm: The arm's name.
+        query: Number of the query, 0 for the original.
+        weight: Its share of the whole; the weights of all rankings sum to 1.
+        candidates: Best first.
+    """
+
+    arm: str
+    query: int
+    weight: float
+    candidates: Sequence[Candidate]
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What a ranking gave to a document.
+
+    Args:
+        arm: The arm's name.
+        query: Number of the query.
+        rank: From 1.
+        score: As the arm gave it.
+        credit: What it adds to the fused score.
+    """
+
+    arm: str
+    query: int
+    rank: int
+    score: float
+    credit: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A document of the pool.
+
+    Args:
+        node_id: Its id.
+        raw: The fused score as the mode defines it.
+        score: ``raw`` normalised over the pool, agreement included: the best has 1, and none of RECIPROCAL_RANK 0.
+        boost: What agreement of several queries multiplied it by, before normalising.
+        credits: Where ``raw`` comes from.
+    """
+
+    node_id: str
+    raw: float
+    score: float
+    boost: float
+    credits: tuple[Credit, ...]
+
+
+def fuse(
+    rankings: Sequence[Ranking],
+    *,
+    mode: Mode,
+    k: float,
+    pool: int,
+    agreement_boost: float,
+    count_unscored: bool = False,
+) -> list[Fused]:
+    """Fuse rankings into one, best first, ties by id, every document once.
+
+    Args:
+        rankings: Of all arms and queries.
+        mode: RECIPROCAL_RANK adds ``weight / (k + rank)``, rank from 1; RELATIVE_SCORE adds weighted scores stretched
+            from 0 to 1 over the ranking; DIST_BASED_SCORE the same over mean ± 3 standard deviations; SIMPLE takes the
+            largest weighted score.
+        k: RRF's constant.
+        pool: Length that a ranking can have: sets the floor from which reciprocal ranks are normalised, so that a
+            score means the same however many candidates there are.
+        agreement_boost: Factor for documents that at least two queries found.
+        count_unscored: Whether a zero or missing score still earns a reciprocal rank, as in LlamaIndex.
+    """
+    earned: dict[str, list[Credit]] = {}
+    for ranking in rankings:
+        for node_id, credit in _credits(ranking, mode, k, count_unscored=count_unscored):
+            earned.setdefault(node_id, []).append(credit)
+    combine = max if mode is Mode.SIMPLE else math.fsum
+    raw = {node_id: combine([one.credit for one in credits_]) for node_id, credits_ in earned.items()}
+    boosts = {
+        node_id: agreement_boost if len({one.query for one in credits_}) > 1 else 1.0
+        for node_id, credits_ in earned.items()
+    }
+    floor = 0.0
+    if mode is Mode.RECIPROCAL_RANK and rankings:
+        floor = min((one.weight for one in rankings if one.weight > 0), default=0.0) / (k + pool + 1)
+    lifted = {node_id: (score - floor) * boosts[node_id] for node_id, score in raw.items()}
+    best = max(lifted.values(), default=1.0)
+    scale = best if best > 0 else 1.0  # SIMPLE passes negative scores on as they are
+    fused = [
+        Fused(node_id, raw[node_id], lifted[node_id] / scale, boosts[node_id], tuple(credits_))
+        for node_id, credits_ in earned.items()
+    ]
+    return sorted(fused, key=lambda one: (-one.score, one.node_id))
+
+
+def _credits(ranking: Ranking, mode: Mode, k: float, *, count_unscored: bool) -> list[tuple[str, Credit]]:
+    """What each document of a ranking earns; a document that is in it twice counts at its better rank."""
+    scored: dict[str, float] = {}
+    for candidate in ranking.candidates:
+        score = 0.0 if candidate.score is None or math.isnan(candidate.score) else candidate.score
+        if (score or count_unscored) and score >= scored.get(candidate.node_id, -math.inf):
+            scored[candidate.node_id] = score
+    if not scored or ranking.weight <= 0:
+        return []
+    ordered = sorted(scored.items(), key=lambda pair: (-pair[1], pair[0]))
+    stretch = _stretch(list(scored.values()), mode)
+    found = []
+    for rank, (node_id, score) in enumerate(ordered, start=1):
+        share = 1 / (k + rank) if mode is Mode.RECIPROCAL_RANK else stretch(score)
+        found.append((node_id, Credit(ranking.arm, ranking.query, rank, score, ranking.weight * share)))
+    return found
+
+
+class _Stretch:
+    """Scores stretched linearly so that ``low`` gives 0 and ``high`` 1; a single score gives 1."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low, self.high = low, high
+
+    def __call__(self, score: float) -> float:
+        return (score - self.low) / (self.high - self.low) if self.high > self.low else 1.0
+
+
+def _stretch(scores: list[float], mode: Mode) -> _Stretch:
+    if mode is Mode.RELATIVE_SCORE:
+        return _Stretch(min(scores), max(scores))
+    if mode is Mode.DIST_BASED_SCORE:
+        mean = math.fsum(scores) / len(scores)
+        spread = 3 * math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+        return _Stretch(mean - spread, mean + spread)
+    return _Stretch(0.0, 1.0)

@@ -1,0 +1,90 @@
+"""Real parts for the retrievers' tests: a Chroma of their own, an embedding that needs no model."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+
+import chromadb
+import numpy as np
+import pytest
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import TextNode
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+TEXTS = {
+    "dog": "JC's dog Cookie loves carrots and long walks",
+    "cat": "The cat sleeps all day on the warm sofa",
+    "code": "def getUserName(user): return user.name",
+    "config": "Set max_results to limit how many results the server returns",
+    "meeting": "We met the architects and agreed on the budget of the house",
+    "budget": "The budget for the kitchen is 12,000 euros, tiles included",
+}
+
+
+class HashedWords(BaseEmbedding):
+    """Unit vectors of hashed words: deterministic, and close where words are shared."""
+
+    def _vector(self, text: str) -> list[float]:
+        vector = np.full(64, 0.01)
+        for word in text.lower().split():
+            vector[int(hashlib.md5(word.encode()).hexdigest(), 16) % 64] += 1  # noqa: S324
+        return (vector / np.linalg.norm(vector)).tolist()
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._vector(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._vector(query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._vector(text)
+
+
+@pytest.fixture(scope="session")
+def embedding():
+    return HashedWords()
+
+
+@pytest.fixture
+def nodes():
+    """Six small nodes with flat metadata; "config" and "code" have no date."""
+    dated = {"dog": 9, "cat": 10, "meeting": 11, "budget": 12}
+    found = []
+    for number, (name, text) in enumerate(TEXTS.items()):
+        metadata = {"path": f"notes/{name}.md", "n": number, "tags": "animal,home" if number < 2 else "work"}
+        if name in dated:
+            metadata["date_ts"] = 1775692800 + 86400 * (dated[name] - 9)
+        hidden = list(metadata)
+        found.append(
+            TextNode(
+                id_=name,
+                text=text,
+                metadata=metadata,
+                excluded_embed_metadata_keys=hidden,
+                excluded_llm_metadata_keys=hidden,
+            )
+        )
+    return found
+
+
+@pytest.fixture
+def collection():
+    """An empty collection in memory that no other test sees."""
+    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    name = f"t{uuid.uuid4().hex}"
+    yield client.create_collection(name)
+    client.delete_collection(name)
+
+
+@pytest.fixture
+def store(collection):
+    return ChromaVectorStore(chroma_collection=collection)
+
+
+@pytest.fixture
+def index(store, nodes, embedding):
+    """A VectorStoreIndex on Chroma that holds the nodes."""
+    context = StorageContext.from_defaults(vector_store=store)
+    return VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)

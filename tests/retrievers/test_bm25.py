@@ -1,0 +1,208 @@
+"""Keyword retrieval: what the stock class gets wrong, and what ours promises."""
+
+from __future__ import annotations
+
+import asyncio
+
+import bm25s
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llama_index.core.schema import IndexNode, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.retrievers.bm25 import BM25Retriever
+
+from llama_index_contextual.analysis import Analyzer
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.retrievers import ContextualBM25Retriever
+
+
+def ids(found):
+    return [one.node.node_id for one in found]
+
+
+def pairs(found):
+    return [(one.node.node_id, one.score) for one in found]
+
+
+# Traps of the stock class
+
+
+def test_builds_from_a_chroma_backed_index(index):
+    with pytest.raises(ValueError, match=r"max\(\) (arg|iterable argument) is (an )?empty"):
+        BM25Retriever.from_defaults(docstore=index.docstore)
+    assert ids(ContextualBM25Retriever.from_defaults(index=index).retrieve("carrots")) == ["dog"]
+
+
+def test_an_empty_corpus_answers_nothing():
+    with pytest.raises(ValueError, match="empty"):
+        BM25Retriever(nodes=[])
+    assert ContextualBM25Retriever([]).retrieve("carrots") == []
+    assert ContextualBM25Retriever.from_defaults(nodes=[]).retrieve("carrots") == []
+
+
+@pytest.mark.parametrize("text", ["the of and", "a", "", "…"])
+def test_a_corpus_without_words_answers_nothing(text):
+    node = TextNode(text=text)
+    with pytest.raises(ValueError, match="empty"):
+        BM25Retriever(nodes=[node])
+    assert ContextualBM25Retriever([node]).retrieve("the carrots") == []
+
+
+def test_no_node_without_a_matching_term(nodes):
+    stock = BM25Retriever(nodes=nodes, similarity_top_k=3).retrieve("zebra")
+    assert [one.score for one in stock] == [0.0, 0.0, 0.0]
+    assert ContextualBM25Retriever(nodes).retrieve("zebra") == []
+
+
+@pytest.mark.parametrize("query", ["", "   ", "?!"])
+def test_an_empty_query_answers_nothing(nodes, query):
+    assert ContextualBM25Retriever(nodes).retrieve(query) == []
+
+
+def test_top_k_may_exceed_the_corpus_and_change_later(nodes):
+    ours = ContextualBM25Retriever(nodes, similarity_top_k=1000)
+    assert set(ids(ours.retrieve("budget of the house"))) == {"meeting", "budget"}
+    stock = BM25Retriever(nodes=nodes, similarity_top_k=2)
+    stock.similarity_top_k = 1000
+    with pytest.raises(ValueError, match="k of 1000"):
+        stock.retrieve("budget")
+
+
+def test_identifiers_are_found_by_their_parts(nodes):
+    stock = BM25Retriever(nodes=nodes, similarity_top_k=1)
+    assert [one.score for one in stock.retrieve("max")] == [0.0]
+    ours = ContextualBM25Retriever(nodes, similarity_top_k=1)
+    assert ids(ours.retrieve("max")) == ["config"]
+    assert ids(ours.retrieve("get the name of a user")) == ["code"]
+
+
+def test_language_counts_for_queries_too():
+    nodes = [TextNode(id_="es", text="Las organizaciones crecen"), TextNode(id_="en", text="Dogs bark")]
+    assert ids(ContextualBM25Retriever(nodes).retrieve("¿Cuál es la organización?")) == ["es"]
+
+
+# What it promises
+
+
+def test_nodes_equal_those_of_the_vector_store(index):
+    from_chroma = {one.node.node_id: one.node for one in index.as_retriever(similarity_top_k=6).retrieve("budget")}
+    for one in ContextualBM25Retriever.from_defaults(index=index).retrieve("budget dog cat name max house"):
+        assert one.node.hash == from_chroma[one.node.node_id].hash
+        assert one.node.to_dict() == from_chroma[one.node.node_id].to_dict()
+
+
+def test_a_caller_may_change_what_it_got(nodes):
+    retriever = ContextualBM25Retriever(nodes)
+    retriever.retrieve("carrots")[0].node.metadata["path"] = "changed"
+    assert retriever.retrieve("carrots")[0].node.metadata["path"] == "notes/dog.md"
+
+
+def test_indexing_changes_no_node(nodes):
+    before = [node.to_json() for node in nodes]
+    ContextualBM25Retriever(nodes).retrieve("carrots")
+    assert [node.to_json() for node in nodes] == before
+
+
+def test_context_is_indexed_and_lexical_context_too():
+    node = TextNode(id_="x", text="It failed.", metadata={"context": "Deployment log", "lexical_context": "kubernetes"})
+    node.excluded_embed_metadata_keys = ["lexical_context"]
+    retriever = ContextualBM25Retriever([node])
+    assert ids(retriever.retrieve("deployments")) == ids(retriever.retrieve("kubernetes")) == ["x"]
+
+
+def test_scores_are_those_of_bm25s(nodes):
+    analyzer = Analyzer(language="en")
+    peer = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
+    peer.index([analyzer.tokens(node.text) for node in nodes], show_progress=False)
+    for query in ("budget of the house", "getUserName", "server results max_results", "dog cat"):
+        expected = peer.get_scores([group[0] for group in analyzer.query_groups(query)])
+        found = dict(pairs(ContextualBM25Retriever(nodes, analyzer=analyzer, similarity_top_k=6).retrieve(query)))
+        assert [found.get(node.node_id, 0.0) for node in nodes] == pytest.approx(expected.tolist(), rel=1e-5)
+
+
+def test_sources_are_nodes_docstore_index_or_vector_store(index, nodes, store):
+    docstore = SimpleDocumentStore()
+    docstore.add_documents(nodes)
+    for source in ({"nodes": nodes}, {"docstore": docstore}, {"index": index}, {"vector_store": store}):
+        assert ids(ContextualBM25Retriever.from_defaults(**source).retrieve("carrots")) == ["dog"]
+
+
+@pytest.mark.parametrize("sources", [{}, {"nodes": [], "docstore": SimpleDocumentStore()}])
+def test_none_or_several_sources_are_an_error(sources):
+    with pytest.raises(SettingError, match="exactly one of index, nodes, docstore, vector_store"):
+        ContextualBM25Retriever.from_defaults(**sources)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"similarity_top_k": 0}, {"k1": 0}, {"b": 2}, {"analyzer": Analyzer(), "language": "es"}]
+)
+def test_a_wrong_setting_is_an_error(wrong):
+    with pytest.raises(SettingError):
+        ContextualBM25Retriever([], **wrong)
+
+
+async def test_async_gives_the_same_and_fifty_callers_do_too(nodes):
+    retriever = ContextualBM25Retriever(nodes)
+    expected = pairs(retriever.retrieve("budget"))
+    answers = await asyncio.gather(*(retriever.aretrieve("budget") for _ in range(50)))
+    assert all(pairs(answer) == expected for answer in answers)
+
+
+def test_ties_break_by_id_and_the_top_is_a_prefix():
+    nodes = [TextNode(id_=f"{i:03}", text="same words") for i in reversed(range(50))]
+    retriever = ContextualBM25Retriever(nodes, similarity_top_k=20)
+    assert ids(retriever.retrieve("words")) == [f"{i:03}" for i in range(20)]
+    assert ids(retriever.with_settings(similarity_top_k=5).retrieve("words")) == [f"{i:03}" for i in range(5)]
+
+
+def test_evidence_names_terms_and_their_rarity(nodes):
+    retriever = ContextualBM25Retriever(nodes)
+    (dog,) = retriever.retrieve("the dog Cookie")
+    terms = retriever.evidence("the dog Cookie", ["dog", "cat"])
+    assert {term.term for term in terms["dog"]} == {"dog", "cooki"}
+    assert terms["cat"] == []
+    assert sum(term.score for term in terms["dog"]) == pytest.approx(dog.score)
+    assert retriever.document_frequency("dog zebra budget") == {"dog": 1, "zebra": 0, "budget": 2}
+
+
+def test_index_nodes_lead_to_their_object(nodes):
+    pointer = IndexNode(index_id="i", id_="pointer", text="everything about carrots", obj=nodes[0])
+    assert ids(ContextualBM25Retriever([pointer]).retrieve("carrots")) == ["dog"]
+
+
+# Changing in place
+
+
+def test_added_deleted_and_updated_nodes_count_at_once(nodes):
+    retriever = ContextualBM25Retriever(nodes)
+    retriever.add([TextNode(id_="new", text="carrots everywhere")])
+    assert set(ids(retriever.retrieve("carrots"))) == {"dog", "new"}
+    assert retriever.delete(["new", "never there"]) == 1
+    assert ids(retriever.retrieve("carrots")) == ["dog"]
+    retriever.update([TextNode(id_="dog", text="a parrot")])
+    assert retriever.retrieve("carrots") == []
+    assert ids(retriever.retrieve("parrot")) == ["dog"]
+    assert len(retriever) == 6
+
+
+WORDS = st.lists(st.sampled_from("budget dog cat house name zebra parrot getUserName".split()), max_size=6)  # noqa: SIM905
+EDITS = st.lists(st.tuples(st.sampled_from(["add", "delete"]), st.integers(0, 12), WORDS), max_size=40)
+
+
+@given(EDITS)
+@settings(deadline=None)
+def test_scores_after_any_edits_equal_those_of_a_rebuild(edits):
+    edited, truth = ContextualBM25Retriever([]), {}
+    for action, number, words in edits:
+        if action == "add":
+            truth.pop(str(number), None)
+            truth[str(number)] = TextNode(id_=str(number), text=" ".join(words))
+            edited.add([truth[str(number)]])
+        else:
+            truth.pop(str(number), None)
+            edited.delete([str(number)])
+    rebuilt = ContextualBM25Retriever(list(truth.values()))
+    assert len(edited) == len(truth)
+    for query in ("budget", "dog house zebra", "user name parrot cat"):
+        assert pairs(edited.retrieve(query)) == pairs(rebuilt.retrieve(query))

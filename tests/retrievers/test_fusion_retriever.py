@@ -1,0 +1,177 @@
+"""Hybrid retrieval: what the stock class gets wrong, and what ours promises."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from llama_index.core import Settings
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import BaseRetriever, QueryFusionRetriever
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+
+
+class Fixed(BaseRetriever):
+    """An arm that gives what it is told to; injects faults."""
+
+    def __init__(self, hits=(), error=None):
+        super().__init__()
+        self.hits, self.error = hits, error
+
+    def _retrieve(self, query_bundle):
+        if self.error:
+            raise self.error
+        return list(self.hits)
+
+
+def hit(name, score, **metadata):
+    return NodeWithScore(node=TextNode(id_=name, text=name, metadata=metadata), score=score)
+
+
+def ids(found):
+    return [one.node.node_id for one in found]
+
+
+def pairs(found):
+    return [(one.node.node_id, one.score) for one in found]
+
+
+@pytest.fixture
+def arms(index, embedding):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    return ContextualVectorRetriever(index, embedding, companion=keyword), keyword
+
+
+def stock(retrievers, **settings):
+    given = {"num_queries": 1, "use_async": False, "llm": MockLLM(), "mode": "reciprocal_rerank"}
+    return QueryFusionRetriever(retrievers, **(given | settings))
+
+
+# Traps of the stock class
+
+
+def test_needs_no_llm_and_no_key(arms, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(Settings, "_llm", None)
+    with pytest.raises((ValueError, ImportError)):
+        QueryFusionRetriever(list(arms), num_queries=1)
+    assert ids(ContextualFusionRetriever(arms).retrieve("carrots"))[0] == "dog"
+
+
+@pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"])
+def test_weights_count_in_every_mode(mode):
+    left, right = Fixed([hit("a", 1.0), hit("x", 0.1)]), Fixed([hit("b", 1.0), hit("y", 0.1)])
+    first = {
+        weights: ids(ContextualFusionRetriever([left, right], retriever_weights=weights, mode=mode).retrieve("q"))[0]
+        for weights in ((0.9, 0.1), (0.1, 0.9))
+    }
+    assert first == {(0.9, 0.1): "a", (0.1, 0.9): "b"}
+
+
+def test_stock_rrf_ignores_weights():
+    left, right = Fixed([hit("a", 1.0)]), Fixed([hit("b", 1.0)])
+    assert {ids(stock([left, right], retriever_weights=w).retrieve("q"))[0] for w in ([9, 1], [1, 9])} == {"a"}
+
+
+@pytest.mark.parametrize("score", [0.0, None, float("nan")])
+def test_a_hit_without_a_score_earns_nothing(score):
+    noise = [hit("noise", score), hit("more", score)]
+    ours = ContextualFusionRetriever([Fixed([hit("found", 0.5)]), Fixed(noise)])
+    assert ids(ours.retrieve("q")) == ["found"]
+    assert set(ids(stock([Fixed([hit("found", 0.5)]), Fixed([hit("noise", 0.0)])]).retrieve("q"))) == {"found", "noise"}
+
+
+def test_a_node_counts_once_by_its_id():
+    left, right = Fixed([hit("a", 1.0, seen="left"), hit("b", 0.9)]), Fixed([hit("a", 1.0, seen="right")])
+    # Other metadata is another hash: two hits to the stock class, one of which its base class hides after the cut.
+    assert ids(stock([left, right], similarity_top_k=2).retrieve("q")) == ["a"]
+    assert ids(ContextualFusionRetriever([left, right], similarity_top_k=2).retrieve("q")) == ["a", "b"]
+
+
+def test_input_scores_are_not_changed():
+    given = [hit("a", 3.0), hit("b", 2.0)]
+    ContextualFusionRetriever([Fixed(given)]).retrieve("q")
+    assert [one.score for one in given] == [3.0, 2.0]
+    stock([Fixed(given)]).retrieve("q")
+    assert [one.score for one in given] != [3.0, 2.0]
+
+
+def test_a_failing_arm_degrades_with_a_warning():
+    arms = [Fixed([hit("a", 1.0)]), Fixed(error=OSError("disk gone"))]
+    with pytest.raises(OSError, match="disk gone"):
+        stock(arms).retrieve("q")
+    ours = ContextualFusionRetriever(arms)
+    with pytest.warns(ContextualWarning, match=r"arm 'Fixed 2' failed: OSError: disk gone; the other arms answered"):
+        assert ids(ours.retrieve("q")) == ["a"]
+    with pytest.warns(ContextualWarning, match="disk gone"):
+        assert ids(asyncio.run(ours.aretrieve("q"))) == ["a"]
+
+
+def test_a_failing_arm_raises_where_asked_and_where_all_fail():
+    arms = [Fixed([hit("a", 1.0)]), Fixed(error=OSError("disk gone"))]
+    with pytest.raises(RetrievalError, match="on_arm_failure='warn'"):
+        ContextualFusionRetriever(arms, on_arm_failure="raise").retrieve("q")
+    with pytest.raises(RetrievalError, match=r"No retrieval arm could answer: .*disk gone"):
+        ContextualFusionRetriever(arms[1:]).retrieve("q")
+
+
+def test_equal_query_strings_count_once(arms):
+    ours = ContextualFusionRetriever(arms)
+    assert pairs(ours.retrieve_queries(["carrots", "carrots"])) == pairs(ours.retrieve("carrots"))
+
+
+# What it promises
+
+
+def test_our_arms_fit_the_stock_fusion(arms):
+    found = stock(arms).retrieve("the dog Cookie")
+    assert ids(found)[0] == "dog"
+    assert found[0].score == pytest.approx(2 / 60)  # both arms gave the same node: equal hashes
+
+
+async def test_sync_async_and_fifty_callers_agree(arms):
+    ours = ContextualFusionRetriever(arms)
+    expected = pairs(ours.retrieve("budget of the house"))
+    answers = await asyncio.gather(*(ours.aretrieve("budget of the house") for _ in range(50)))
+    assert all(pairs(answer) == expected for answer in answers)
+
+
+def test_the_top_is_a_prefix_and_scores_fall_from_one(arms):
+    full = pairs(ContextualFusionRetriever(arms, similarity_top_k=6).retrieve("budget of the house"))
+    for top in range(1, 6):
+        assert (
+            pairs(ContextualFusionRetriever(arms, similarity_top_k=top).retrieve("budget of the house")) == full[:top]
+        )
+    scores = [score for _, score in full]
+    assert scores[0] == 1
+    assert scores == sorted(scores, reverse=True)
+    assert min(scores) > 0
+
+
+def test_empty_index_answers_nothing(store, embedding):
+    keyword = ContextualBM25Retriever([])
+    assert ContextualFusionRetriever([ContextualVectorRetriever(store, embedding), keyword]).retrieve("q") == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"retrievers": []},
+        {"retriever_weights": [1, 2]},
+        {"retriever_weights": [-1]},
+        {"rrf_k": -1},
+        {"similarity_top_k": 0},
+        {"similarity_top_k": 101},
+        {"num_queries": 0},
+    ],
+)
+def test_a_wrong_setting_is_an_error(wrong):
+    with pytest.raises(SettingError):
+        ContextualFusionRetriever(**({"retrievers": [Fixed()]} | wrong))

@@ -1,0 +1,140 @@
+"""The analyzer: what becomes a term."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_index_contextual.analysis import Analyzer, SparseEncoder
+from llama_index_contextual.errors import SettingError
+
+PLAIN = Analyzer(stem=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("getUserName", ["getusername", "get", "user", "name"]),
+        ("max_results", ["maxresults", "max", "results"]),
+        ("HTTPServer2", ["httpserver2", "http", "server", "2"]),
+        ("kebab-case", ["kebabcase", "kebab", "case"]),
+        ("a.b.c", ["abc"]),
+        ("self.max_results", ["selfmaxresults", "maxresults", "self", "max", "results"]),
+        ("std::fs", ["stdfs", "std", "fs"]),
+        ("src/main.rs", ["srcmainrs", "src", "main", "rs"]),
+        ("__init__", ["init"]),
+        ("1,000 3.14 v1.2.3 9th", ["1000", "3.14", "1.2.3", "9"]),
+        ("Caroline's plan", ["caroline", "plan"]),
+        ("don't", []),
+        ("naïve Straße \uff26\uff35\uff2c\uff2c", ["naive", "strasse", "full"]),
+        ("Cafe\u0301", ["cafe"]),
+        ("日本語", ["日本", "本語"]),
+        ("中", ["中"]),
+        ("hello世界", ["世界", "hello"]),
+        ("", []),
+        ("?!…", []),
+    ],
+)
+def test_terms_of_a_text(text, terms):
+    assert PLAIN.tokens(text) == terms
+
+
+@pytest.mark.parametrize("name", ["getUserName", "get_user_name", "get-user-name", "GetUserName"])
+def test_one_name_in_every_convention_shares_the_whole_and_the_parts(name):
+    assert PLAIN.tokens(name) == ["getusername", "get", "user", "name"]
+
+
+@pytest.mark.parametrize(
+    ("document", "query"),
+    [
+        ("notes of 2026-04-09", "what happened in April?"),
+        ("memory/2026-04-09.md", "¿qué pasó el 9 de abril?"),
+        ("on April 9, 2026 we met", "2026-04-09"),
+        ("las organizaciones", "organización"),
+        ("la organizacion", "organizaciones"),
+        ("me gustan las canciones", "cancion"),
+        ("JC's dog loves carrots", "carrot"),
+        ("Al perro le encantan las zanahorias y la comida", "zanahoria"),
+        ("the getUserName function", "user names"),
+    ],
+)
+def test_a_query_finds_a_document(document, query):
+    analyzer = Analyzer()
+    terms = set(analyzer.tokens(document))
+    assert any(terms & set(group) for group in analyzer.query_groups(query))
+
+
+def test_an_impossible_date_is_no_date():
+    assert "februari" not in Analyzer().tokens("2026-02-31")
+
+
+def test_a_spanish_stem_is_not_mistaken_for_an_english_word():
+    # The Spanish stem of "hello" is "hell".
+    analyzer = Analyzer()
+    assert not set(analyzer.query_tokens("hello")) & set(analyzer.tokens("the hell of it"))
+
+
+def test_a_query_of_stop_words_alone_keeps_them():
+    analyzer = Analyzer(language="en")
+    assert analyzer.query_tokens("to be or not to be") == ["to", "be", "or", "not"]
+    assert analyzer.query_tokens("the dog") == ["dog"]
+
+
+@pytest.mark.parametrize("name", ["de", "German"])
+def test_other_languages_by_code_or_name(name):
+    assert Analyzer(language=name).tokens("Die Häuser sind größer") == ["haus", "gross"]
+
+
+def test_an_unknown_language_is_an_error_with_a_cure():
+    with pytest.raises(SettingError, match=r"language='klingon' is not known\. Cure: 'auto' or one of"):
+        Analyzer(language="klingon")
+
+
+def test_settings_rebuild_an_equal_analyzer():
+    analyzer = Analyzer(language="es", stem=False)
+    assert Analyzer.from_settings(analyzer.settings) == analyzer
+    assert Analyzer.from_settings(analyzer.settings).fingerprint == analyzer.fingerprint
+    assert Analyzer().fingerprint != analyzer.fingerprint
+
+
+def test_it_can_be_pickled_with_what_it_remembers():
+    analyzer = Analyzer()
+    expected = analyzer.tokens("getUserName of the dogs")
+    assert pickle.loads(pickle.dumps(analyzer)).tokens("getUserName of the dogs") == expected  # noqa: S301
+
+
+def test_threads_get_the_same_terms():
+    texts = [f"running dogs {i} canciones getUserName{i} organizaciones" for i in range(200)]
+    expected = [Analyzer().tokens(text) for text in texts]
+    shared = Analyzer()
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(shared.tokens, texts)) == expected
+
+
+@given(st.text())
+def test_any_text_gives_non_empty_terms_and_twice_the_same(text):
+    analyzer = Analyzer()
+    terms = analyzer.tokens(text)
+    assert all(terms)
+    assert analyzer.tokens(text) == terms
+
+
+@given(st.text())
+def test_a_text_as_query_finds_itself(text):
+    analyzer = Analyzer()
+    terms = set(analyzer.tokens(text))
+    groups = analyzer.query_groups(text)
+    assert all(terms & set(group) for group in groups) or not terms
+
+
+def test_sparse_vectors_agree_between_documents_and_queries():
+    encoder = SparseEncoder()
+    (document,), (values,) = encoder.documents(["getUserName returns names"])
+    (query,), (ones,) = encoder.queries(["user name"])
+    assert set(query) & set(document)
+    assert set(ones) == {1.0}
+    assert all(0 < value < 1 for value in values)
