@@ -1,0 +1,93 @@
+"""From documents to nodes with contexts, in the settings of one index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.embedding import embedding_limit
+from llama_index_contextual.metadata import CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.storage.fingerprint import Fingerprint, settings_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.node_parser import NodeParser
+    from llama_index.core.schema import BaseNode, Document
+
+    from llama_index_contextual.storage.chroma import Stored
+
+# Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
+# section") is 30 word pieces at the median and 60 at most of them.
+CONTEXT_RESERVE: Final = 64
+_PAID: Final = (CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
+
+
+def default_parser(embedding: BaseEmbedding) -> HeadingAwareMarkdownNodeParser:
+    """The parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
+
+    The proportions are those of the defaults (400 tokens, 80 of overlap, 50 at least), which hold where the
+    embedding's limit is not known.
+    """
+    known = embedding_limit(embedding)
+    if known is None:
+        return HeadingAwareMarkdownNodeParser()
+    count, limit = known
+    size = max(limit - CONTEXT_RESERVE, limit // 2)
+    return HeadingAwareMarkdownNodeParser(
+        chunk_size=size, chunk_overlap=size // 5, min_chunk_size=size // 8, tokenizer=count
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NodePipeline:
+    """Parser and contexts; knows neither files nor stores."""
+
+    parser: NodeParser
+    contexts: ContextualNodePostprocessor
+    identity: dict[str, Any] = field(default_factory=dict)
+
+    def nodes(self, documents: Sequence[Document], stored: Mapping[str, Stored]) -> list[BaseNode]:
+        """Nodes of some documents, with contexts.
+
+        Args:
+            documents: Of one source.
+            stored: What the index holds of it by node id: a context that was paid for is not paid for again.
+        """
+        nodes = [node for document in documents for node in self.parser.get_nodes_from_documents([document])]
+        for node in nodes:
+            known = stored.get(node.node_id)
+            if known is not None:
+                node.metadata.update({key: known.metadata[key] for key in _PAID if key in known.metadata})
+        return self.contexts(nodes) if nodes else []
+
+    def fingerprint(self, embedding: dict[str, Any], reading: dict[str, Any]) -> Fingerprint:
+        """Everything that shapes the nodes."""
+        return Fingerprint(
+            parser=parser_settings(self.parser),
+            context={"generator": self.contexts.fingerprint, "show_to_llm": self.contexts.show_context_to_llm},
+            embedding=embedding,
+            reading=reading,
+        )
+
+
+def parser_settings(parser: NodeParser) -> dict[str, Any]:
+    """A parser's settings as plain values: a callable counts by its name, anything unknown by its class."""
+    fields = type(parser).model_fields
+    skipped = {"callback_manager", "id_func"}
+    shown = {name: _plain(getattr(parser, name)) for name in sorted(fields) if name not in skipped}
+    return {"class": type(parser).__name__, **shown}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    name = getattr(value, "__qualname__", None) or type(value).__qualname__
+    return f"{name}#{settings_hash(name)}" if name.endswith("<lambda>") else name

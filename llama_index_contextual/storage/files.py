@@ -1,0 +1,202 @@
+"""Which files of a folder an index reads: ignore rules, hidden folders, symbolic links, sizes.
+
+Paths are POSIX, relative to the folder, because they are the documents' identity: the same on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pathspec import GitIgnoreSpec
+
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mdx")
+TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
+DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
+DEFAULT_MAX_BYTES: Final = 10_000_000  # 1,568 pages of Kubernetes documentation are 11 MB together; one note is never 10
+
+
+@dataclass(frozen=True, slots=True)
+class FileRules:
+    """Which files count.
+
+    Attributes:
+        include: ``.gitignore``-style patterns of the files to read.
+        ignore: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
+        gitignore: Whether ``.gitignore`` files in the folder are obeyed.
+        hidden: Whether files and folders whose name starts with a dot are read.
+        follow_symlinks: Whether symbolic links are followed. By default they are not: a link that stays inside the
+            folder leads to a file that is read anyway, and one that leaves it may lead anywhere.
+        max_bytes: Larger files are reported and not read.
+    """
+
+    include: tuple[str, ...] = DEFAULT_INCLUDE
+    ignore: tuple[str, ...] = ()
+    gitignore: bool = True
+    hidden: bool = False
+    follow_symlinks: bool = False
+    max_bytes: int = DEFAULT_MAX_BYTES
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1:
+            raise SettingError(f"max_bytes={self.max_bytes} admits no file. Cure: a size in bytes, 1 or more.")
+        if isinstance(self.include, str) or not self.include:
+            raise SettingError(f"include={self.include!r} must be a tuple of patterns such as ('*.md',).")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """One file to read: its path relative to the folder (POSIX), where it is, and its size in bytes."""
+
+    path: str
+    absolute: Path
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What could not be read and why; ``path`` is relative to the folder, and may be a folder ending in ``/``."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(slots=True)
+class Discovery:
+    """What a folder holds: files in a stable order, and what was left out although it looked wanted."""
+
+    files: list[FoundFile] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def blocked(self) -> set[str]:
+        """Paths of which nothing is known, so that what an index holds of them must stay."""
+        return {problem.path for problem in self.problems}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ignores:
+    """The ignore files that hold at some depth, outermost first, each with the folder it lies in."""
+
+    specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
+
+    def matches(self, path: str) -> bool:
+        for base, spec in reversed(self.specs):  # git: the deepest file that says anything decides
+            verdict = spec.check_file(path[len(base) :]).include
+            if verdict is not None:
+                return verdict
+        return False
+
+    def entering(self, folder: Path, base: str) -> _Ignores:
+        try:
+            lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
+        except OSError:
+            return self
+        return _Ignores((*self.specs, (base, GitIgnoreSpec.from_lines(lines))))
+
+
+def find_files(root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None) -> Discovery:
+    """Walk a folder.
+
+    Args:
+        root: The folder that paths are relative to.
+        rules: What counts.
+        below: Only this sub-folder or file of it, in POSIX form; "" is everything.
+        exclude: A folder that is never entered: the index's own storage.
+    """
+    found = Discovery()
+    ignores = _Ignores((("", GitIgnoreSpec.from_lines(rules.ignore)),))
+    walk = _Walk(root.resolve(), rules, GitIgnoreSpec.from_lines(rules.include), below, exclude, found)
+    walk.folder(root.resolve(), "", ignores, frozenset())
+    found.files.sort(key=lambda file: file.path)
+    found.problems.sort(key=lambda problem: problem.path)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    root: Path
+    rules: FileRules
+    wanted: GitIgnoreSpec
+    below: str
+    exclude: Path | None
+    found: Discovery
+
+    def folder(self, folder: Path, base: str, ignores: _Ignores, ancestors: frozenset[Path]) -> None:
+        real = folder.resolve()
+        if self.exclude is not None and real == self.exclude.resolve():
+            return
+        if real in ancestors:
+            self._problem(base, "a symbolic link that leads back to a folder above it. Cure: remove the link.")
+            return
+        if self.rules.gitignore:
+            ignores = ignores.entering(folder, base)
+        for entry in self._entries(folder, base):
+            path = base + entry.name
+            if self._irrelevant(path) or (entry.name.startswith(".") and not self.rules.hidden):
+                continue
+            self._entry(entry, path, ignores, ancestors | {real})
+
+    def _irrelevant(self, path: str) -> bool:
+        """Whether a path is neither on the way to the sub-folder that is asked for nor in it."""
+        below = self.below.rstrip("/")
+        return bool(below) and not f"{path}/".startswith(f"{below}/") and not f"{below}/".startswith(f"{path}/")
+
+    def _entries(self, folder: Path, base: str) -> Iterator[os.DirEntry[str]]:
+        try:
+            with os.scandir(folder) as entries:
+                yield from sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self._problem(base, f"the folder cannot be read ({error.strerror}).")
+
+    def _entry(self, entry: os.DirEntry[str], path: str, ignores: _Ignores, ancestors: frozenset[Path]) -> None:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            shown = path.encode("utf-8", "backslashreplace").decode()
+            self._problem(shown, "its name is not valid UTF-8. Cure: rename it.")
+            return
+        try:
+            link = entry.is_symlink()
+            if link and not self.rules.follow_symlinks:
+                self._unfollowed(entry, path)
+            elif entry.is_dir() and not self.wanted.match_file(path):
+                if not ignores.matches(f"{path}/"):
+                    self.folder(Path(entry.path), f"{path}/", ignores, ancestors)
+            elif self.wanted.match_file(path) and not ignores.matches(path):
+                self._file(entry, path)
+        except OSError as error:
+            self._problem(path, f"it cannot be read ({error.strerror}).")
+
+    def _unfollowed(self, entry: os.DirEntry[str], path: str) -> None:
+        """Report a link that leads out of the folder or nowhere; inside it, the target is read under its own name."""
+        if not self.wanted.match_file(path) and not entry.is_dir():
+            return
+        target = Path(entry.path).resolve(strict=True)
+        if not target.is_relative_to(self.root):
+            self._problem(path, "a symbolic link out of the folder. Cure: follow_symlinks=True, if that is wanted.")
+
+    def _file(self, entry: os.DirEntry[str], path: str) -> None:
+        if not entry.is_file():
+            self._problem(path, "not a regular file.")
+            return
+        size = entry.stat().st_size
+        if size > self.rules.max_bytes:
+            self._problem(
+                path, f"{size:,} bytes are more than max_bytes={self.rules.max_bytes:,}. Cure: split it, or raise that."
+            )
+            return
+        self.found.files.append(FoundFile(path, Path(entry.path), size))
+
+    def _problem(self, path: str, reason: str) -> None:
+        self.found.problems.append(Problem(path or "./", reason))
