@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index.core.query_engine import RetrieverQueryEngine
 from tqdm import tqdm
@@ -26,26 +25,30 @@ from llama_index_contextual.index.state import Views
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.storage.files import FileRules, find_files
-from llama_index_contextual.storage.fingerprint import Fingerprint, differences
+from llama_index_contextual.storage.fingerprint import differences
 from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
 from llama_index_contextual.storage.lock import WriteLock
 from llama_index_contextual.storage.manifest import Manifest, load_manifest, save_manifest, write_atomically
 from llama_index_contextual.storage.vectors import VectorCache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from types import TracebackType
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from chromadb.api import ClientAPI
-    from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.base.base_query_engine import BaseQueryEngine
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.readers.base import BaseReader
     from llama_index.core.schema import Document
     from llama_index.core.vector_stores import MetadataFilters
+    from typing_extensions import Self
 
-    from llama_index_contextual.context import ContextGenerator
+    from llama_index_contextual.context.base import ContextGenerator
+    from llama_index_contextual.index.sources import Source
+    from llama_index_contextual.storage.fingerprint import Fingerprint
 
+DEFAULT_COLLECTION: Final = "contextual"
 Reindex = Literal["auto", "error", "ignore", "all"]
 
 
@@ -111,9 +114,10 @@ class ContextualIndex:
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
             files: Which files of the folder are read.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
-            reindex: What happens when settings differ from those the index was made with. ``"auto"``: parser and context
-                are applied to everything at the next refresh, another embedding model is an error; ``"error"``: any
-                difference is one; ``"ignore"``: what is indexed stays as it is; ``"all"``: also embed everything again.
+            reindex: What happens when settings differ from those the index was made with. ``"auto"``: parser and
+                context are applied to everything at the next refresh, another embedding model is an error;
+                ``"error"``: any difference is one; ``"ignore"``: what is indexed stays as it is; ``"all"``: another
+                embedding model too is applied to everything.
             show_context_to_llm: Whether an answering LLM sees contexts.
             create: Whether an index that does not exist may be made; False is an error then.
             lock_timeout: Seconds to wait while another process writes.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.embedding import embedding_limit
 from llama_index_contextual.metadata import CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.storage.fingerprint import Fingerprint, settings_hash
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
 
+    from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
     from llama_index_contextual.storage.chroma import Stored
 
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
@@ -35,10 +35,10 @@ def default_parser(embedding: BaseEmbedding) -> HeadingAwareMarkdownNodeParser:
     known = embedding_limit(embedding)
     if known is None:
         return HeadingAwareMarkdownNodeParser()
-    count, limit = known
+    _, limit = known  # of the local model, whose tokenizer the parser knows by name
     size = max(limit - CONTEXT_RESERVE, limit // 2)
     return HeadingAwareMarkdownNodeParser(
-        chunk_size=size, chunk_overlap=size // 5, min_chunk_size=size // 8, tokenizer=count
+        chunk_size=size, chunk_overlap=size // 5, min_chunk_size=size // 8, tokenizer="minilm"
     )
 
 
@@ -58,7 +58,9 @@ class NodePipeline:
             stored: What the index holds of it by node id: a context that was paid for is not paid for again.
         """
         nodes = [node for document in documents for node in self.parser.get_nodes_from_documents([document])]
-        for node in nodes:
+        generator = self.contexts.generator
+        paid = generator is not None and not generator.free
+        for node in nodes if paid else ():
             known = stored.get(node.node_id)
             if known is not None:
                 node.metadata.update({key: known.metadata[key] for key in _PAID if key in known.metadata})

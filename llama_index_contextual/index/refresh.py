@@ -92,7 +92,7 @@ class Refresh:
         self._note(plan)
         if plan.to_index or plan.deleted:
             self._checkpoint(complete=False, force=True)
-            self._index([by_id[key] for key in plan.to_index], dict(plan.renamed))
+            self._index([by_id[key] for key in plan.to_index])
             self._delete(plan.deleted)
         self.progress(len(plan.unchanged))
         return self._checkpoint(complete=True, force=bool(plan.to_index or plan.deleted or not self.manifest.complete))
@@ -107,13 +107,13 @@ class Refresh:
         report.deleted = [key for key in plan.deleted if key not in old]
         report.unchanged = list(plan.unchanged)
 
-    def _index(self, sources: Sequence[Source], renamed: Mapping[str, str]) -> None:
+    def _index(self, sources: Sequence[Source]) -> None:
         batch: list[_Work] = []
         waiting = 0
         for group in _groups(sources, 64):
-            stored = self.store.of_entries([*(source.id for source in group), *self._origins(group, renamed)])
+            stored = self.store.of_entries([source.id for source in group])
             for source in group:
-                work = self._prepare(source, stored.get(source.id, []), stored.get(renamed.get(source.id, ""), []))
+                work = self._prepare(source, stored.get(source.id, []))
                 if work is None:
                     continue
                 batch.append(work)
@@ -123,11 +123,7 @@ class Refresh:
                     batch, waiting = [], 0
         self._write(batch)
 
-    @staticmethod
-    def _origins(group: Sequence[Source], renamed: Mapping[str, str]) -> list[str]:
-        return [renamed[source.id] for source in group if source.id in renamed]
-
-    def _prepare(self, source: Source, stored: list[Stored], origin: list[Stored]) -> _Work | None:
+    def _prepare(self, source: Source, stored: list[Stored]) -> _Work | None:
         """Read and parse one source; what goes wrong concerns it alone and is reported."""
         known = {item.id: item for item in stored}
         try:
@@ -235,7 +231,9 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
             "What was finished is kept. Cure: see to the model, then refresh."
         ) from error
     if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1:
-        raise EmbeddingError(f"{embedding.model_name} gave {len(vectors)} vectors of unequal length for {len(texts)} texts.")
+        raise EmbeddingError(
+            f"{embedding.model_name} gave {len(vectors)} vectors for {len(texts)} texts, or of unequal length."
+        )
     return vectors
 
 

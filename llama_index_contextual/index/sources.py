@@ -43,9 +43,7 @@ class Source:
     load: Callable[[], tuple[list[Document], str]]
 
 
-def file_sources(
-    files: Iterable[FoundFile], readers: Mapping[str, BaseReader], failed: list[Problem]
-) -> list[Source]:
+def file_sources(files: Iterable[FoundFile], readers: Mapping[str, BaseReader], failed: list[Problem]) -> list[Source]:
     """Hash files; those that cannot be read are added to ``failed``."""
     sources = []
     for file in files:

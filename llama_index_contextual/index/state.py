@@ -1,6 +1,6 @@
 """The open view of an index: one Chroma client, one collection, two arms; replaced when somebody else wrote.
 
-Chroma's local client goes stale without an error when another process writes (measured: a batch of 14 of 161 chunks seen,
+Chroma's local client goes stale without an error when another process writes (measured: 14 of 161 new chunks seen, and
 hits with empty metadata, while ``count()`` was right). So every write changes a stamp, and a reader that sees another
 stamp than its own opens afresh. The old view closes when its last query ends.
 """

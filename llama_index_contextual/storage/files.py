@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mdx")
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
-DEFAULT_MAX_BYTES: Final = 10_000_000  # 1,568 pages of Kubernetes documentation are 11 MB together; one note is never 10
+DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class _Walk:
             link = entry.is_symlink()
             if link and not self.rules.follow_symlinks:
                 self._unfollowed(entry, path)
-            elif entry.is_dir() and not self.wanted.match_file(path):
+            elif entry.is_dir():
                 if not ignores.matches(f"{path}/"):
                     self.folder(Path(entry.path), f"{path}/", ignores, ancestors)
             elif self.wanted.match_file(path) and not ignores.matches(path):
@@ -182,7 +182,11 @@ class _Walk:
         """Report a link that leads out of the folder or nowhere; inside it, the target is read under its own name."""
         if not self.wanted.match_file(path) and not entry.is_dir():
             return
-        target = Path(entry.path).resolve(strict=True)
+        try:
+            target = Path(entry.path).resolve(strict=True)
+        except RuntimeError:  # Python 3.10 to 3.12 raise this for a link to itself
+            self._problem(path, "a symbolic link that leads to itself. Cure: remove it.")
+            return
         if not target.is_relative_to(self.root):
             self._problem(path, "a symbolic link out of the folder. Cure: follow_symlinks=True, if that is wanted.")
 

@@ -15,10 +15,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.errors import StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DEFAULT_NAME: Final = ".contextual"
 
@@ -73,6 +75,6 @@ class Layout:
                 ignore.write_text("# Made by llama-index-contextual; everything here can be made again.\n*\n", "utf-8")
         except OSError as error:
             raise StorageError(
-                f"the index cannot be kept in {self.root} ({error.strerror}). Cure: make it writable, or choose another "
-                "folder with storage=."
+                f"the index cannot be kept in {self.root} ({error.strerror}). Cure: make it writable, or choose "
+                "another folder with storage=."
             ) from error

@@ -11,12 +11,10 @@ import json
 import os
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from llama_index_contextual.errors import StorageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STORAGE_VERSION: Final = 1
 
@@ -90,7 +88,9 @@ def load_manifest(path: Path) -> Manifest | None:
     except OSError as error:
         raise StorageError(f"{path} cannot be read ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(f"{path} is damaged ({error}). Cure: delete it and refresh; nothing is embedded twice.") from error
+        raise StorageError(
+            f"{path} is damaged ({error}). Cure: delete it and refresh; nothing is embedded twice."
+        ) from error
 
 
 def save_manifest(path: Path, manifest: Manifest) -> None:
@@ -107,10 +107,10 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)
+            Path(temporary).unlink()
         raise StorageError(
             f"{path} cannot be written ({error.strerror}). What was there before is unharmed. "
             "Cure: free space or make the folder writable, then refresh."

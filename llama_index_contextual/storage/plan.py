@@ -96,7 +96,7 @@ def _covers(covered: str | None, path: str) -> bool:
 
 
 def _is_spared(path: str, blocked: tuple[str, ...]) -> bool:
-    return any(path == item or item == "./" or (item.endswith("/") and path.startswith(item)) for item in blocked)
+    return any(item in (path, "./") or (item.endswith("/") and path.startswith(item)) for item in blocked)
 
 
 def _renames(

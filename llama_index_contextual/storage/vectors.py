@@ -16,7 +16,7 @@ import numpy as np
 from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 _PART = 500  # below SQLite's old limit of 999 variables
@@ -52,7 +52,9 @@ class VectorCache:
                 "WITHOUT ROWID"
             )
         except sqlite3.OperationalError as error:
-            raise StorageError(f"{self._path} cannot be written ({error}). Cure: free space, or another storage=.") from error
+            raise StorageError(
+                f"{self._path} cannot be written ({error}). Cure: free space, or choose another storage=."
+            ) from error
         return database
 
     def get(self, hashes: Sequence[str]) -> dict[str, list[float]]:
@@ -96,7 +98,7 @@ class VectorCache:
         self._database.close()
 
     @contextlib.contextmanager
-    def _transaction(self):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    def _transaction(self) -> Iterator[None]:
         self._database.execute("BEGIN IMMEDIATE")
         try:
             yield

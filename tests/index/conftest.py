@@ -1,0 +1,43 @@
+"""An index over a small folder, with the real embedding, real Chroma and real BM25."""
+
+import pytest
+
+from llama_index_contextual.embedding import LocalEmbedding
+from llama_index_contextual.index import ContextualIndex
+
+
+@pytest.fixture(scope="session")
+def embedding():
+    """The local embedding, loaded once."""
+    return LocalEmbedding(threads=1)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with two pages and two dated notes."""
+    files = {
+        "guide.md": "# Guide\n\n## Install\n\nRun the installer.\n\n## Pinning\n\nPin a version in lock.toml.\n",
+        "faq.md": "# FAQ\n\nWhy is it slow? Because the cache is cold.\n",
+        "memory/2026-01-28.md": "# Morning\n\nJC's dog Cookie loves carrots.\n",
+        "memory/2026-04-09.md": "# Evening\n\nThe release moved to Friday.\n",
+    }
+    for path, text in files.items():
+        file = tmp_path / "docs" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return tmp_path / "docs"
+
+
+@pytest.fixture
+def opened(folder, embedding):
+    """Callable: opens the index of ``folder`` (or of another folder) with given settings; all are closed at the end."""
+    indexes = []
+
+    def open_index(where=folder, **settings):
+        index = ContextualIndex.open(where, **{"embed_model": embedding, **settings})
+        indexes.append(index)
+        return index
+
+    yield open_index
+    for index in indexes:
+        index.close()

@@ -1,0 +1,114 @@
+"""Whatever lies in a folder: a clear message about it, and the rest is indexed."""
+
+import pytest
+from llama_index.core import Document, MockEmbedding
+
+from llama_index_contextual import embedding as embedding_room
+from llama_index_contextual.embedding import LocalEmbedding
+from llama_index_contextual.errors import DocumentError, EmbeddingError, FingerprintError, MissingExtraError
+from llama_index_contextual.index import ContextualIndex, sources
+
+BAD_FILES = {
+    "binary named .md": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "failed", "it is binary"),
+    "50 MB": (b"x" * 50_000_000, "failed", "max_bytes=10,000,000"),
+    "Latin-1 bytes": ("# Café\n\nÀ bientôt.\n".encode("latin-1"), "repaired", "read as Windows-1252"),
+    "a lone surrogate": (b"# A\n\nbroken \xed\xa0\x80 here\n", "repaired", "U+FFFD"),
+}
+
+
+@pytest.mark.parametrize(("data", "where", "message"), BAD_FILES.values(), ids=BAD_FILES)
+def test_a_bad_file_is_named_and_the_rest_is_indexed(opened, folder, data, where, message):
+    (folder / "bad.md").write_bytes(data)
+    report = opened().refresh()
+    [problem] = getattr(report, where)
+    assert problem.path == "bad.md"
+    assert message in problem.reason
+    assert {"faq.md", "guide.md"} <= set(report.added)
+    assert ("bad.md" in report.added) == (where == "repaired")
+
+
+def test_an_unreadable_file_keeps_what_the_index_had_of_it(opened, folder, monkeypatch):
+    index = opened()
+    index.refresh()
+    real = sources.read_bytes
+
+    def refuse(path):
+        if path.name == "faq.md":
+            raise DocumentError("it cannot be read (Permission denied).")
+        return real(path)
+
+    monkeypatch.setattr(sources, "read_bytes", refuse)
+    report = index.refresh()
+    assert [str(problem) for problem in report.failed] == ["faq.md: it cannot be read (Permission denied)."]
+    assert (report.deleted, report.skipped) == ([], 3)
+    assert "cache is cold" in index.as_retriever(1).retrieve("Why is it slow?")[0].node.text
+
+
+@pytest.mark.parametrize("text", ["", "\n\n  \n", "---\ntitle: only front matter\n---\n"])
+def test_a_file_without_text_is_indexed_as_nothing(opened, tmp_path, text):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty/empty.md").write_text(text)
+    index = opened(tmp_path / "empty")
+    report = index.refresh()
+    assert (report.added, report.chunks, report.failed) == (["empty.md"], 0, [])
+    assert index.refresh().skipped == 1
+    assert index.as_retriever().retrieve("anything") == []
+
+
+def test_an_empty_folder_is_an_empty_index(opened, tmp_path):
+    (tmp_path / "nothing").mkdir()
+    index = opened(tmp_path / "nothing")
+    assert str(index.refresh()).startswith("no documents")
+    assert index.as_retriever().retrieve("anything") == []
+
+
+def test_links_that_lead_in_circles_end(opened, folder):
+    (folder / "memory/loop").symlink_to(folder)
+    (folder / "self.md").symlink_to(folder / "self.md")
+    report = opened().refresh()
+    assert len(report.added) == 4
+    assert [problem.path for problem in report.failed] == ["self.md"]
+
+
+def test_a_document_with_a_lone_surrogate_is_cleaned(opened):
+    index = opened()
+    index.refresh([Document(text="zebra \ud800 stripes", id_="z", metadata={"path": "z.md", "by": "\udfff"})])
+    found = index.as_retriever(1).retrieve("zebra stripes")[0].node
+    assert found.text == "zebra \ufffd stripes"
+    assert found.metadata["by"] == "\ufffd"
+
+
+def test_another_embedding_is_refused_before_anything_is_read(opened):
+    opened().refresh()
+    with pytest.raises(FingerprintError, match=r"made with the embedding LocalEmbedding.*not with MockEmbedding.*Cure"):
+        opened(embed_model=MockEmbedding(8, model_name="other"))
+
+
+def test_a_missing_extra_names_what_to_install(folder, monkeypatch):
+    embedding_room._verified_model.cache_clear()
+    monkeypatch.setattr(embedding_room, "find_spec", lambda _name: None)
+    with (
+        ContextualIndex.open(folder, embed_model=LocalEmbedding()) as index,
+        pytest.raises((MissingExtraError, EmbeddingError), match=r"llama-index-contextual\[local\]"),
+    ):
+        index.refresh()
+    monkeypatch.undo()
+    embedding_room._verified_model.cache_clear()
+
+
+def test_a_model_that_fails_half_way_loses_only_its_batch(opened, folder):
+    class Failing(MockEmbedding):
+        def _get_text_embeddings(self, texts):
+            if any("Zebra" in text for text in texts):
+                raise ConnectionError("server went away")
+            return super()._get_text_embeddings(texts)
+
+    index = opened(embed_model=Failing(8, model_name="m"))
+    index.refresh()
+    (folder / "zebra.md").write_text("# Zebra\n")
+    with pytest.raises(EmbeddingError, match=r"ConnectionError: server went away.*Cure"):
+        index.refresh()
+    assert len(index.as_retriever().retrieve("installer carrots release cache")) > 0
+    (folder / "zebra.md").write_text("# Horse\n\nwith stripes\n")
+    report = index.refresh()
+    assert (report.added, report.skipped) == (["zebra.md"], 4)

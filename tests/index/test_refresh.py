@@ -1,0 +1,154 @@
+"""A refresh does the least, and says what it did."""
+
+import pytest
+from llama_index.core import Document
+
+from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+
+
+def texts(index, question, **options):
+    return [hit.node.text for hit in index.as_retriever(**options).retrieve(question)]
+
+
+def test_a_folder_is_indexed_and_found_with_its_lines(opened):
+    index = opened()
+    report = index.refresh()
+    assert report.added == ["faq.md", "guide.md", "memory/2026-01-28.md", "memory/2026-04-09.md"]
+    assert report.embedded == report.chunks > 0
+    best = index.as_retriever().retrieve("Which vegetable does Cookie like?")[0].node
+    assert best.metadata["path"] == "memory/2026-01-28.md"
+    assert (best.metadata["start_line"], best.metadata["end_line"]) == (1, 3)
+    assert best.metadata["date"] == "2026-01-28"
+
+
+def test_nothing_changed_embeds_nothing_also_after_reopening(opened):
+    opened().refresh()
+    again = opened().refresh()
+    assert (again.skipped, again.embedded, again.relocated, again.removed) == (4, 0, 0, 0)
+
+
+def test_an_inserted_line_moves_citations_without_embedding(opened, folder):
+    index = opened(context="headings")
+    index.refresh()
+    note = folder / "memory/2026-01-28.md"
+    note.write_text("\n\n" + note.read_text())
+    report = index.refresh()
+    assert report.changed == ["memory/2026-01-28.md"]
+    assert (report.embedded, report.relocated) == (0, 1)
+    assert index.as_retriever(1).retrieve("Cookie")[0].node.metadata["start_line"] == 3
+
+
+def test_an_edit_replaces_text_in_both_arms(opened, folder):
+    index = opened()
+    index.refresh()
+    (folder / "faq.md").write_text("# FAQ\n\nWhy is it slow? Because zebras sleep.\n")
+    report = index.refresh()
+    assert (report.changed, report.embedded, report.removed) == (["faq.md"], 1, 1)
+    found = texts(index, "zebras")
+    assert "zebras" in found[0]
+    assert not any("cache is cold" in text for text in found)
+
+
+def test_a_retriever_made_before_sees_what_came_after(opened, folder):
+    index = opened()
+    retriever = index.as_retriever()
+    assert retriever.retrieve("zebras") == []
+    index.refresh()
+    (folder / "new.md").write_text("# Zebras\n\nZebras sleep standing.\n")
+    index.refresh()
+    assert "Zebras" in retriever.retrieve("zebras")[0].node.text
+
+
+def test_a_deleted_file_goes_and_a_part_never_wipes_the_rest(opened, folder):
+    index = opened()
+    index.refresh()
+    (folder / "faq.md").unlink()
+    (folder / "memory/2026-04-09.md").unlink()
+    assert index.refresh("memory").deleted == ["memory/2026-04-09.md"]
+    assert index.refresh().deleted == ["faq.md"]
+    assert not any("cache is cold" in text for text in texts(index, "Why is it slow?"))
+
+
+def test_a_rename_embeds_only_if_the_path_is_in_the_context(opened, folder, tmp_path):
+    for context, embedded in (("off", 0), ("headings", 1)):
+        index = opened(context=context, storage=tmp_path / context)
+        index.refresh()
+        here = next(folder.glob("faq*.md"))
+        here.rename(folder / f"faq-{context}.md")
+        report = index.refresh()
+        assert report.moved == [(here.name, f"faq-{context}.md")]
+        assert (report.added, report.deleted) == ([], [])
+        if context == "off":
+            continue
+        assert report.embedded == embedded
+
+
+def test_documents_are_added_updated_and_never_delete(opened):
+    index = opened()
+    index.refresh()
+    first = index.refresh([Document(text="Zebras sleep.", id_="zebras"), Document(text="x", metadata={"path": "x.md"})])
+    assert first.added == ["zebras", "x.md"] or sorted(first.added) == ["x.md", "zebras"]
+    assert first.deleted == []
+    assert index.refresh([Document(text="Zebras sleep.", id_="zebras")]).skipped == 1
+    assert index.refresh([Document(text="Zebras wake.", id_="zebras")]).changed == ["zebras"]
+    assert index.refresh().deleted == []
+    assert texts(index, "zebras")[0] == "Zebras wake."
+
+
+def test_a_document_without_lasting_identity_is_refused_with_a_cure(opened):
+    report = opened().refresh([Document(text="who am I?")])
+    assert [str(failure) for failure in report.failed] == [
+        "document 0: it has no identity that lasts. Cure: set id_=, or metadata['path']."
+    ]
+
+
+def test_metadata_that_no_vector_store_takes_is_flattened(opened):
+    index = opened()
+    given = {"path": "x.md", "tags": ["a", "b"], "nested": {"a": 1}, "none": None}
+    index.refresh([Document(text="Zebras sleep.", metadata=given)])
+    found = index.as_retriever(1).retrieve("zebras")[0].node.metadata
+    assert (found["tags"], found["nested"]) == ("a, b", '{"a": 1}')
+    assert "none" not in found
+
+
+def test_delete_takes_one_document_out(opened):
+    index = opened()
+    index.refresh()
+    assert index.delete("faq.md") == 1
+    assert index.delete("faq.md") == 0
+    assert not any("cache is cold" in text for text in texts(index, "Why is it slow?"))
+    assert index.refresh().added == ["faq.md"]
+
+
+def test_other_parser_settings_are_named_and_applied(opened):
+    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200)).refresh()
+    report = opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=10)).refresh()
+    assert "parser.chunk_size: 200 → 100" in map(str, report.differences)
+    assert len(report.outdated) == 4
+    assert report.embedded == 0, "the chunks are the same"
+
+
+def test_reindex_error_refuses_other_settings_by_name(opened):
+    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200)).refresh()
+    with pytest.raises(FingerprintError, match=r"parser\.chunk_size: 200 → 100"):
+        opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=10), reindex="error")
+
+
+WRONG = {
+    "no folder": ({"where": "/nowhere/at/all"}, SettingError, "is no folder"),
+    "an unknown policy": ({"reindex": "maybe"}, SettingError, "reindex='maybe'"),
+    "an unknown context": ({"context": "magic"}, SettingError, "magic"),
+    "no index yet": ({"create": False}, StorageError, "there is no index in .*llama-index-contextual index"),
+}
+
+
+@pytest.mark.parametrize(("settings", "error", "message"), WRONG.values(), ids=WRONG)
+def test_a_wrong_setting_is_named(opened, settings, error, message):
+    with pytest.raises(error, match=message):
+        opened(**settings)
+
+
+def test_refreshing_something_outside_is_refused(opened, tmp_path):
+    with pytest.raises(SettingError, match="outside"):
+        opened().refresh(tmp_path)

@@ -1,0 +1,138 @@
+"""Which files of a folder are read, and what is said of the others."""
+
+import os
+
+import pytest
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.storage.files import FileRules, find_files
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Callable: makes files from a mapping of paths to texts below a folder."""
+
+    def make(files):
+        for path, text in files.items():
+            file = tmp_path / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        return tmp_path
+
+    return make
+
+
+def paths(found):
+    return [file.path for file in found.files]
+
+
+CASES = {
+    "Markdown and text, by suffix": (
+        {"a.md": "", "b/c.txt": "", "d.png": "", "e.MARKDOWN": "", "f.rst": ""},
+        {},
+        ["a.md", "b/c.txt", "f.rst"],
+    ),
+    "hidden files and folders are left out": ({".a.md": "", ".git/b.md": "", "c.md": ""}, {}, ["c.md"]),
+    "unless they are wanted": ({".a.md": "", "c.md": ""}, {"hidden": True}, [".a.md", "c.md"]),
+    "a .gitignore is obeyed": (
+        {".gitignore": "drafts/\n*.tmp.md", "drafts/a.md": "", "b.tmp.md": "", "c.md": ""},
+        {},
+        ["c.md"],
+    ),
+    "a deeper .gitignore overrules": (
+        {".gitignore": "*.md\n", "keep/.gitignore": "!*.md\n", "keep/a.md": "", "b.md": ""},
+        {},
+        ["keep/a.md"],
+    ),
+    "patterns in .gitignore are relative to it": (
+        {"sub/.gitignore": "/a.md\n", "sub/a.md": "", "a.md": "", "sub/deep/a.md": ""},
+        {},
+        ["a.md", "sub/deep/a.md"],
+    ),
+    ".gitignore can be switched off": ({".gitignore": "*.md", "a.md": ""}, {"gitignore": False}, ["a.md"]),
+    "patterns of one's own": (
+        {"a.md": "", "b/a.md": "", "c.py": ""},
+        {"ignore": ("/a.md",), "include": ("*.md", "*.py")},
+        ["b/a.md", "c.py"],
+    ),
+    "a folder named like a file is entered": ({"notes.md/inside.md": ""}, {}, ["notes.md/inside.md"]),
+}
+
+
+@pytest.mark.parametrize(("files", "rules", "expected"), CASES.values(), ids=CASES)
+def test_rules_decide_which_files_count(tree, files, rules, expected):
+    assert paths(find_files(tree(files), FileRules(**rules))) == expected
+
+
+def test_a_part_of_the_folder_keeps_paths_relative_to_the_whole_and_the_ignore_rules_above_it(tree):
+    root = tree({".gitignore": "b.md\n", "sub/a.md": "", "sub/b.md": "", "other/c.md": "", "subway/d.md": ""})
+    assert paths(find_files(root, FileRules(), below="sub")) == ["sub/a.md"]
+    assert paths(find_files(root, FileRules(), below="sub/a.md")) == ["sub/a.md"]
+
+
+def test_the_storage_folder_is_never_read_even_if_it_is_not_hidden(tree):
+    root = tree({"a.md": "", "store/notes.md": ""})
+    assert paths(find_files(root, FileRules(), exclude=root / "store")) == ["a.md"]
+
+
+def test_a_large_file_is_reported_with_its_size_and_the_setting(tree):
+    root = tree({"big.md": "x" * 2000, "small.md": "x"})
+    found = find_files(root, FileRules(max_bytes=1000))
+    assert paths(found) == ["small.md"]
+    assert [str(problem) for problem in found.problems] == [
+        "big.md: 2,000 bytes are more than max_bytes=1,000. Cure: split it, or raise that."
+    ]
+
+
+def test_a_link_inside_the_folder_is_not_read_twice_and_one_out_of_it_is_reported(tree, tmp_path_factory):
+    root = tree({"a.md": "here"})
+    secret = tmp_path_factory.mktemp("elsewhere") / "secret.md"
+    secret.write_text("there")
+    (root / "again.md").symlink_to(root / "a.md")
+    (root / "out.md").symlink_to(secret)
+    (root / "broken.md").symlink_to(root / "missing.md")
+    found = find_files(root, FileRules())
+    assert paths(found) == ["a.md"]
+    assert {problem.path for problem in found.problems} == {"out.md", "broken.md"}
+    assert "follow_symlinks=True" in next(problem.reason for problem in found.problems if problem.path == "out.md")
+    assert "out.md" in paths(find_files(root, FileRules(follow_symlinks=True)))
+
+
+def test_a_loop_of_links_ends(tree):
+    root = tree({"a/b/c.md": ""})
+    (root / "a/b/loop").symlink_to(root / "a")
+    (root / "self.md").symlink_to(root / "self.md")
+    assert paths(find_files(root, FileRules())) == ["a/b/c.md"]
+    followed = find_files(root, FileRules(follow_symlinks=True))
+    assert paths(followed) == ["a/b/c.md"]
+    assert {problem.path for problem in followed.problems} >= {"a/b/loop/", "self.md"}
+
+
+def test_a_folder_that_cannot_be_listed_is_reported_and_the_rest_is_read(tree, monkeypatch):
+    root = tree({"a.md": "", "closed/b.md": ""})
+    real = os.scandir
+
+    def scandir(path):
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = find_files(root, FileRules())
+    assert paths(found) == ["a.md"]
+    assert [str(problem) for problem in found.problems] == ["closed/: the folder cannot be read (Permission denied)."]
+
+
+def test_a_name_that_is_no_utf8_is_reported(tmp_path):
+    with open(os.path.join(os.fsencode(tmp_path), b"caf\xe9.md"), "wb") as file:  # noqa: PTH118, PTH123  bytes
+        file.write(b"text")
+    found = find_files(tmp_path, FileRules())
+    assert not found.files
+    assert "not valid UTF-8" in found.problems[0].reason
+    str(found.problems[0]).encode()
+
+
+@pytest.mark.parametrize("wrong", [{"max_bytes": 0}, {"include": ()}, {"include": "*.md"}])
+def test_wrong_rules_are_named(wrong):
+    with pytest.raises(SettingError, match=next(iter(wrong))):
+        FileRules(**wrong)

@@ -1,0 +1,80 @@
+"""One writer at a time; who it is, is said; whoever dies lets go."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from llama_index_contextual.errors import LockedError, StorageError
+from llama_index_contextual.storage.lock import WriteLock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from llama_index_contextual.storage.lock import WriteLock
+with WriteLock(Path(sys.argv[1])).hold():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def other_writer(tmp_path):
+    """Another process that holds the lock ``tmp_path/write.lock``."""
+    path = tmp_path / "write.lock"
+    with subprocess.Popen(  # noqa: S603  our own script
+        [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process, path
+        process.kill()
+
+
+def test_a_second_process_is_refused_and_told_who_writes(other_writer):
+    process, path = other_writer
+    with pytest.raises(LockedError, match=rf"process {process.pid} on .*Cure"), WriteLock(path).hold():
+        pass
+
+
+def test_a_killed_writer_leaves_no_lock(other_writer):
+    process, path = other_writer
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with WriteLock(path).hold():
+        pass
+
+
+def test_a_writer_may_wait(other_writer):
+    process, path = other_writer
+    threading.Timer(0.2, process.kill).start()
+    with WriteLock(path, timeout=30).hold():
+        pass
+
+
+def test_threads_of_one_process_take_turns_and_one_may_enter_again(tmp_path):
+    lock = WriteLock(tmp_path / "write.lock")
+    inside, most = 0, 0
+
+    def work():
+        nonlocal inside, most
+        for _ in range(20):
+            with lock.hold(), lock.hold():
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written"), WriteLock(tmp_path / "file" / "write.lock").hold():
+        pass

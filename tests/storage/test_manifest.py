@@ -1,0 +1,72 @@
+"""The manifest survives what happens to files."""
+
+import errno
+import os
+
+import pytest
+
+from llama_index_contextual.errors import StorageError
+from llama_index_contextual.storage.fingerprint import Difference, differences
+from llama_index_contextual.storage.manifest import Entry, Manifest, load_manifest, save_manifest
+
+MANIFEST = Manifest(
+    collection="c",
+    fingerprint={"parser": {"chunk_size": 1}},
+    generation=3,
+    documents={"a é.md": Entry("1", "s", nodes=2)},
+)
+
+
+def test_it_comes_back_as_it_was(tmp_path):
+    path = tmp_path / "manifest.json"
+    assert load_manifest(path) is None
+    save_manifest(path, MANIFEST)
+    assert load_manifest(path) == MANIFEST
+    assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
+
+
+DAMAGED = {
+    "torn": b'{"version": 1, "docu',
+    "no JSON": b"\x00\xff",
+    "another shape": b"[]",
+    "an unknown field": b'{"version": 1, "collection": "c", "documents": {}, "x": 1}',
+    "a field missing": b'{"version": 1, "documents": {}}',
+    "an entry of another shape": b'{"version": 1, "collection": "c", "documents": {"a": 3}}',
+}
+
+
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
+def test_damage_is_named_with_a_cure(tmp_path, data):
+    path = tmp_path / "manifest.json"
+    path.write_bytes(data)
+    with pytest.raises(StorageError, match=r"manifest.json is damaged .*Cure: delete it"):
+        load_manifest(path)
+
+
+def test_a_newer_storage_asks_for_an_upgrade(tmp_path):
+    path = tmp_path / "manifest.json"
+    path.write_bytes(b'{"version": 99}')
+    with pytest.raises(StorageError, match=r"storage version 99.*upgrade"):
+        load_manifest(path)
+
+
+def test_a_full_disk_harms_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "manifest.json"
+    save_manifest(path, MANIFEST)
+
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match=r"No space left on device.*unharmed.*Cure: free space"):
+        save_manifest(path, Manifest("other"))
+    assert load_manifest(path) == MANIFEST
+    assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_differences_name_the_setting_and_both_values():
+    stored = {"parser": {"chunk_size": 400, "overlap": 80}, "context": {"generator": "headings@1"}}
+    given = {"parser": {"chunk_size": 200, "overlap": 80}, "context": {"generator": "headings@1"}}
+    assert differences(stored, given) == [Difference("parser.chunk_size", 400, 200)]
+    assert str(differences(stored, given)[0]) == "parser.chunk_size: 400 → 200"
+    assert differences({}, given) == []

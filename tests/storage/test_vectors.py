@@ -1,0 +1,41 @@
+"""Vectors that were paid for stay."""
+
+import pytest
+
+from llama_index_contextual.storage.vectors import VectorCache
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "vectors.sqlite3"
+
+
+def test_vectors_survive_reopening_and_belong_to_their_model(path):
+    cache = VectorCache(path, "model-a")
+    cache.put({"h1": [0.5, 1.0], "h2": [0.25, 0.0]})
+    cache.close()
+    assert VectorCache(path, "model-a").get(["h1", "h3"]) == {"h1": [0.5, 1.0]}
+    assert VectorCache(path, "model-b").get(["h1"]) == {}
+
+
+def test_many_hashes_are_asked_for_at_once(path):
+    cache = VectorCache(path, "m")
+    cache.put({f"h{i}": [float(i)] for i in range(3000)})
+    assert len(cache.get([f"h{i}" for i in range(5000)])) == 3000
+
+
+def test_what_is_not_needed_goes_and_other_models_stay(path):
+    cache, other = VectorCache(path, "m"), VectorCache(path, "n")
+    cache.put({"a": [1.0], "b": [2.0]})
+    other.put({"a": [3.0]})
+    assert cache.keep_only(["b", "zzz"]) == 1
+    assert cache.get(["a", "b"]) == {"b": [2.0]}
+    assert other.get(["a"]) == {"a": [3.0]}
+
+
+def test_a_file_full_of_garbage_is_set_aside(path):
+    path.write_bytes(b"this is no database" * 1000)
+    cache = VectorCache(path, "m")
+    cache.put({"a": [1.0]})
+    assert cache.get(["a"]) == {"a": [1.0]}
+    assert path.with_name("vectors.sqlite3.damaged").exists()
