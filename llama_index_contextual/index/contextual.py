@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.context.base import ContextGenerator
+    from llama_index_contextual.index.retrieval import Arm
     from llama_index_contextual.index.sources import Source
     from llama_index_contextual.storage.fingerprint import Fingerprint
 
@@ -260,9 +261,9 @@ class ContextualIndex:
         retriever = self.as_retriever(similarity_top_k, **retrieving)
         return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)
 
-    def _arm(self, name: str) -> Callable[[], AbstractContextManager[BaseRetriever]]:
+    def _arm(self, name: str) -> Callable[[], AbstractContextManager[Arm]]:
         @contextmanager
-        def current() -> Iterator[BaseRetriever]:
+        def current() -> Iterator[Arm]:
             with self._views.reading() as view:
                 yield getattr(view.arms(self._embedding), name)
 

@@ -73,7 +73,7 @@ class _Loader:
 
     def _with_reader(self, reader: BaseReader) -> list[Document]:
         try:
-            loaded = reader.load_data(self.file.absolute)  # type: ignore[call-arg]  # file readers take the path
+            loaded = reader.load_data(self.file.absolute)  # file readers take the path
         except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
             raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
         return _parts(self.file.path, loaded)

@@ -47,7 +47,7 @@ class FileRules:
     def __post_init__(self) -> None:
         if self.max_bytes < 1:
             raise SettingError(f"max_bytes={self.max_bytes} admits no file. Cure: a size in bytes, 1 or more.")
-        if isinstance(self.include, str) or not self.include:
+        if not isinstance(self.include, tuple) or not self.include:
             raise SettingError(f"include={self.include!r} must be a tuple of patterns such as ('*.md',).")
 
 
