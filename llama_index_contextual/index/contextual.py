@@ -24,6 +24,7 @@ from llama_index_contextual.index.sources import document_sources, file_sources
 from llama_index_contextual.index.state import Views
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.retrievers import ContextualFusionRetriever
+from llama_index_contextual.retrievers.hybrid import KEYWORD_WEIGHT
 from llama_index_contextual.storage.files import FileRules, find_files
 from llama_index_contextual.storage.fingerprint import differences
 from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
@@ -203,7 +204,7 @@ class ContextualIndex:
                     settings=fingerprint.nodes_hash,
                     manifest=replace(manifest, fingerprint=fingerprint.as_dict()),
                     save=self._save,
-                    progress=bar.update,
+                    progress=lambda done: bar.update(done) and None,
                     report=report,
                 )
                 final = work.run(sources, covered=covered, blocked=blocked)
@@ -252,6 +253,7 @@ class ContextualIndex:
             IndexArm("vector", self._arm("vector"), filters),
             IndexArm("bm25", self._arm("keyword"), filters),
         ]
+        options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:

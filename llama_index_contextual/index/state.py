@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
@@ -54,7 +54,7 @@ class View:
     def close(self) -> None:
         """Let go of the client, if it is ours."""
         if self._owned:
-            self.client.close()
+            cast("Any", self.client).close()  # ClientAPI, its declared type, does not have it
 
 
 class Views:
