@@ -162,7 +162,7 @@ class Analyzer:
         if self.expand_dates:
             dates, word = take_dates(word)
             for date in dates:
-                months = [self._stem(names[date.month - 1], self._own(lang)) for lang, names in MONTHS.items()]
+                months = [self._stem(names.split()[date.month - 1], self._own(lang)) for lang, names in MONTHS.items()]
                 terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := bigrams(word):
             terms += pairs

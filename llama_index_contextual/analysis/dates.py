@@ -9,12 +9,8 @@ from typing import Final
 _ISO: Final = re.compile(r"(?<!\d)(\d{4})[-_/.](\d{1,2})[-_/.](\d{1,2})(?!\d)")
 
 MONTHS: Final = {
-    "en": (
-        "january february march april may june july august september october november december".split()  # noqa: SIM905
-    ),
-    "es": (
-        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre".split()  # noqa: SIM905
-    ),
+    "en": "january february march april may june july august september october november december",
+    "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
 }
 
 

@@ -78,9 +78,7 @@ def _attempt(question: Question, pool: int) -> Answer:
 def _result(future: Future[Answer], deadline: float | None) -> Answer:
     try:
         return future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
-    except (TimeoutError, asyncio.TimeoutError) as error:
-        return error
-    except Exception as error:  # noqa: BLE001  concurrent.futures has its own TimeoutError on Python 3.10
+    except Exception as error:  # noqa: BLE001  a TimeoutError, of which Python 3.10 has three kinds
         return error
 
 
@@ -108,7 +106,7 @@ async def _ask_one_async(question: Question, pool: int) -> list[Candidate]:
 
 def _blocks(retriever: BaseRetriever) -> bool:
     """Whether a retriever's asynchronous call is the synchronous one: LlamaIndex's default, and Chroma's."""
-    if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001
+    if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
         return True
     store = getattr(retriever, "_vector_store", None)
     return isinstance(store, BasePydanticVectorStore) and type(store).aquery is BasePydanticVectorStore.aquery

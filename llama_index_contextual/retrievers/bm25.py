@@ -4,47 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from dataclasses import dataclass
+import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.analysis import Analyzer
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.metadata import LEXICAL_CONTEXT
 from llama_index_contextual.retrievers.candidates import Candidate
-from llama_index_contextual.retrievers.chroma import stored_nodes
+from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
+from llama_index_contextual.retrievers.evidence import TermEvidence, evidence_in
 from llama_index_contextual.retrievers.filter_masks import FilterMasks
 from llama_index_contextual.retrievers.filters import both
 from llama_index_contextual.retrievers.lexical_index import LexicalIndex, Masks, Snapshot
+from llama_index_contextual.retrievers.persistence import load, save
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from llama_index.core.callbacks import CallbackManager
-    from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
+    from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+logger = logging.getLogger(__name__)
 
 K1: Final = 1.2
 B: Final = 0.75
-
-
-@dataclass(frozen=True, slots=True)
-class TermEvidence:
-    """A query term found in a document.
-
-    Args:
-        term: As the analyzer writes it.
-        document_frequency: Documents of the index that hold it.
-        idf: Its weight, from its rarity: ln(1 + (N - df + .5) / (df + .5)).
-        score: What it added to the document's BM25 score.
-    """
-
-    term: str
-    document_frequency: int
-    idf: float
-    score: float
 
 
 def lexical_text(node: BaseNode) -> str:
@@ -214,21 +203,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Which terms of a query each node holds, most important first; [] for a node that holds none."""
-        snapshot = self._index.snapshot
-        groups = list(dict.fromkeys(self.analyzer.query_groups(text)))
-        found: dict[str, list[TermEvidence]] = {node_id: [] for node_id in node_ids}
-        places = {place: node_id for node_id in found if (place := snapshot.locate(node_id))}
-        for group in groups:
-            entries = snapshot.entries(group)
-            frequency = sum(len(rows) for rows, _ in entries)
-            for (number, row), node_id in places.items():
-                rows, counts = entries[number]
-                at = int(rows.searchsorted(row))
-                if at < len(rows) and rows[at] == row:
-                    idf = snapshot.idf(frequency)
-                    weight = snapshot.weights(snapshot.segments[number], rows[at : at + 1], counts[at : at + 1])
-                    found[node_id].append(TermEvidence(group[0], frequency, idf, idf * float(weight[0])))
-        return {node_id: sorted(terms, key=lambda one: (-one.score, one.term)) for node_id, terms in found.items()}
+        return evidence_in(self._index.snapshot, self.analyzer.query_groups(text), node_ids)
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """Ids and scores of the best ``top_k``, best first; [] for a query without terms."""
@@ -253,11 +228,119 @@ class ContextualBM25Retriever(BM25Retriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
 
+    # Keeping it on disk
+
     def get_persist_args(self) -> dict[str, Any]:
         """Every setting that persisting keeps."""
         return {
             "similarity_top_k": self.similarity_top_k,
             "k1": self._index.k1,
             "b": self._index.b,
+            "filters": None if self.filters is None else self.filters.model_dump(mode="json"),
             "analyzer": self.analyzer.settings,
         }
+
+    def persist(
+        self,
+        path: str | Path,
+        encoding: str = "utf-8",  # noqa: ARG002  part of the base class's interface
+        *,
+        stamp: str | None = None,
+        **_kwargs: Any,
+    ) -> None:
+        """Write the index and every setting to a folder, so that a crash leaves the old or the new state.
+
+        Only what changed since it was last persisted there is written.
+
+        Args:
+            path: The folder; made if it is missing.
+            encoding: Ignored: the format fixes it.
+            stamp: What the index was made from (a version, a hash); loading can ask for it.
+        """
+        settings = {**self.get_persist_args(), "fingerprint": self.analyzer.fingerprint, "stamp": stamp}
+        save(Path(path), self._index.snapshot, settings)
+
+    @classmethod
+    def from_persist_dir(
+        cls,
+        path: str | Path,
+        encoding: str = "utf-8",  # noqa: ARG003  part of the base class's interface
+        *,
+        stamp: str | None = None,
+        analyzer: Analyzer | None = None,
+        **overrides: Any,
+    ) -> ContextualBM25Retriever:
+        """Load what :meth:`persist` wrote, every setting included.
+
+        Args:
+            path: The folder.
+            encoding: Ignored: the format fixes it.
+            stamp: Refuse an index that was persisted with another stamp.
+            analyzer: Refuse an index whose terms another analyzer made.
+            overrides: ``similarity_top_k``, ``filters``, ``k1``, ``b``, ``callback_manager``, ``object_map``, for
+                those that were persisted.
+
+        Raises:
+            StorageError: There is no index, or it is damaged.
+            FingerprintError: It was made from something else, or with another analyzer or version of it.
+        """
+        settings, segments, terms = load(Path(path))
+        made_by, made_from = settings.pop("fingerprint"), settings.pop("stamp")
+        own = Analyzer.from_settings(settings.pop("analyzer"))
+        if made_by != (analyzer or own).fingerprint:
+            raise FingerprintError(f"{path} holds terms of another analyzer or version. Cure: build it again.")
+        if stamp is not None and stamp != made_from:
+            raise FingerprintError(f"{path} is stale: made from {made_from!r}, wanted {stamp!r}. Cure: build it again.")
+        if settings["filters"] is not None:
+            settings["filters"] = MetadataFilters.model_validate(settings["filters"])
+        retriever = cls(analyzer=analyzer or own, **{**settings, **overrides})
+        retriever._index.load(segments, terms)
+        return retriever
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        vector_store: BasePydanticVectorStore,
+        *,
+        stamp: str | None = None,
+        analyzer: Analyzer | None = None,
+        **settings: Any,
+    ) -> ContextualBM25Retriever:
+        """Load from a folder, bring up to date with a Chroma store, and persist: the store is the truth.
+
+        A missing, damaged or stale index is built again. Otherwise ids are compared: nodes that the store no longer
+        has are deleted and new ones added. (A changed text under an old id shows only in the ``stamp``.)
+
+        Args:
+            path: The folder.
+            vector_store: Holds the nodes.
+            stamp: As for :meth:`persist`.
+            analyzer: Default ``Analyzer()``.
+            settings: As for the class; they replace persisted ones.
+        """
+        analyzer = analyzer or Analyzer()
+        try:
+            retriever = cls.from_persist_dir(path, stamp=stamp, analyzer=analyzer, **settings)
+        except StorageError as error:
+            logger.info("The keyword index is built from the vector store: %s", error)
+            retriever = cls.from_defaults(vector_store=vector_store, analyzer=analyzer, **settings)
+            changed = True
+        else:
+            changed = retriever.reconcile(vector_store)
+        if changed:
+            retriever.persist(path, stamp=stamp)
+        return retriever
+
+    def reconcile(self, vector_store: BasePydanticVectorStore) -> bool:
+        """Delete nodes that the store no longer has, add those that are new to it, by id.
+
+        Returns:
+            Whether anything changed.
+        """
+        known, stored = set(self._index.snapshot.ids()), set(stored_ids(vector_store))
+        gone, new = known - stored, stored - known
+        self.delete(gone)
+        if new:
+            self.add(stored_nodes(vector_store, sorted(new)))
+        return bool(gone or new)

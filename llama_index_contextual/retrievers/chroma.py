@@ -39,18 +39,25 @@ _OPERATORS: Final = {
 _ORDERED: Final = frozenset({FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE})
 
 
-def stored_nodes(store: BasePydanticVectorStore) -> list[BaseNode]:
-    """Every node of a vector store that holds text, sorted by id where the store is Chroma.
+def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None = None) -> list[BaseNode]:
+    """The nodes of a vector store that holds text, all or those with these ids; sorted by id where it is Chroma.
 
     Raises:
         SettingError: The store cannot list its nodes.
     """
     if isinstance(store, ChromaVectorStore):
-        return sorted(nodes_of(store.client), key=lambda node: node.node_id)
+        return sorted(nodes_of(store.client, node_ids), key=lambda node: node.node_id)
     try:
-        return list(store.get_nodes(None))
+        return list(store.get_nodes(None if node_ids is None else list(node_ids)))
     except NotImplementedError as error:
         raise SettingError(f"{type(store).__name__} cannot list its nodes. Cure: pass nodes= or docstore=.") from error
+
+
+def stored_ids(store: BasePydanticVectorStore) -> list[str]:
+    """The ids of all nodes of a vector store."""
+    if isinstance(store, ChromaVectorStore):
+        return [node_id for page in _pages(store.client, None, []) for node_id in page["ids"]]
+    return [node.node_id for node in stored_nodes(store)]
 
 
 def nodes_of(collection: Any, node_ids: Iterable[str] | None = None) -> Iterator[BaseNode]:

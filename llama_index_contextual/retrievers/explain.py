@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import NodeWithScore
 
-    from llama_index_contextual.retrievers.bm25 import TermEvidence
+    from llama_index_contextual.retrievers.evidence import TermEvidence
     from llama_index_contextual.retrievers.fusion import Credit, Fused
 
 _SNIPPET = 60  # characters

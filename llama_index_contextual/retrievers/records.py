@@ -11,6 +11,7 @@ from llama_index.core.schema import BaseNode, ImageNode, IndexNode, Node, TextNo
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Iterable, Sequence
 
 # As metadata_dict_to_node reads them; every other class is a TextNode to a vector store.
@@ -45,7 +46,7 @@ def decode(record: bytes) -> BaseNode:
 class Records:
     """Encoded nodes one after the other; record i is ``blob[starts[i]:starts[i + 1]]``."""
 
-    blob: bytes | memoryview
+    blob: bytes | mmap.mmap
     starts: npt.NDArray[np.int64]
 
     @classmethod

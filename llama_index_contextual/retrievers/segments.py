@@ -6,8 +6,9 @@ one: a reader that holds a tuple of segments sees one moment of the index, howev
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,17 +37,19 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """Which documents hold which term how often, sorted by term, then by row.
+    """Which documents hold which term how often. The entries of a term lie together, by row.
 
     Args:
         terms: Term numbers, ascending, one for each distinct term.
-        starts: Where each term's entries start in ``rows``; one longer than ``terms``.
+        starts: Where each term's entries start in ``rows``.
+        stops: Where they end.
         rows: Rows of documents within the segment.
         counts: Term frequencies, beside ``rows``.
     """
 
     terms: Ints
     starts: npt.NDArray[np.int64]
+    stops: npt.NDArray[np.int64]
     rows: Ints
     counts: Counts
 
@@ -55,20 +58,27 @@ class Postings:
         at = int(np.searchsorted(self.terms, term))
         if at == len(self.terms) or self.terms[at] != term:
             return self.rows[:0], self.counts[:0]
-        part = slice(self.starts[at], self.starts[at + 1])
+        part = slice(self.starts[at], self.stops[at])
         return self.rows[part], self.counts[part]
 
     def expanded_terms(self) -> Ints:
         """The term number of every entry, beside ``rows``."""
-        return np.repeat(self.terms, np.diff(self.starts))
+        order = np.argsort(self.starts)
+        return np.repeat(self.terms[order], (self.stops - self.starts)[order])
 
     @classmethod
     def collect(cls, terms: Ints, rows: Ints, counts: Counts) -> Postings:
         """Sort loose entries into postings."""
         order = np.lexsort((rows, terms))
         terms, rows, counts = terms[order], rows[order], counts[order]
-        distinct, starts = np.unique(terms, return_index=True)
-        return cls(distinct, np.append(starts, len(terms)).astype(np.int64), rows, counts)
+        distinct, first = np.unique(terms, return_index=True)
+        starts = first.astype(np.int64)
+        return cls(distinct, starts, np.append(starts[1:], len(terms)).astype(np.int64), rows, counts)
+
+    def renumbered(self, numbers: Ints) -> Postings:
+        """The same postings for a vocabulary that gives the terms other numbers, beside ``terms``."""
+        order = np.argsort(numbers)
+        return replace(self, terms=numbers[order], starts=self.starts[order], stops=self.stops[order])
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,7 @@ class Segment:
         records: The node of each row.
         columns: The metadata of each row.
         live: False where a row was deleted.
+        key: Names the segment on disk; a version with fewer live rows keeps it.
     """
 
     ids: Sequence[str]
@@ -90,6 +101,7 @@ class Segment:
     records: Records
     columns: Columns
     live: Bools
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -29,7 +29,7 @@ class HashedWords(BaseEmbedding):
     def _vector(self, text: str) -> list[float]:
         vector = np.full(64, 0.01)
         for word in text.lower().split():
-            vector[int(hashlib.md5(word.encode()).hexdigest(), 16) % 64] += 1  # noqa: S324
+            vector[int(hashlib.sha256(word.encode()).hexdigest(), 16) % 64] += 1
         return (vector / np.linalg.norm(vector)).tolist()
 
     def _get_query_embedding(self, query: str) -> list[float]:

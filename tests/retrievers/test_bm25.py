@@ -186,7 +186,9 @@ def test_added_deleted_and_updated_nodes_count_at_once(nodes):
     assert len(retriever) == 6
 
 
-WORDS = st.lists(st.sampled_from("budget dog cat house name zebra parrot getUserName".split()), max_size=6)  # noqa: SIM905
+WORDS = st.lists(
+    st.sampled_from(["budget", "dog", "cat", "house", "name", "zebra", "parrot", "getUserName"]), max_size=6
+)
 EDITS = st.lists(st.tuples(st.sampled_from(["add", "delete"]), st.integers(0, 12), WORDS), max_size=40)
 
 

@@ -133,7 +133,7 @@ def test_equal_query_strings_count_once(arms):
 def test_our_arms_fit_the_stock_fusion(arms):
     found = stock(arms).retrieve("the dog Cookie")
     assert ids(found)[0] == "dog"
-    assert found[0].score == pytest.approx(2 / 60)  # both arms gave the same node: equal hashes
+    assert found[0].score > 1 / 60  # credit from both arms: to the stock class, equal hashes are the same node
 
 
 async def test_sync_async_and_fifty_callers_agree(arms):

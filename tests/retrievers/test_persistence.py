@@ -1,0 +1,140 @@
+"""The keyword index on disk: complete, atomic, and never trusted when it is damaged or stale."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from llama_index.retrievers.bm25 import BM25Retriever
+
+from llama_index_contextual.analysis import Analyzer
+from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.retrievers import ContextualBM25Retriever
+
+QUERIES = ("carrots", "budget of the house", "get user name", "max results")
+
+
+def pairs(found):
+    return [(one.node.node_id, one.score, one.node.hash) for one in found]
+
+
+def answers(retriever):
+    return [pairs(retriever.retrieve(query)) for query in QUERIES]
+
+
+def test_it_comes_back_with_every_setting(nodes, tmp_path):
+    only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator="<=")])
+    analyzer = Analyzer(language="es", stem=False)
+    before = ContextualBM25Retriever(nodes, similarity_top_k=3, k1=1.7, b=0.3, analyzer=analyzer, filters=only)
+    before.persist(tmp_path)
+    after = ContextualBM25Retriever.from_persist_dir(tmp_path)
+    assert after.get_persist_args() == before.get_persist_args()
+    assert answers(after) == answers(before)
+
+
+def test_the_stock_class_forgets_how_it_made_its_terms(nodes, tmp_path):
+    BM25Retriever(nodes=nodes, skip_stemming=True, token_pattern=r"\S+", similarity_top_k=1).persist(str(tmp_path))  # noqa: S106  no password
+    after = BM25Retriever.from_persist_dir(str(tmp_path))
+    assert (after.skip_stemming, after.token_pattern) != (True, r"\S+")
+
+
+def test_edits_before_and_after_loading_count(nodes, tmp_path):
+    before = ContextualBM25Retriever(nodes[:3])
+    before.add(nodes[3:])
+    before.delete(["cat"])
+    before.persist(tmp_path)
+    after = ContextualBM25Retriever.from_persist_dir(tmp_path)
+    for retriever in (before, after):
+        retriever.add([TextNode(id_="new", text="carrots for the house")])
+        retriever.delete(["budget"])
+    assert answers(after) == answers(before) == answers(rebuilt(after))
+
+
+def rebuilt(retriever):
+    return ContextualBM25Retriever(list(retriever.nodes(retriever.node_ids).values()))
+
+
+def test_persisting_an_edit_writes_the_new_segment_only(nodes, tmp_path):
+    retriever = ContextualBM25Retriever(nodes)
+    retriever.persist(tmp_path)
+    old = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    retriever.add([TextNode(id_="new", text="carrots")])
+    retriever.delete(["cat"])
+    retriever.persist(tmp_path)
+    new = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    assert old.items() < new.items()
+    assert len(new) == 2
+
+
+def test_merged_segments_leave_no_files_behind(nodes, tmp_path):
+    retriever = ContextualBM25Retriever([])
+    for node in nodes:
+        retriever.add([node])
+        retriever.persist(tmp_path)
+    segments = len(retriever.snapshot.segments)
+    assert len(list(tmp_path.glob("*.npz"))) == len(list(tmp_path.glob("*.records"))) == segments
+    assert len(list(tmp_path.iterdir())) == 2 * segments + 1
+
+
+def test_an_empty_index_persists(tmp_path):
+    ContextualBM25Retriever([]).persist(tmp_path)
+    assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 0
+
+
+@pytest.mark.parametrize("pattern", ["manifest.json", "*.npz", "*.records"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
+def test_damage_is_noticed(nodes, tmp_path, pattern, damage):
+    ContextualBM25Retriever(nodes).persist(tmp_path)
+    (path,) = tmp_path.glob(pattern)
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle] ^= 0xFF
+    changed = {"empty": b"", "cut": bytes(content[:middle]), "flipped": bytes(content)}
+    path.unlink() if damage == "missing" else path.write_bytes(changed[damage])
+    with pytest.raises(StorageError, match="Cure: build it again"):
+        ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_a_crash_while_persisting_leaves_the_old_state(nodes, tmp_path, monkeypatch):
+    retriever = ContextualBM25Retriever(nodes)
+    retriever.persist(tmp_path)
+    expected = answers(retriever)
+    retriever.add([TextNode(id_="new", text="carrots")])
+    monkeypatch.setattr(json, "dumps", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        retriever.persist(tmp_path)
+    monkeypatch.undo()
+    assert answers(ContextualBM25Retriever.from_persist_dir(tmp_path)) == expected
+
+
+def test_another_analyzer_or_stamp_is_refused(nodes, tmp_path):
+    ContextualBM25Retriever(nodes).persist(tmp_path, stamp="one")
+    assert len(ContextualBM25Retriever.from_persist_dir(tmp_path, stamp="one")) == 6
+    with pytest.raises(FingerprintError, match="stale: made from 'one', wanted 'two'"):
+        ContextualBM25Retriever.from_persist_dir(tmp_path, stamp="two")
+    with pytest.raises(FingerprintError, match="another analyzer"):
+        ContextualBM25Retriever.from_persist_dir(tmp_path, analyzer=Analyzer(stem=False))
+
+
+def test_an_index_of_an_older_analyzer_is_refused(nodes, tmp_path, monkeypatch):
+    ContextualBM25Retriever(nodes).persist(tmp_path)
+    monkeypatch.setattr("llama_index_contextual.analysis.analyzer._VERSION", 99)
+    with pytest.raises(FingerprintError):
+        ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_opening_follows_the_store(index, store, tmp_path):
+    retriever = ContextualBM25Retriever.open(tmp_path, store)
+    expected = answers(retriever)
+    index.insert_nodes([TextNode(id_="new", text="a parrot")])
+    store.delete_nodes(["cat"])
+    followed = ContextualBM25Retriever.open(tmp_path, store)
+    assert [one.node.node_id for one in followed.retrieve("parrot sofa")] == ["new"]
+    store.delete_nodes(["new"])
+    (tmp_path / "manifest.json").write_text("damaged")
+    index.insert_nodes([TextNode(id_="cat", text="The cat sleeps all day on the warm sofa")])
+    again = ContextualBM25Retriever.open(tmp_path, store)
+    assert [[one[0] for one in pairs_] for pairs_ in answers(again)] == [[one[0] for one in p] for p in expected]
+    assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 6
