@@ -151,6 +151,9 @@ def _one(one: MetadataFilter) -> dict[str, Any] | None:
         return None
     if one.operator in _ORDERED and not isinstance(one.value, (int, float)):  # $gt on text is an error
         return None
+    # Chroma 1.5 cuts 3.5 to 3 where it compares it with stored integers: 3 >= 3.5 holds.
+    if any(isinstance(value, float) and not value.is_integer() for value in values):
+        return None
     return {one.key: {operator: one.value}}
 
 

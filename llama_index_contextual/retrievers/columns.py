@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 # Long or different for every chunk, and nothing that people filter by: they stay in the records only.
 NOT_COLUMNS: Final = frozenset({CONTEXT, LEXICAL_CONTEXT, CHUNK_HASH})
 
+# Vector stores keep a node's document under three names, so filters may ask for any of them.
+REF_DOC_ID: Final = "ref_doc_id"
+REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
+
 Bools = npt.NDArray[np.bool_]
 
 

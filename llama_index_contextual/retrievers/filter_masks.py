@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from llama_index_contextual.retrievers.columns import NOT_COLUMNS, Columns
+from llama_index_contextual.retrievers.columns import NOT_COLUMNS, REF_DOC_ALIASES, REF_DOC_ID, Columns
 from llama_index_contextual.retrievers.filters import Bools, select
 
 if TYPE_CHECKING:
@@ -54,5 +54,6 @@ def _test(segment: Segment, key: str, holds: Callable[[Any], bool]) -> Bools:
     if key in NOT_COLUMNS:
         rows = range(len(segment))
         return np.fromiter((holds(segment.records.node(row).metadata.get(key)) for row in rows), np.bool_, len(segment))
-    column = segment.columns.by_key.get(key)
+    columns = segment.columns.by_key
+    column = columns.get(REF_DOC_ID if key in REF_DOC_ALIASES and key not in columns else key)
     return np.full(len(segment), holds(None)) if column is None else column.where(holds)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
+    from llama_index.core.vector_stores.types import MetadataFilters
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +142,23 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     def arms(self) -> dict[str, float]:
         """Name and weight of each arm."""
         return dict(zip(self._names, self._retriever_weights, strict=True))
+
+    def with_filters(self, filters: MetadataFilters | None) -> ContextualFusionRetriever:
+        """A view whose arms return only what the filters admit; shares every index.
+
+        Raises:
+            SettingError: An arm cannot be filtered.
+        """
+        stiff = [
+            name for name, arm in zip(self._names, self._retrievers, strict=True) if not hasattr(arm, "with_filters")
+        ]
+        if stiff:
+            raise SettingError(
+                f"Arms {stiff} have no with_filters(). Cure: give them their filters when you make them."
+            )
+        view = copy.copy(self)
+        view.__dict__["_retrievers"] = [cast("Any", arm).with_filters(filters) for arm in self._retrievers]
+        return view
 
     # Answers
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from llama_index_contextual.retrievers.columns import REF_DOC_ID
 from llama_index_contextual.retrievers.records import Records
 from llama_index_contextual.retrievers.segments import Bools, Counts, Ints, Segment, build_segment, merge_segments
 
@@ -193,7 +194,7 @@ class LexicalIndex:
             return
         with self._writing:
             now = self.snapshot
-            metadata: list[Mapping[str, Any]] = [node.metadata for node in unique.values()]
+            metadata: list[Mapping[str, Any]] = [{REF_DOC_ID: n.ref_doc_id, **n.metadata} for n in unique.values()]
             new = build_segment(
                 list(unique),
                 map(analyse, unique.values()),

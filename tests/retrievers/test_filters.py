@@ -1,0 +1,166 @@
+"""Filters: every operator and condition, the same for the evaluator, the keyword arm and the vector arm."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.retrievers.bm25 import BM25Retriever
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+from llama_index_contextual.retrievers.filters import admits
+
+EVERYTHING = "dog cat name results budget house user server sofa"
+ALL = {"dog", "cat", "code", "config", "meeting", "budget"}
+APRIL_10 = 1775692800 + 86400
+
+
+def one(key, operator, value=None):
+    return MetadataFilters(filters=[MetadataFilter(key=key, operator=operator, value=value)])
+
+
+def many(condition, *filters):
+    flat = [f.filters[0] if len(f.filters) == 1 and f.condition == FilterCondition.AND else f for f in filters]
+    return MetadataFilters(filters=flat, condition=condition)
+
+
+CASES = [
+    (one("n", "==", 2), {"code"}),
+    (one("n", "==", 2.0), {"code"}),
+    (one("n", "==", "2"), set()),
+    (one("n", "!=", 2), ALL - {"code"}),
+    (one("n", ">", 3), {"meeting", "budget"}),
+    (one("n", ">=", 3.5), {"meeting", "budget"}),
+    (one("n", "<", 1), {"dog"}),
+    (one("n", "<=", 1), {"dog", "cat"}),
+    (one("n", "in", [0, 5]), {"dog", "budget"}),
+    (one("n", "nin", [0, 5]), ALL - {"dog", "budget"}),
+    (one("n", "in", []), set()),
+    (one("path", "==", "notes/dog.md"), {"dog"}),
+    (one("path", ">", "notes/config.md"), {"dog", "meeting"}),  # Chroma refuses $gt on text
+    (one("path", "text_match", "notes/c"), {"cat", "code", "config"}),
+    (one("path", "text_match_insensitive", "NOTES/C"), {"cat", "code", "config"}),
+    (one("tags", "contains", "home"), {"dog", "cat"}),
+    (one("tags", "any", ["home", "garden"]), {"dog", "cat"}),
+    (one("tags", "all", ["home", "animal"]), {"dog", "cat"}),
+    (one("tags", "all", ["home", "work"]), set()),
+    # A missing key: only NE, NIN and IS_EMPTY hold.
+    (one("date_ts", "is_empty"), {"code", "config"}),
+    (one("date_ts", "!=", 5), ALL),
+    (one("date_ts", "nin", [APRIL_10]), ALL - {"cat"}),
+    (one("date_ts", "<", 1e12), ALL - {"code", "config"}),
+    (one("nowhere", "is_empty"), ALL),
+    (one("nowhere", "==", 1), set()),
+    # A date range.
+    (many("and", one("date_ts", ">=", APRIL_10), one("date_ts", "<", APRIL_10 + 86400)), {"cat"}),
+    (many("or", one("n", "==", 0), one("path", "text_match", "budget")), {"dog", "budget"}),
+    (many("not", one("n", "==", 0), one("tags", "==", "work")), {"cat"}),
+    (many("and", many("or", one("n", "==", 0), one("n", "==", 1)), many("not", one("n", "==", 1))), {"dog"}),
+    (MetadataFilters(filters=[]), ALL),
+]
+NAMES = [filters.model_dump_json(exclude_none=True)[:90] for filters, _ in CASES]
+
+
+def ids(found):
+    return {one.node.node_id for one in found}
+
+
+@pytest.mark.parametrize(("filters", "expected"), CASES, ids=NAMES)
+def test_every_arm_returns_the_same_nodes(filters, expected, nodes, index, embedding):
+    assert {node.node_id for node in nodes if admits(filters, node.metadata)} == expected
+    keyword = ContextualBM25Retriever(nodes)
+    assert ids(keyword.with_filters(filters).retrieve(EVERYTHING)) == expected
+    for companion in (keyword, None):
+        vector = ContextualVectorRetriever(index, embedding, companion=companion, filters=filters)
+        assert ids(vector.retrieve(EVERYTHING)) == expected
+    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(index, embedding), keyword])
+    assert ids(hybrid.with_filters(filters).retrieve(EVERYTHING)) == expected
+
+
+@pytest.mark.parametrize("operator", ["any", "all", "contains", "text_match", "text_match_insensitive", "is_empty"])
+def test_the_stock_chroma_adapter_refuses_them(operator, index):
+    value = ["home"] if operator in {"any", "all"} else "home"
+    with pytest.raises(ValueError, match="not supported"):
+        index.as_retriever(filters=one("tags", operator, value)).retrieve("dog")
+    with pytest.raises(ValueError, match="not supported"):
+        index.as_retriever(filters=many("not", one("n", "==", 0))).retrieve("dog")
+
+
+def test_the_stock_keyword_retriever_leaks_what_it_filters_out(nodes):
+    only_dog = one("n", "==", 0)
+    stock = BM25Retriever(nodes=nodes, similarity_top_k=3, filters=only_dog)
+    assert ids(stock.retrieve("carrots")) != {"dog"}
+    assert ids(ContextualBM25Retriever(nodes, similarity_top_k=3, filters=only_dog).retrieve("carrots")) == {"dog"}
+
+
+def test_lists_in_metadata():
+    nodes = [
+        TextNode(id_=name, text="word", metadata={"tags": tags})
+        for name, tags in (("a", ["x", "y"]), ("b", ["y"]), ("c", []))
+    ]
+    keyword = ContextualBM25Retriever(nodes)
+    for filters, expected in (
+        (one("tags", "contains", "x"), {"a"}),
+        (one("tags", "any", ["x", "y"]), {"a", "b"}),
+        (one("tags", "all", ["x", "y"]), {"a"}),
+        (one("tags", "is_empty"), {"c"}),
+    ):
+        assert ids(keyword.with_filters(filters).retrieve("word")) == expected
+
+
+@pytest.mark.parametrize("key", ["doc_id", "document_id", "ref_doc_id"])
+def test_a_document_by_each_of_its_names(key, store, embedding):
+    nodes = [
+        TextNode(id_=f"{doc}{i}", text="word", relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc)})
+        for doc in "ab"
+        for i in "12"
+    ]
+    store.add([node.model_copy(update={"embedding": [1.0, 0.0]}) for node in nodes])
+    keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
+    filters = one(key, "==", "a")
+    assert ids(keyword.with_filters(filters).retrieve("word")) == {"a1", "a2"}
+    assert set(keyword.selected_ids(filters)) == {"a1", "a2"}
+
+
+def test_the_context_can_be_filtered_although_it_is_no_column(nodes):
+    nodes[0].metadata["context"] = "Document: x"
+    keyword = ContextualBM25Retriever(nodes).with_filters(one("context", "text_match", "Document"))
+    assert keyword.node_ids == ["dog"]
+
+
+def test_views_share_the_index_and_combine(nodes):
+    base = ContextualBM25Retriever(nodes)
+    home = base.with_filters(one("tags", "contains", "home"))
+    dog = home.with_filters(one("n", "==", 0))
+    assert (len(base.node_ids), home.node_ids, dog.node_ids) == (6, ["dog", "cat"], ["dog"])
+    base.add([TextNode(id_="new", text="a new dog", metadata={"tags": "home", "n": 0})])
+    assert set(dog.node_ids) == {"dog", "new"}
+    assert ids(dog.retrieve("dog")) == {"dog", "new"}
+
+
+def test_a_filter_that_cannot_work_is_an_error(nodes):
+    with pytest.raises(SettingError, match=r"Filter on 'n': operator 'in' got 3\. Cure: a list"):
+        ContextualBM25Retriever(nodes, filters=one("n", "in", 3)).retrieve("dog")
+
+
+def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, nodes, embedding):
+    keyword = ContextualBM25Retriever(nodes)
+    store.delete_nodes(["cat"])
+    vector = ContextualVectorRetriever(index, embedding, companion=keyword, filters=one("tags", "contains", "home"))
+    assert ids(vector.retrieve("dog cat")) == {"dog"}
+
+
+@pytest.mark.parametrize("operator", list(FilterOperator))
+def test_every_operator_is_known(operator):
+    value = ["x"] if operator.value in {"in", "nin", "any", "all"} else "x"
+    assert admits(one("k", operator, value), {"k": "x"}) in {True, False}
+
+
+def test_chroma_itself_cuts_fractions(collection, store, nodes, embedding):
+    store.add([node.model_copy(update={"embedding": embedding.get_text_embedding(node.text)}) for node in nodes])
+    assert "config" in collection.get(where={"n": {"$gte": 3.5}}, include=[])["ids"]  # its n is 3
