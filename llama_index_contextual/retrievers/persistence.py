@@ -3,8 +3,10 @@
 ::
 
     manifest.json        format, settings, stamp, segments with their live rows; replacing it is the commit
-    KEY.npz              a segment's postings, lengths, ids, terms, columns (zip: every member has a checksum)
-    KEY.records          its nodes, one after the other; mapped into memory, checksum in the manifest
+    KEY.npz              a segment's postings, lengths, ids, terms, columns
+    KEY.records          its nodes, one after the other; mapped into memory
+
+The manifest holds every file's checksum.
 
 A process killed at any moment leaves the previous manifest and segments that nothing refers to, which the next
 ``save`` removes. Persisting after an edit writes the new segment and the manifest, not the index.
@@ -13,6 +15,7 @@ A process killed at any moment leaves the previous manifest and segments that no
 from __future__ import annotations
 
 import base64
+import io
 import json
 import logging
 import mmap
@@ -102,19 +105,18 @@ def _write_segment(folder: Path, segment: Segment, words: Sequence[str]) -> dict
         "codes": np.array([column.codes for column in columns.values()], dtype=np.int32),
         "texts": np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8),
     }
-    target = folder / f"{segment.key}.npz"
-    temporary = target.with_suffix(".npz.tmp")
-    with temporary.open("wb") as file:
-        np.savez(file, **arrays)
-        _sync(file)
-    temporary.replace(target)
-    blob = segment.records.blob[:]
-    _write(folder / f"{segment.key}.records", blob)
-    return {"key": segment.key, "records_crc": zlib.crc32(blob), "records_size": len(blob)}
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    files = {f"{segment.key}.npz": packed.getvalue(), f"{segment.key}.records": segment.records.blob[:]}
+    for name, content in files.items():
+        _write(folder / name, content)
+    return {"key": segment.key, "checksums": {name: zlib.crc32(content) for name, content in files.items()}}
 
 
 def _read_segment(folder: Path, entry: dict[str, Any], vocabulary: Terms) -> Segment:
     key = entry["key"]
+    for name, checksum in entry["checksums"].items():
+        _check(folder / name, checksum)
     with np.load(folder / f"{key}.npz", allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     texts = json.loads(arrays["texts"].tobytes())
@@ -129,26 +131,26 @@ def _read_segment(folder: Path, entry: dict[str, Any], vocabulary: Terms) -> Seg
         ids=tuple(texts["ids"]),
         postings=local.renumbered(numbers),
         lengths=arrays["lengths"],
-        records=Records(_map(folder / f"{key}.records", entry), arrays["record_starts"]),
+        records=Records(_map(folder / f"{key}.records"), arrays["record_starts"]),
         columns=Columns(columns, size),
         live=np.ones(size, dtype=np.bool_) if entry["live"] is None else _unpack(entry["live"], size),
         key=key,
     )
 
 
-def _map(path: Path, entry: dict[str, Any]) -> bytes | mmap.mmap:
-    """A file's bytes without reading them into this process's own memory, once their checksum is right."""
-    if path.stat().st_size != entry["records_size"]:
-        raise ValueError(f"{path.name} has {path.stat().st_size} bytes instead of {entry['records_size']}")
+def _check(path: Path, expected: int) -> None:
     checksum = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
             checksum = zlib.crc32(block, checksum)
-        if checksum != entry["records_crc"]:
-            raise ValueError(f"{path.name} has a wrong checksum")
-        if not entry["records_size"]:
-            return b""
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if checksum != expected:
+        raise ValueError(f"{path.name} has a wrong checksum")
+
+
+def _map(path: Path) -> bytes | mmap.mmap:
+    """A file's bytes, without reading them into this process's own memory."""
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 
 
 def _pack(live: Any) -> str:
