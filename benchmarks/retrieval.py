@@ -1,0 +1,222 @@
+"""Recall of plain chunks, of LlamaIndex's stock hybrid and of ours, on three sets of real documents and questions.
+
+    python benchmarks/retrieval.py [--sets codebases locomo-notes kubernetes-docs] [--shares] [--out FILE]
+
+Recall@k is the mean over questions of the share of gold items (chunks, lines of a note, pages) that the first k chunks
+cover. Every row of a set but "stock chunks" ranks the same chunks with the same embedding; a row differs in what its
+name says.
+``--shares`` adds one row for each element of ours that is switched off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import chromadb
+from common import RememberingEmbedding, machine, markdown_table
+from datasets import DataSet, codebases, kubernetes_docs, locomo_notes
+from llama_index.core import VectorStoreIndex
+from llama_index.core.ingestion import run_transformations
+from llama_index.core.llms import MockLLM
+from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
+from llama_index.retrievers.bm25 import BM25Retriever
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.analysis import Analyzer
+from llama_index_contextual.embedding import count_word_pieces
+from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
+from llama_index_contextual.metadata import LEXICAL_CONTEXT
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from llama_index.core.base.base_retriever import BaseRetriever
+
+TOP = 20
+POOL = 100
+SETS: dict[str, Callable[[], DataSet]] = {
+    "codebases": codebases,
+    "locomo-notes": locomo_notes,
+    "kubernetes-docs": kubernetes_docs,
+}
+STOCK_WORDS = Analyzer(language="en", split_identifiers=False, expand_dates=False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to retrieve: which nodes each arm sees, and how the arms are fused."""
+
+    name: str
+    dense: str | None = None  # context of the nodes in the vector arm; None: no such arm
+    sparse: str | None = None
+    stock: bool = False  # LlamaIndex's own BM25 and fusion
+    lexical: bool = True  # keep the keyword arm's extra words
+    analyzer: Analyzer = field(default_factory=Analyzer)
+    fusion: dict[str, Any] = field(default_factory=dict)
+
+
+class Bench:
+    """Nodes, stores and arms of one collection, each made once."""
+
+    def __init__(self, data: DataSet, collection: str, embedding: RememberingEmbedding) -> None:
+        self.data, self.embedding = data, embedding
+        self.documents = data.documents[collection]
+        self.nodes = cache(self._nodes)
+        self.store = cache(self._store)
+
+    def _nodes(self, context: str, *, lexical: bool = True) -> list[BaseNode]:
+        if context == "stock pipeline":
+            parts = [MarkdownNodeParser(), SentenceSplitter(chunk_size=256, chunk_overlap=0)]
+            return _with_lines(run_transformations(self.documents, parts), self.documents)
+        nodes = [node.model_copy(deep=True) for node in self._chunks()]
+        if context == "off":
+            for node in nodes:
+                node.excluded_embed_metadata_keys = list(node.metadata)
+            return nodes
+        made = ContextualNodePostprocessor(context=context, documents=self.documents)(nodes)
+        if not lexical:
+            for node in made:
+                node.metadata.pop(LEXICAL_CONTEXT, None)
+        return list(made)
+
+    @cache  # noqa: B019  lives as long as the benchmark
+    def _chunks(self) -> list[BaseNode]:
+        if self.data.chunks:
+            return [node for document in self.documents for node in self.data.chunks[document.doc_id]]
+        # What ContextualIndex does by default: the embedding's own tokens, less a reserve for context.
+        parser = HeadingAwareMarkdownNodeParser(chunk_size=206, chunk_overlap=0, tokenizer=count_word_pieces)
+        return list(parser(self.documents))
+
+    def _store(self, context: str) -> ChromaVectorStore:
+        client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+        space = {"hnsw": {"space": "cosine", "ef_search": 200}}
+        store = ChromaVectorStore(chroma_collection=client.create_collection(uuid4().hex, configuration=space))
+        nodes = [node.model_copy() for node in self.nodes(context)]
+        vectors = self.embedding.get_text_embedding_batch([n.get_content(MetadataMode.EMBED) for n in nodes])
+        for node, vector in zip(nodes, vectors, strict=True):
+            node.embedding = vector
+        for start in range(0, len(nodes), 5000):
+            store.add(nodes[start : start + 5000])
+        return store
+
+    def retriever(self, row: Row) -> BaseRetriever:
+        """Put the row's arms together."""
+        arms: list[BaseRetriever] = []
+        if row.dense is not None and row.stock:
+            index = VectorStoreIndex.from_vector_store(self.store(row.dense), embed_model=self.embedding)
+            arms.append(index.as_retriever(similarity_top_k=POOL))
+        elif row.dense is not None:
+            arms.append(ContextualVectorRetriever(self.store(row.dense), self.embedding, similarity_top_k=POOL))
+        if row.sparse is not None and row.stock:
+            arms.append(BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL))
+        elif row.sparse is not None:
+            nodes = self.nodes(row.sparse, lexical=row.lexical)
+            arms.append(ContextualBM25Retriever(nodes, similarity_top_k=POOL, analyzer=row.analyzer))
+        if len(arms) == 1:
+            return arms[0]
+        if row.stock:
+            options = {"llm": MockLLM(), "num_queries": 1, "use_async": False, "mode": "reciprocal_rerank"}
+            return QueryFusionRetriever(arms, similarity_top_k=TOP, **options)
+        return ContextualFusionRetriever(arms, similarity_top_k=TOP, **row.fusion)
+
+
+def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
+    """Find the lines of LlamaIndex's chunks: their offsets are often missing, so search from the chunk before."""
+    texts = {document.node_id: document.get_content() for document in documents}
+    after: dict[str, int] = {}
+    for node in nodes:
+        key = node.ref_doc_id or ""
+        start = max(texts[key].find(node.get_content(), after.get(key, 0)), 0)
+        after[key] = start
+        node.metadata["start_line"] = texts[key].count("\n", 0, start) + 1
+        node.metadata["end_line"] = node.metadata["start_line"] + node.get_content().count("\n")
+        hidden = ["start_line", "end_line"]
+        node.excluded_embed_metadata_keys = [*node.excluded_embed_metadata_keys, *hidden]
+    return list(nodes)
+
+
+def rows_for(data: DataSet, *, shares: bool) -> list[Row]:
+    """The rows of a set's table."""
+    context = "pattern" if data.chunks else "headings"
+    ours = Row(f"**ours: {context} contexts**", context, context)
+    rows = [
+        Row("plain dense", "off"),
+        Row("plain BM25, stock", sparse="off", stock=True),
+        Row("stock hybrid, same chunks", "off", "off", stock=True),
+        *([] if data.chunks else [Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)]),
+        Row("ours without contexts", "off", "off"),
+        *([Row("ours: headings contexts", "headings", "headings")] if data.chunks else []),
+        ours,
+    ]
+    if shares:
+        rows += [
+            Row("vector arm alone", context),
+            Row("keyword arm alone", sparse=context),
+            replace(ours, name="without: our analyzer", analyzer=STOCK_WORDS),
+            replace(ours, name="without: context in the vector arm", dense="off"),
+            replace(ours, name="without: context in the keyword arm", sparse="off"),
+            replace(ours, name="without: extra words in the keyword arm", lexical=False),
+            replace(ours, name="without: weights (equal)", fusion={"retriever_weights": [1, 1]}),
+            replace(ours, name="without: k = 20 (60)", fusion={"rrf_k": 60}),
+            replace(ours, name="Anthropic's preset (.8/.2, 60)", fusion={"retriever_weights": [0.8, 0.2], "rrf_k": 60}),
+            replace(ours, name="without: the zero-score rule", fusion={"count_unscored": True}),
+        ]
+    return rows
+
+
+def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]) -> list[object]:
+    """Ask every question; give the row's cells, in per cent."""
+    retrievers = {name: bench.retriever(row) for name, bench in benches.items()}
+    all_hits = []
+    for question in data.questions:
+        bundle = QueryBundle(question.text, embedding=vectors[question.text])
+        hits = retrievers[question.collection].retrieve(bundle)[:TOP]
+        all_hits.append([data.covers(hit.node) for hit in hits])
+    golds = [question.gold for question in data.questions]
+    recalls = [
+        100 * sum(recall_at(k, hits, gold) for hits, gold in zip(all_hits, golds, strict=True)) / len(golds)
+        for k in (5, 10, 20)
+    ]
+    return [row.name, *recalls, 100 * mean_reciprocal_rank(all_hits, golds)]
+
+
+def main() -> None:
+    """Measure the sets that were asked for and print a table each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--shares", action="store_true", help="add one row per element that is switched off")
+    parser.add_argument("--out", type=Path, help="write the tables to this file too")
+    options = parser.parse_args()
+    parts = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."]
+    embedding = RememberingEmbedding()
+    for name in options.sets:
+        started = time.monotonic()
+        data = SETS[name]()
+        benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
+        texts = sorted({question.text for question in data.questions})
+        vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
+        rows = [measure(data, row, benches, vectors) for row in rows_for(data, shares=options.shares)]
+        chunks = sum(len(bench.nodes("off")) for bench in benches.values())
+        head = f"### {name}: {len(data.questions)} questions, {chunks} chunks in {len(benches)} index(es)"
+        parts.append(f"{head}\n\n{markdown_table(['', '@5', '@10', '@20', 'MRR'], rows)}")
+        print(f"\n{parts[-1]}\n\n({time.monotonic() - started:.0f} s)", flush=True)
+    if options.out:
+        options.out.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
