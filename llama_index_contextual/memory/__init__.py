@@ -1,1 +1,16 @@
 """Memory for agents: what notes say about a message, as a digest of a few lines."""
+
+from llama_index_contextual.memory.adapters import MemoryContextBlock, MemoryContextRetriever, memory_tool
+from llama_index_contextual.memory.context import MemoryContext
+from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry
+from llama_index_contextual.memory.settings import MemorySettings
+
+__all__ = [
+    "MemoryContext",
+    "MemoryContextBlock",
+    "MemoryContextRetriever",
+    "MemoryDigest",
+    "MemoryEntry",
+    "MemorySettings",
+    "memory_tool",
+]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
+DISABLED: Final = "memory is switched off (enabled is false)"
 
 _JOINERS: Final = "\u200c\u200d"  # they hold emoji and Indic scripts together
 _HEADING_MARK: Final = re.compile(r"(?<!\S)#{1,6}(?=\s|$)")
@@ -82,7 +83,7 @@ class MemoryDigest:
     @property
     def markdown(self) -> str:
         """The digest as an agent reads it; one neutral line if there is nothing to say."""
-        return format_digest(self.entries)
+        return f"({DISABLED.capitalize()}.)" if self.reason == DISABLED else format_digest(self.entries)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the fields, each entry's citation, and the Markdown."""

@@ -20,7 +20,7 @@ DEFAULT_COMMANDS: Final = tuple(
     /? /help /status /agent /agent:* /agents /new /reset /clear /compact /config /context /cost /doctor /exit /quit
     /export /hooks /init /login /logout /mcp /memory /model /models /permissions /plugin /restart /resume /rewind
     /settings /skills /start /stop /think /undo /usage /verbose /version /whoami
-    """.split()
+    """.split()  # noqa: SIM905  forty commands read better as text
 )
 _MIN_WORDS: Final = 3
 _LONGEST_SMALL_TALK: Final = 16  # words

@@ -10,21 +10,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 AGREEMENT: Final = 1.15  # from the source: a weak signal of relevance
+AGREEING: Final = 10  # recall@4 of LoCoMo notes: 74.8 with 10, 74.6 with 100, 73.7 without agreement
 _LAST_LATIN: Final = "\u024f"
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks say the same
 
 
-def merge_scores(pools: Sequence[Mapping[str, float]], *, agreement: float = AGREEMENT) -> dict[str, float]:
-    """Score each id by its best query, × ``agreement`` if at least two queries found it.
+def merge_scores(
+    pools: Sequence[Mapping[str, float]], *, agreement: float = AGREEMENT, top: int = AGREEING
+) -> dict[str, float]:
+    """Score each id by its best query, × ``agreement`` if at least two queries have it among their first ``top``.
 
     The maximum, not the sum: derived queries overlap with the original, and a sum would count the same words twice.
+    In a small index every query finds everything, so only what is high up agrees.
     """
     best: dict[str, float] = {}
     found: dict[str, int] = {}
     for pool in pools:
         for node_id, score in pool.items():
             best[node_id] = max(score, best.get(node_id, score))
-            found[node_id] = found.get(node_id, 0) + 1
+            found.setdefault(node_id, 0)
+        for node_id in sorted(pool, key=lambda one: (-pool[one], one))[:top]:
+            found[node_id] += 1
     return {node_id: score * agreement if found[node_id] > 1 else score for node_id, score in best.items()}
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 MAX_SNIPPET_CHARS: Final = 220  # the source's length
 _NOT_TEXT: Final = re.compile(r"^\s*(?:#{1,6}\s.*|[-=*_]{3,}|`{3,}.*|~{3,}.*|[|\s:-]+)$")
 _STARTS_A_BLOCK: Final = re.compile(r"^\s*(?:[-*+•]\s|\d{1,9}[.)]\s|#{1,6}\s|>|\||`{3}|~{3})")
+_HEADING: Final = re.compile(r"^#{1,6}\s+(.*?)[\s#:]*$")
 _GAP: Final = " … "
 _HEADING_SHARE: Final = 0.5  # a heading says what follows is about, the text itself says more
 _MIN_CUT: Final = 12  # characters; less of a sentence tells nothing
@@ -91,7 +92,8 @@ def choose_snippet(
     if not sentences:
         return Snippet("", 0, 0)
     held = [set(terms(sentence.text)) & weights.keys() for sentence in sentences]
-    chosen = [_best(sentences, held, weights, set(), range(len(sentences)))]
+    texts = [index for index, sentence in enumerate(sentences) if sentence.is_text]
+    chosen = [_best(sentences, held, weights, set(), texts or range(len(sentences)))]
     while True:
         covered = set().union(*(held[index] for index in chosen))
         left = [index for index in range(len(sentences)) if index not in chosen]
@@ -134,8 +136,10 @@ def _join(sentences: list[Sentence], chosen: list[int]) -> str:
     parts: list[str] = []
     for before, index in zip([None, *chosen], chosen, strict=False):
         if before is not None:
-            parts.append(" " if index == before + 1 else _GAP)
-        parts.append(sentences[index].text)
+            parts.append(" " if index == before + 1 or not sentences[before].is_text else _GAP)
+        text = sentences[index].text
+        heading = _HEADING.match(text)
+        parts.append(f"{heading[1]}:" if heading and index != chosen[-1] else text)
     return "".join(parts)
 
 

@@ -50,7 +50,7 @@ Range = tuple[date, date]
 
 
 def find_dates(text: str, today: date, lexicon: Lexicon) -> tuple[NamedDate, ...]:
-    """Find the dates that a text names, in order; where readings overlap, the longest counts. Impossible ones are none."""
+    """Find the dates that a text names, in order; of readings that overlap the longest counts, even if impossible."""
     found = [*_numeric(text), *_worded(text, today, lexicon)]
     found.sort(key=lambda reading: (reading[0].start() - reading[0].end(), reading[0].start()))
     chosen: list[tuple[re.Match[str], Range | None]] = []

@@ -24,7 +24,8 @@ CHUNK = """## Wednesday
         ("ginger", "He hates ginger though.", (3, 3)),
         ("paint", "- Bought paint for the shed, blue this time.", (4, 4)),
         ("rain paint", "- Rain all day. … - Bought paint for the shed, blue this time.", (2, 4)),
-        ("wednesday paint", "## Wednesday … - Bought paint for the shed, blue this time.", (0, 4)),
+        ("wednesday paint", "Wednesday: - Bought paint for the shed, blue this time.", (0, 4)),
+        ("wednesday", "Wednesday: - Rain all day. We stayed in and read.", (0, 2)),
     ],
 )
 def test_the_sentences_that_the_query_is_about(query, expected, lines):

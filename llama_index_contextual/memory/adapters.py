@@ -1,0 +1,143 @@
+"""Memory as parts of LlamaIndex: a retriever, a memory block, a tool."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr
+from llama_index.core.llms import ChatMessage, MessageRole
+from llama_index.core.memory import BaseMemoryBlock
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.tools import FunctionTool
+
+from llama_index_contextual.memory.context import MemoryContext  # noqa: TC001  pydantic reads it
+
+if TYPE_CHECKING:
+    from llama_index_contextual.memory.digest import MemoryDigest
+
+DESCRIPTION = "What the user's notes say about a message. Call it with the user's message at the start of every turn."
+
+
+class MemoryContextRetriever(BaseRetriever):
+    """A retriever that answers with the hits of the digest, each a node of one snippet; none for small talk.
+
+    Each node's metadata hold ``citation``, ``path``, ``date``, ``start_line`` and ``end_line`` where known.
+    """
+
+    def __init__(self, memory: MemoryContext, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._memory = memory
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _nodes(self._memory.get(query_bundle.query_str))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _nodes(await self._memory.aget(query_bundle.query_str))
+
+
+class MemoryContextBlock(BaseMemoryBlock[str]):
+    """A block for LlamaIndex's ``Memory``: the digest for the user's last message, in every turn.
+
+    ::
+
+        memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
+        await agent.run("does JC like ginger?", memory=memory)
+
+    A hit that was given in one of a session's last turns is not given again.
+    """
+
+    name: str = Field(default="prior_context", description="Name of the block, the tag that LlamaIndex puts around it.")
+    description: str | None = Field(default="What the user's notes say about the last message.")
+    priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
+    remember_turns: int = Field(default=8, description="For so many turns a hit is not repeated; 0 repeats always.")
+    _context: MemoryContext = PrivateAttr()
+    _given: OrderedDict[tuple[str, str], tuple[frozenset[str], str]] = PrivateAttr(default_factory=OrderedDict)
+
+    def __init__(self, context: MemoryContext, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._context = context
+
+    async def _aget(self, messages: list[ChatMessage] | None = None, session_id: str = "", **_: Any) -> str:
+        said = [str(message.content or "") for message in messages or () if message.role == MessageRole.USER]
+        # An agent hands over its current message once from the history and once more as the input.
+        asked = [text for text, _ in groupby(said)]
+        text = asked[-1] if asked else ""
+        turn = (session_id, f"{len(asked)}:{text}")  # an agent asks for the same turn again after each tool call
+        if turn not in self._given:
+            seen = frozenset[str]().union(
+                *(ids for (session, _), (ids, _) in self._given.items() if session == session_id)
+            )
+            digest = await self._context.aget(text, seen=seen)
+            shown = digest.markdown if digest.entries else ""
+            self._given[turn] = frozenset(entry.id for entry in digest.entries), shown
+        shown = self._given[turn][1]
+        while len(self._given) > max(1, self.remember_turns):
+            self._given.popitem(last=False)
+        if not self.remember_turns:
+            self._given.clear()
+        return shown
+
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        """Keep nothing: the notes are the memory."""
+
+    async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
+        """Drop the last hits, about four characters a token, or everything if no hit is left."""
+        kept = content.splitlines()
+        while len(kept) > 1 and len(content) - len("\n".join(kept)) < 4 * tokens_to_truncate:
+            kept.pop()
+        return "\n".join(kept) if len(kept) > 1 else None
+
+
+class MemoryContextInput(BaseModel):
+    """Arguments of the tool, spelt out because postponed annotations hide them from ``FunctionTool``."""
+
+    message: str = Field(description="The user's message, as written.")
+    format: Literal["markdown", "json"] = Field(default="markdown", description="json adds scores and reasons.")
+
+
+def memory_tool(memory: MemoryContext, *, name: str = "memory_context") -> FunctionTool:
+    """Give memory as a tool that an agent calls with the user's message; it answers with the digest."""
+
+    def memory_context(message: str, format: Literal["markdown", "json"] = "markdown") -> str:  # noqa: A002
+        return _shown(memory.get(message), format)
+
+    async def amemory_context(message: str, format: Literal["markdown", "json"] = "markdown") -> str:  # noqa: A002
+        return _shown(await memory.aget(message), format)
+
+    return FunctionTool.from_defaults(
+        fn=memory_context,
+        async_fn=amemory_context,
+        name=name,
+        description=DESCRIPTION,
+        fn_schema=MemoryContextInput,
+    )
+
+
+def _shown(digest: MemoryDigest, style: str) -> str:
+    return json.dumps(digest.to_dict(), ensure_ascii=False) if style == "json" else digest.markdown
+
+
+def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
+    found = []
+    for entry in digest.entries:
+        metadata = {
+            "citation": entry.citation,
+            "path": entry.path,
+            "date": entry.date,
+            "start_line": entry.start_line,
+            "end_line": entry.end_line,
+        }
+        known = {key: value for key, value in metadata.items() if value is not None}
+        node = TextNode(
+            id_=entry.id,
+            text=entry.snippet,
+            metadata=known,
+            excluded_embed_metadata_keys=list(known),
+            excluded_llm_metadata_keys=[key for key in known if key != "citation"],
+        )
+        found.append(NodeWithScore(node=node, score=entry.score))
+    return found

@@ -1,0 +1,198 @@
+"""From a pool of hits to a digest's entries: rank, abstain, leave out what was said already, cut. Pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from llama_index.core.schema import NodeWithScore
+
+from llama_index_contextual.dates import date_from_path, parse_date
+from llama_index_contextual.memory.digest import MemoryEntry, sanitise
+from llama_index_contextual.memory.rank import estimate_tokens, merge_scores, near_duplicates
+from llama_index_contextual.memory.snippet import choose_snippet
+from llama_index_contextual.metadata import DATE, END_LINE, PATH, START_LINE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import date
+
+    from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.memory.search import Found, Pool
+    from llama_index_contextual.memory.settings import MemorySettings
+    from llama_index_contextual.memory.when import NamedDate
+    from llama_index_contextual.postprocessor import RecencyPostprocessor
+
+DAYS_AFTER: Final = 7  # what happened on a day is also told in the days after it
+_DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A hit with its score and what made it."""
+
+    found: Found
+    score: float
+    queries: tuple[str, ...]
+    reasons: tuple[str, ...]
+    on_named_day: bool
+    evidence: float | None
+    """Cosine plus share of matched query terms; None where the retriever gives none."""
+
+    @property
+    def id(self) -> str:
+        """The node's id."""
+        return self.found.node.node_id
+
+
+def rank(
+    pool: Pool,
+    dated: Pool,
+    dates: Sequence[NamedDate],
+    recency: RecencyPostprocessor | None,
+    settings: MemorySettings,
+) -> list[Ranked]:
+    """Order a pool: best query, agreement, then the named date or else recency.
+
+    Args:
+        pool: What all queries found.
+        dated: What the original query found among notes of the named days.
+        dates: The dates that the message names.
+        recency: Applied where no date is named; None leaves it out.
+        settings: Boosts.
+    """
+    hits = {one.node.node_id: one for one in (*dated.found, *pool.found)}
+    by_query: dict[str, dict[str, float]] = {}
+    for one in pool.found:
+        for kind, score in one.scores.items():
+            by_query.setdefault(kind, {})[one.node.node_id] = score / pool.best
+    merged = merge_scores(list(by_query.values()))
+    for one in dated.found:
+        score = _DATED_SHARE * one.scores.get("original", 0.0) / dated.best
+        merged[one.node.node_id] = max(merged.get(one.node.node_id, 0.0), score)
+    reasons: dict[str, list[str]] = {node_id: [] for node_id in merged}
+    closeness = {node_id: _closeness(day_of(hits[node_id].node), dates) for node_id in merged}
+    for node_id, near in closeness.items():
+        if near > 0:
+            boost = 1 + settings.date_boost * near
+            merged[node_id] *= boost
+            reasons[node_id].append(f"named date x{boost:.2f}")
+    if recency is not None and not dates:
+        nodes = [NodeWithScore(node=hits[node_id].node, score=score) for node_id, score in merged.items()]
+        for why in recency.explain(nodes):
+            merged[why.node_id] = why.score_after
+            if why.multiplier != 1:
+                reasons[why.node_id].append(f"recency x{why.multiplier:.2f} ({why.age_days:.0f} days, {why.reason})")
+    ranked = [
+        Ranked(
+            hits[node_id],
+            score,
+            tuple(kind for kind, found in by_query.items() if node_id in found),
+            tuple(reasons[node_id]),
+            closeness[node_id] >= 1,
+            _evidence(hits[node_id], pool),
+        )
+        for node_id, score in merged.items()
+    ]
+    return sorted(ranked, key=lambda one: (-one.score, one.id))
+
+
+def select(ranked: Sequence[Ranked], settings: MemorySettings, *, seen: Collection[str] = ()) -> list[Ranked]:
+    """Leave out hits without evidence, those seen before, and near-duplicates; cut to the limit.
+
+    A hit of a named day needs no other evidence: "what did we do yesterday" has no word that a note would share.
+    """
+    told = [
+        one
+        for one in ranked
+        if (one.evidence is None or one.on_named_day or one.evidence >= settings.min_evidence)
+        and one.id not in seen
+        and _entry(one, "").citation not in seen
+    ]
+    kept = told[: 4 * settings.max_results]
+    repeated = near_duplicates([one.found.node.get_content() for one in kept])
+    return [one for position, one in enumerate(kept) if position not in repeated][: settings.max_results]
+
+
+def entries_of(
+    chosen: Sequence[Ranked],
+    groups: Sequence[tuple[str, ...]],
+    terms: Callable[[str], Collection[str]],
+    max_tokens: int,
+) -> tuple[MemoryEntry, ...]:
+    """Make entries with snippets, as many as fit the budget; the first always does.
+
+    Args:
+        chosen: Best first.
+        groups: The query's terms with their alternatives.
+        terms: Cuts a text into terms.
+        max_tokens: For all lines together, estimated.
+    """
+    entries: list[MemoryEntry] = []
+    spent = 0
+    for one in chosen:
+        weights = {
+            alternative: one.found.terms[group[0]]
+            for group in groups
+            for alternative in group
+            if group[0] in one.found.terms
+        }
+        snippet = choose_snippet(one.found.node.get_content(), weights, terms)
+        entry = _entry(one, sanitise(snippet.text))
+        spent += estimate_tokens(entry.line)
+        if entries and spent > max_tokens:
+            break
+        entries.append(entry)
+    return tuple(entries)
+
+
+def day_of(node: BaseNode) -> date | None:
+    """Give the day of a note: its metadata's, else its path's."""
+    found = parse_date(node.metadata.get(DATE)) or date_from_path(_path(node))
+    return found.date() if isinstance(found, datetime) else found
+
+
+def _closeness(day: date | None, dates: Sequence[NamedDate]) -> float:
+    """1 on a named day, falling to 0 over the week after it, 0 elsewhere."""
+    if day is None:
+        return 0.0
+    distances = [distance for named in dates if 0 <= (distance := named.distance(day)) <= DAYS_AFTER]
+    return 1 - min(distances) / (DAYS_AFTER + 1) if distances else 0.0
+
+
+def _evidence(found: Found, pool: Pool) -> float | None:
+    if pool.query_weight is None:
+        return None
+    held = min(1.0, sum(found.terms.values()) / pool.query_weight) if pool.query_weight else 0.0
+    if not pool.has_vectors:
+        return 2 * held  # no cosine to add
+    return held + (found.cosine or 0.0)
+
+
+def _entry(one: Ranked, snippet: str) -> MemoryEntry:
+    metadata = one.found.node.metadata
+    day = day_of(one.found.node)
+    return MemoryEntry(
+        id=one.id,
+        path=_path(one.found.node) or one.found.node.ref_doc_id or one.id,
+        start_line=_line(metadata, START_LINE),
+        end_line=_line(metadata, END_LINE),
+        snippet=snippet,
+        score=round(one.score, 6),
+        queries=one.queries,
+        date=day.isoformat() if day else None,
+        cosine=None if one.found.cosine is None else round(one.found.cosine, 4),
+        matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.found.terms),  # without the analyzer's language
+        reasons=one.reasons,
+    )
+
+
+def _path(node: BaseNode) -> str:
+    return str(node.metadata.get(PATH) or node.metadata.get("file_path") or "")
+
+
+def _line(metadata: Mapping[str, object], key: str) -> int | None:
+    value = metadata.get(key)
+    return value if isinstance(value, int) else None

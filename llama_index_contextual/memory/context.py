@@ -1,0 +1,149 @@
+"""`MemoryContext`: what notes have to say about a message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from llama_index_contextual.memory.compose import DAYS_AFTER, entries_of, rank, select
+from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
+from llama_index_contextual.memory.gate import gate
+from llama_index_contextual.memory.languages import lexicon
+from llama_index_contextual.memory.message import clean_message
+from llama_index_contextual.memory.queries import DerivedQueries, Query, derive_queries
+from llama_index_contextual.memory.search import Pool, search_over
+from llama_index_contextual.memory.settings import MemorySettings
+from llama_index_contextual.postprocessor import RecencyPostprocessor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+Now = datetime | date | None
+
+
+class MemoryContext:
+    """Turns a user's message into a digest of what notes say about it, or into nothing within microseconds.
+
+    ::
+
+        memory = MemoryContext(ContextualIndex.open("notes"))
+        print(memory.get("does JC like ginger?").markdown)
+
+    Thread-safe; it keeps no state between messages (give ``seen=`` to leave out what was shown already).
+
+    Args:
+        source: A ``ContextualIndex``, a ``ContextualFusionRetriever``, or any LlamaIndex retriever (which gives no
+            evidence, so that its hits are never held back).
+        settings: See :class:`MemorySettings`; or name single ones as keyword arguments.
+        clock: The present, for recency and for words such as "yesterday"; default the system's, in local time.
+        **changes: Single settings.
+
+    Raises:
+        SettingError: A setting cannot work.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        settings: MemorySettings | None = None,
+        *,
+        clock: Callable[[], datetime] | None = None,
+        **changes: Any,
+    ) -> None:
+        self.settings = replace(settings or MemorySettings(), **changes)
+        self._lexicon = lexicon(self.settings.languages)
+        self._clock = clock or (lambda: datetime.now().astimezone())
+        self._search = search_over(source, self.settings.candidate_pool)
+
+    def get(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
+        """Give the digest for a message.
+
+        Args:
+            message: What the user wrote.
+            seen: Ids or citations of hits that were shown before; they are left out.
+            now: The present; default the clock's.
+        """
+        if (closed := self._closed(message)) is not None:
+            return closed
+        derived = self._derive(message, self._now(now))
+        pool = self._search.search(derived.queries)
+        dated = self._search.search(derived.queries[:1], _days(derived)) if derived.dates else Pool(())
+        return self._digest(derived, pool, dated, seen, self._now(now))
+
+    async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
+        """Give the same digest off the event loop."""
+        if (closed := self._closed(message)) is not None:
+            return closed
+        derived = self._derive(message, self._now(now))
+        pool = await self._search.asearch(derived.queries)
+        dated = await self._search.asearch(derived.queries[:1], _days(derived)) if derived.dates else Pool(())
+        return self._digest(derived, pool, dated, seen, self._now(now))
+
+    def search(self, query: str, *, max_results: int = 10) -> MemoryDigest:
+        """Give what a precise query finds: no gate, no derived queries, no recency, no abstention."""
+        settings = self._for_search(max_results)
+        pool = self._search.search([Query("original", query)])
+        return self._searched(query, pool, settings)
+
+    async def asearch(self, query: str, *, max_results: int = 10) -> MemoryDigest:
+        """Give the same off the event loop."""
+        settings = self._for_search(max_results)
+        pool = await self._search.asearch([Query("original", query)])
+        return self._searched(query, pool, settings)
+
+    def _closed(self, message: str) -> MemoryDigest | None:
+        if not self.settings.enabled:
+            return MemoryDigest(applicable=False, reason=DISABLED)
+        decision = gate(message, self._lexicon, commands=self.settings.commands)
+        return None if decision.applicable else MemoryDigest(applicable=False, reason=decision.reason)
+
+    def _now(self, now: Now) -> datetime:
+        now = now or self._clock()
+        if not isinstance(now, datetime):
+            now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
+        return now if now.tzinfo else now.astimezone()
+
+    def _derive(self, message: str, now: datetime) -> DerivedQueries:
+        return derive_queries(message, self._lexicon, now.date(), rarity=self._search.rarity)
+
+    def _digest(
+        self, derived: DerivedQueries, pool: Pool, dated: Pool, seen: Collection[str], now: datetime
+    ) -> MemoryDigest:
+        settings = self.settings
+        recency = None
+        if settings.include_recency:
+            recency = RecencyPostprocessor(
+                half_life_days=settings.half_life_days,
+                weight=settings.recency_weight,
+                floor=settings.recency_floor,
+                evergreen=settings.evergreen,
+                now=now,
+            )
+        ranked = rank(pool, dated, derived.dates, recency, settings)
+        chosen = select(ranked, settings, seen=set(seen))
+        query = derived.queries[0].text
+        entries = entries_of(chosen, self._search.alternatives(query), self._search.terms, settings.max_tokens)
+        reason = "found" if entries else ("no hit with enough evidence" if ranked else "nothing found")
+        dates = tuple(_shown(named.first, named.last) for named in derived.dates)
+        return MemoryDigest(True, reason, entries, tuple(one.text for one in derived.queries), dates)  # noqa: FBT003
+
+    def _for_search(self, max_results: int) -> MemorySettings:
+        pool = self.settings.candidate_pool
+        return replace(self.settings, max_results=min(max_results, pool), min_evidence=0.0, max_tokens=100 * pool)
+
+    def _searched(self, query: str, pool: Pool, settings: MemorySettings) -> MemoryDigest:
+        chosen = select(rank(pool, Pool(()), (), None, settings), settings)
+        groups = self._search.alternatives(clean_message(query))
+        entries = entries_of(chosen, groups, self._search.terms, settings.max_tokens)
+        return MemoryDigest(True, "found" if entries else "nothing found", entries, (query,))  # noqa: FBT003
+
+
+def _days(derived: DerivedQueries) -> tuple[date, date]:
+    """Give the first and the last day that a message names, with the days after it in which the day is told of."""
+    first, last = min(one.first for one in derived.dates), max(one.last for one in derived.dates)
+    return first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days))
+
+
+def _shown(first: date, last: date) -> str:
+    return first.isoformat() if first == last else f"{first.isoformat()}/{last.isoformat()}"

@@ -1,0 +1,249 @@
+"""Ask a retriever for a pool of hits, with what each query found and the evidence for each hit.
+
+Ours answers everything at once and explains itself. Any other LlamaIndex retriever is asked once a query; it gives no
+evidence, so memory does not abstain from its hits.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from llama_index.core.schema import MetadataMode
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_index_contextual.analysis import Analyzer
+from llama_index_contextual.dates import epoch_seconds
+from llama_index_contextual.metadata import DATE_TS
+from llama_index_contextual.postprocessor import RecencyPostprocessor
+from llama_index_contextual.retrievers import ContextualFusionRetriever
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from datetime import date
+
+    from llama_index.core.base.base_retriever import BaseRetriever
+    from llama_index.core.schema import BaseNode, NodeWithScore
+
+    from llama_index_contextual.memory.queries import Query
+    from llama_index_contextual.retrievers import Explanation, Hit
+
+_DERIVED_SHARE: Final = 0.6  # what a derived query counts where a retriever has no keyword arm with a weight of its own
+_K: Final = 20.0  # RRF's constant for retrievers that are not ours
+_FEW_NODES: Final = 50
+_MOST_TERMS: Final = 8  # a long message need not be covered whole
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One hit of the pool."""
+
+    node: BaseNode
+    scores: Mapping[str, float]
+    """Kind of each query that found it, and the score there."""
+    cosine: float | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    """Matched query terms as the analyzer writes them, and how rare each is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What a retriever proposed."""
+
+    found: tuple[Found, ...]
+    best: float = 1.0
+    """The score of a hit that would be first in every arm for the original query."""
+    query_weight: float | None = None
+    """Rarity of all terms of the original query together; None where the index does not tell."""
+    has_vectors: bool = False
+
+
+class Search(Protocol):
+    """What memory asks of a retriever."""
+
+    def terms(self, text: str) -> Collection[str]:
+        """Cut a text into terms as the index does."""
+
+    def alternatives(self, text: str) -> Sequence[tuple[str, ...]]:
+        """Cut a query into terms, each with what it may be in other languages; the first stands for all."""
+
+    def rarity(self, word: str) -> float | None:
+        """Give the share of nodes that lack a word, 1 if all do; None where the index does not tell."""
+
+    def search(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+        """Ask all queries, of all notes or of those from some days."""
+
+    async def asearch(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+        """Do the same off the event loop."""
+
+
+def search_over(source: Any, pool: int) -> Search:
+    """Adapt a retriever, or anything with ``as_retriever(similarity_top_k=…)`` such as ``ContextualIndex``."""
+    is_index = hasattr(source, "as_retriever") and not hasattr(source, "retrieve")
+    retriever = source.as_retriever(similarity_top_k=pool) if is_index else source
+    if isinstance(retriever, ContextualFusionRetriever):
+        return FusionSearch(retriever, pool, source if is_index else None)
+    return PlainSearch(retriever)
+
+
+class FusionSearch:
+    """Our hybrid retriever: one call for all queries; derived ones reach the keyword arms only."""
+
+    def __init__(self, retriever: ContextualFusionRetriever, pool: int, index: Any | None = None) -> None:
+        self._index = index
+        self._pool = pool
+        self._retriever = self._widened(retriever)
+
+    def _widened(self, retriever: ContextualFusionRetriever) -> ContextualFusionRetriever:
+        """Return the pool instead of the cut, and leave recency to memory: applied twice it would count twice."""
+        view = copy.copy(retriever)
+        view.similarity_top_k = self._pool
+        view.candidate_pool = max(self._pool, retriever.candidate_pool)
+        view.node_postprocessors = [
+            one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)
+        ]
+        return view
+
+    @property
+    def _keyword_arm(self) -> Any | None:
+        return next((arm for arm in self._retriever._retrievers if hasattr(arm, "document_frequency")), None)  # noqa: SLF001
+
+    def terms(self, text: str) -> Collection[str]:
+        """Cut a text into terms as the keyword arm does."""
+        return _analyzer(self._keyword_arm).tokens(text)
+
+    def alternatives(self, text: str) -> Sequence[tuple[str, ...]]:
+        """Cut a query into terms with their alternatives."""
+        return _analyzer(self._keyword_arm).query_groups(text)
+
+    def rarity(self, word: str) -> float | None:
+        """Give the share of nodes that lack a word; None in an index so small that shares mean nothing."""
+        arm = self._keyword_arm
+        if arm is None or len(arm) < _FEW_NODES:
+            return None
+        frequencies = arm.document_frequency(word).values()
+        return 1 - min(frequencies, default=0) / len(arm)
+
+    def search(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+        """Ask all queries at once."""
+        retriever = self._restricted(days)
+        return self._pool_of(retriever.explain(*(query.text for query in queries)), queries) if retriever else Pool(())
+
+    async def asearch(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+        """Do the same off the event loop."""
+        retriever = self._restricted(days)
+        if retriever is None:
+            return Pool(())
+        return self._pool_of(await retriever.aexplain(*(query.text for query in queries)), queries)
+
+    def _restricted(self, days: tuple[date, date] | None) -> ContextualFusionRetriever | None:
+        """Restrict to notes of some days; None where the retriever's arms cannot."""
+        if days is None:
+            return self._retriever
+        filters = MetadataFilters(
+            filters=[
+                MetadataFilter(key=DATE_TS, value=epoch_seconds(days[0]), operator=FilterOperator.GTE),
+                MetadataFilter(key=DATE_TS, value=epoch_seconds(days[1]), operator=FilterOperator.LTE),
+            ]
+        )
+        if self._index is not None:
+            return self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
+        arms = self._retriever._retrievers  # noqa: SLF001
+        if not all(hasattr(arm, "with_filters") for arm in arms):
+            return None
+        view = copy.copy(self._retriever)
+        view._retrievers = [cast("Any", arm).with_filters(filters) for arm in arms]  # noqa: SLF001
+        return view
+
+    def _pool_of(self, explanation: Explanation, queries: Sequence[Query]) -> Pool:
+        kinds = {query.text: query.kind for query in queries}
+        ordered = [kinds.get(text, "original") for text in explanation.queries]
+        found = tuple(
+            Found(
+                hit.node.node,
+                _scores(hit, explanation, ordered),
+                hit.cosine,
+                {term.term: term.idf for term in hit.terms},
+            )
+            for hit in explanation
+        )
+        best = 1 / (explanation.k + 1) if explanation.mode == "reciprocal_rerank" else 1.0
+        vectors = any(one.cosine is not None for one in found)
+        return Pool(found, best, self._query_weight(queries[0].text), vectors)
+
+    def _query_weight(self, text: str) -> float | None:
+        arm = self._keyword_arm
+        if arm is None:
+            return None
+        count = len(arm)
+        weights = [math.log(1 + (count - df + 0.5) / (df + 0.5)) for df in arm.document_frequency(text).values()]
+        return math.fsum(sorted(weights, reverse=True)[:_MOST_TERMS])
+
+
+def _scores(hit: Hit, explanation: Explanation, kinds: Sequence[str]) -> dict[str, float]:
+    """Score a hit for each query by itself: fusion splits an arm's weight among its queries, which is undone here."""
+    scores: dict[str, float] = {}
+    if hit.fused is None:  # a postprocessor of the user's brought it
+        return {"original": hit.score}
+    for credit in hit.fused.credits:
+        kind = kinds[credit.query]
+        earned = credit.credit
+        if explanation.mode == "reciprocal_rerank":
+            earned = explanation.arms[credit.arm] / (explanation.k + credit.rank)
+        scores[kind] = scores.get(kind, 0.0) + earned
+    return scores
+
+
+class PlainSearch:
+    """Any LlamaIndex retriever, asked once a query; only ranks count, since its scores may mean anything."""
+
+    def __init__(self, retriever: BaseRetriever) -> None:
+        self._retriever = retriever
+        self._analyzer = Analyzer()
+
+    def terms(self, text: str) -> Collection[str]:
+        """Cut a text into terms."""
+        return self._analyzer.tokens(text)
+
+    def alternatives(self, text: str) -> Sequence[tuple[str, ...]]:
+        """Cut a query into terms with their alternatives."""
+        return self._analyzer.query_groups(text)
+
+    def rarity(self, word: str) -> float | None:  # noqa: ARG002
+        """Tell nothing: the retriever does not."""
+        return None
+
+    def search(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+        """Ask query after query."""
+        if days is not None:
+            return Pool(())
+        return self._pool_of(queries, [self._retriever.retrieve(query.text) for query in queries])
+
+    async def asearch(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+        """Do the same with the retriever's asynchronous call."""
+        if days is not None:
+            return Pool(())
+        return self._pool_of(queries, [await self._retriever.aretrieve(query.text) for query in queries])
+
+    def _pool_of(self, queries: Sequence[Query], answers: Sequence[Sequence[NodeWithScore]]) -> Pool:
+        nodes: dict[str, BaseNode] = {}
+        scores: dict[str, dict[str, float]] = {}
+        for query, answer in zip(queries, answers, strict=True):
+            share = 1.0 if query.kind == "original" else _DERIVED_SHARE
+            for rank, hit in enumerate(answer, start=1):
+                nodes.setdefault(hit.node.node_id, hit.node)
+                scores.setdefault(hit.node.node_id, {}).setdefault(query.kind, share / (_K + rank))
+        groups = self.alternatives(queries[0].text)
+        found = []
+        for node_id, node in nodes.items():
+            held = set(self.terms(node.get_content(metadata_mode=MetadataMode.EMBED)))
+            terms = {group[0]: 1.0 for group in groups if held.intersection(group)}
+            found.append(Found(node, scores[node_id], None, terms))
+        return Pool(tuple(found), 1 / (_K + 1))
+
+
+def _analyzer(arm: Any | None) -> Analyzer:
+    found = getattr(arm, "analyzer", None)
+    return found if isinstance(found, Analyzer) else Analyzer()

@@ -1,0 +1,72 @@
+"""The settings of memory, with the source's names and defaults where it has them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.memory.gate import DEFAULT_COMMANDS
+from llama_index_contextual.memory.languages import DEFAULT_LANGUAGES, lexicon
+
+# benchmarks/results/memory.md: the heaviest decay that costs less than half a point of recall@4
+RECENCY_WEIGHT: Final = 0.1
+RECENCY_FLOOR: Final = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """How memory answers.
+
+    Raises:
+        SettingError: A value cannot work; the message names it.
+    """
+
+    enabled: bool = True
+    """False: every message is answered with one line that says so."""
+    max_results: int = 4
+    """Most hits of a digest."""
+    max_tokens: int = 600
+    """Most LLM tokens of a digest, estimated; the first hit is shown whatever it costs."""
+    include_recency: bool = True
+    """Let newer notes win among near equals. Where a message names a date, that date counts instead."""
+    half_life_days: float = 30.0
+    recency_weight: float = RECENCY_WEIGHT
+    """How much of a score age may take, 0 to 1."""
+    recency_floor: float = RECENCY_FLOOR
+    """The least that the decay falls to, 0 to 1."""
+    date_boost: float = 0.5
+    """What a note of a day that the message names gains, as a share of its score."""
+    min_evidence: float = 0.55
+    """Cosine plus share of matched query terms (by rarity) that a hit needs; 0 never abstains.
+
+    Measured for the local embedding (benchmarks/results/memory.md). A model whose unrelated texts have higher cosines
+    abstains less often; raise it there.
+    """
+    candidate_pool: int = 50
+    """Hits that are ranked before the cut."""
+    evergreen: tuple[str, ...] = ("MEMORY.md",)
+    """Globs of paths that never age."""
+    languages: tuple[str, ...] = DEFAULT_LANGUAGES
+    """Names of bundled languages, or paths of YAML files like theirs."""
+    commands: tuple[str, ...] = DEFAULT_COMMANDS
+    """Slash commands, as globs over the whole first token of a message."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_results", "max_tokens", "candidate_pool"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name}={getattr(self, name)} must be at least 1")
+        for name in ("recency_weight", "recency_floor"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise SettingError(f"{name}={getattr(self, name)} must lie between 0 and 1")
+        for name in ("date_boost", "min_evidence"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise SettingError(f"{name}={getattr(self, name)} must be 0 or more")
+        if not 0 < self.half_life_days < math.inf:
+            raise SettingError(f"half_life_days={self.half_life_days} must be a positive number of days, such as 30")
+        if self.max_results > self.candidate_pool:
+            raise SettingError(
+                f"max_results={self.max_results} exceeds candidate_pool={self.candidate_pool}. Cure: a larger pool"
+            )
+        lexicon(self.languages)  # an unknown language fails here, not at the first message

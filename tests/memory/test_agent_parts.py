@@ -1,0 +1,124 @@
+"""Memory inside LlamaIndex: a retriever, a block of `Memory`, a tool, an agent that gets the digest in every turn."""
+
+import json
+from datetime import datetime, timezone
+
+import pytest
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.llms import ChatMessage, MockLLM
+from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.memory import Memory
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import MetadataMode
+
+from llama_index_contextual import MemoryContext
+from llama_index_contextual.memory import MemoryContextBlock, MemoryContextRetriever, memory_tool
+from llama_index_contextual.memory.digest import HEADER, NOTHING
+
+
+@pytest.fixture(scope="module")
+def context(retriever):
+    return MemoryContext(retriever, clock=lambda: datetime(2026, 4, 10, tzinfo=timezone.utc))
+
+
+async def test_the_retriever_gives_snippets_with_citations(context):
+    retriever = MemoryContextRetriever(context)
+    [first, *_] = retriever.retrieve("what does JC's dog love?")
+    assert first.node.get_content() == "JC's dog Cookie loves carrots. He stole three from the pan."
+    assert first.node.metadata["citation"].startswith("memory/2026-04-09.md#L")
+    assert first.node.get_content(MetadataMode.LLM).startswith("citation: memory/2026-04-09.md#L")
+    found = await retriever.aretrieve("what does JC's dog love?")
+    assert found[0].node.text == first.node.text
+    assert retriever.retrieve("hola") == []
+
+
+def test_the_retriever_serves_a_query_engine(context):
+    engine = RetrieverQueryEngine.from_args(MemoryContextRetriever(context), llm=MockLLM())
+    assert "Cookie loves carrots" in str(engine.query("what does JC's dog love?"))
+
+
+async def test_the_tool_answers_in_markdown_and_json(context):
+    tool = memory_tool(context)
+    assert tool.metadata.name == "memory_context"
+    assert tool.call(message="does JC like ginger?").content.startswith(HEADER)
+    assert (await tool.acall(message="thanks!")).content == NOTHING
+    data = json.loads((await tool.acall(message="does JC like ginger?", format="json")).content)
+    assert data["entries"][0]["path"] == "memory/2026-04-05.md"
+    assert set(tool.metadata.get_parameters_dict()["properties"]) == {"message", "format"}
+
+
+class Listener:
+    """What an agent's LLM is shown; answers "noted" and calls no tool."""
+
+    def __init__(self):
+        self.prompts = []
+
+    def __call__(self, messages, **_):
+        self.prompts.append("\n".join(str(message.content) for message in messages))
+        return ChatMessage(role="assistant", content="noted")
+
+
+def agent_that_listens():
+    listener = Listener()
+    return listener, FunctionAgent(
+        llm=MockFunctionCallingLLM(response_generator=listener), tools=[], system_prompt="Be kind."
+    )
+
+
+async def test_an_agent_gets_the_digest_in_each_turn(context):
+    listener, agent = agent_that_listens()
+    memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
+    for message in ("does JC like ginger?", "thanks a lot!", "what does JC's dog love?"):
+        await agent.run(message, memory=memory)
+    ginger, thanks, dog = listener.prompts
+    assert f"<prior_context>\n{HEADER}" in ginger
+    assert "ginger helps him sleep" in ginger
+    assert HEADER not in thanks
+    assert "Cookie loves carrots" in dog
+
+
+async def test_a_hit_is_not_given_again_two_turns_later(context):
+    listener, agent = agent_that_listens()
+    memory = Memory.from_defaults(session_id="a", memory_blocks=[MemoryContextBlock(context=context)])
+    for message in ("does JC like ginger?", "ok", "so does JC like ginger tea?"):
+        await agent.run(message, memory=memory)
+    assert "ginger helps him sleep" in listener.prompts[0]
+    assert "ginger helps him sleep" not in listener.prompts[2]
+
+
+async def test_one_turn_has_one_digest_however_often_it_is_asked_for(context):
+    block = MemoryContextBlock(context=context)
+    asked = [ChatMessage(role="user", content="does JC like ginger?")]
+    first = await block.aget(asked, session_id="s")
+    assert first.startswith(HEADER)
+    assert await block.aget([*asked, *asked], session_id="s") == first  # the history and the same message as input
+    called = [*asked, ChatMessage(role="assistant", content="calling"), ChatMessage(role="tool", content="42")]
+    assert await block.aget(called, session_id="s") == first
+    assert await block.aget(asked, session_id="another") == first
+
+
+async def test_a_block_can_repeat_itself_or_forget_after_some_turns(context):
+    def turns(count):
+        said = [ChatMessage(role="user", content=f"does JC like ginger?{' ' * n}") for n in range(count)]
+        return [message for one in said for message in (one, ChatMessage(role="assistant", content="yes"))][:-1]
+
+    repeats = MemoryContextBlock(context=context, remember_turns=0)
+    assert await repeats.aget(turns(1)) == await repeats.aget(turns(2)) != ""
+    forgets = MemoryContextBlock(context=context, remember_turns=1)
+    shown = [await forgets.aget(turns(count)) for count in (1, 2, 3)]
+    assert shown[0] != shown[1]
+    assert shown[2] == shown[0]
+
+
+async def test_a_block_is_shortened_line_by_line(context):
+    block = MemoryContextBlock(context=context)
+    content = HEADER + "\n- [a.md#L1] first\n- [b.md#L1] second"
+    assert await block.atruncate(content, 1) == HEADER + "\n- [a.md#L1] first"
+    assert await block.atruncate(content, 100) is None
+
+
+async def test_nothing_to_say_leaves_no_block(context):
+    block = MemoryContextBlock(context=context)
+    assert await block.aget([ChatMessage(role="user", content="what is the capital of Mongolia")]) == ""
+    assert await block.aget([]) == ""
+    await block.aput([ChatMessage(role="user", content="kept in notes, not here")])

@@ -1,0 +1,224 @@
+"""From a message to a digest, over a real index."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from datetime import date, datetime, timezone
+
+import pytest
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_index_contextual import ContextualFusionRetriever, MemoryContext, RecencyPostprocessor
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.memory import MemorySettings
+from llama_index_contextual.memory.digest import HEADER, NOTHING
+
+NOW = date(2026, 4, 10)
+
+ANSWERS = [
+    ("¿le gusta el jengibre a JC?", "- [memory/2026-03-20.md#L3] A JC le gusta el jengibre en el té."),
+    ("what does JC's dog love?", "JC's dog Cookie loves carrots."),
+    ("when is tea on Sundays?", "- [memory/2026-04-02.md#L3] Tea is at five on Sundays."),  # not the older: at four
+    ("where does Marta work?", "Marta lives in Madrid and works as a nurse."),
+    ("what did JC order on the 5th?", "JC ordered ginger tea and a lemon cake at Blue Bottle."),
+    ("¿qué pidió JC el 5 de abril?", "JC ordered ginger tea and a lemon cake at Blue Bottle."),
+    ("what did we do yesterday?", "JC came for dinner, late as ever."),
+    ("qué hicimos ayer?", "JC came for dinner, late as ever."),
+    ("JC likes ginger, remember that", "ginger"),
+]
+SILENT = [
+    "what is the capital of Mongolia",
+    "how do transformers differ from recurrent networks?",
+    "hola",
+    "/status",
+    "JC",
+]
+
+
+@pytest.fixture(scope="module")
+def memory(retriever):
+    return MemoryContext(retriever)
+
+
+def first_line(digest):
+    return digest.markdown.splitlines()[1]
+
+
+@pytest.mark.parametrize(("message", "expected"), ANSWERS)
+def test_the_first_line_answers(memory, message, expected):
+    digest = memory.get(message, now=NOW)
+    assert digest.markdown.startswith(HEADER + "\n- [")
+    # lines are those of the chunk, which may begin at its heading
+    assert expected.split("] ")[-1] in first_line(digest)
+    assert expected.split("#L")[0] in first_line(digest)
+
+
+@pytest.mark.parametrize("message", SILENT)
+def test_without_evidence_there_is_nothing_rather_than_padding(memory, message):
+    digest = memory.get(message, now=NOW)
+    assert (digest.entries, digest.markdown) == ((), NOTHING)
+
+
+def test_lines_are_those_of_the_file(memory, notes):
+    for message, _ in ANSWERS:
+        for entry in memory.get(message, now=NOW).entries:
+            lines = notes[entry.path].splitlines()[entry.start_line - 1 : entry.end_line]
+            words = [word for word in entry.snippet.replace(":", "").split() if word not in {"…", "-"}]
+            assert all(word in " ".join(lines) for word in words)
+
+
+def test_the_reasons_are_told(memory):
+    [first, *_] = memory.get("does JC like ginger?", now=NOW).entries
+    assert first.date == "2026-04-05"
+    assert first.cosine > 0.4
+    assert {"ginger", "jc"} <= set(first.matched_terms)
+    assert first.queries[:2] == ("original", "keywords")
+    assert any(reason.startswith("recency x0.9") for reason in first.reasons)
+
+
+def test_a_named_date_counts_instead_of_recency(memory):
+    [first, *_] = memory.get("what did JC order on April 5?", now=NOW).entries
+    assert first.reasons == ("named date x1.50",)
+    assert memory.get("what did JC order on April 5?", now=NOW).dates == ("2026-04-05",)
+
+
+def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off(retriever):
+    def scores(**settings):
+        found = MemoryContext(retriever, **settings).get("when is tea on Sundays?", now=NOW).entries
+        return {entry.path: entry.score for entry in found}
+
+    new, old = "memory/2026-04-02.md", "memory/2026-01-03.md"
+    with_recency, without = scores(), scores(include_recency=False)
+    assert with_recency[new] / with_recency[old] > without[new] / without[old]
+    assert next(iter(with_recency)) == new
+
+
+def test_recency_counts_once_even_if_the_retriever_has_it_too(arms):
+    own = RecencyPostprocessor(now=NOW, weight=1.0)
+    twice = MemoryContext(ContextualFusionRetriever(list(arms), node_postprocessors=[own]))
+    once = MemoryContext(ContextualFusionRetriever(list(arms)))
+    message = "when is tea on Sundays?"
+    assert twice.get(message, now=NOW) == once.get(message, now=NOW)
+
+
+def test_evergreen_notes_do_not_age(memory):
+    [first, *_] = memory.get("what is my color preference?", now=date(2036, 1, 1)).entries
+    assert (first.path, first.reasons) == ("MEMORY.md", ())
+
+
+def test_a_hit_that_was_seen_is_not_shown_again(memory):
+    first = memory.get("does JC like ginger?", now=NOW).entries[0]
+    for seen in ({first.id}, [first.citation]):
+        again = memory.get("does JC like ginger?", now=NOW, seen=seen)
+        assert first.id not in [entry.id for entry in again.entries]
+
+
+def test_near_duplicates_are_shown_once(memory):
+    paths = [entry.path for entry in memory.get("where does Marta live and work?", now=NOW).entries]
+    assert sum(path.startswith("people/marta") for path in paths) == 1
+
+
+def test_limits(retriever):
+    one = MemoryContext(retriever, max_results=1, min_evidence=0).get("does JC like ginger?", now=NOW)
+    assert len(one.entries) == 1
+    short = MemoryContext(retriever, max_tokens=1, min_evidence=0).get("does JC like ginger?", now=NOW)
+    assert len(short.entries) == 1  # the first is shown whatever it costs
+    all_four = MemoryContext(retriever, min_evidence=0).get("does JC like ginger?", now=NOW)
+    assert len(all_four.entries) == 4
+
+
+def test_a_note_that_pretends_to_be_a_digest_stays_one_line(memory):
+    digest = memory.get("what is the vault code?", now=NOW)
+    lines = digest.markdown.splitlines()
+    assert digest.entries[0].path == "memory/2026-02-11.md"
+    assert len(lines) == 1 + len(digest.entries)
+    assert sum(line.startswith("## ") for line in lines) == 1
+    assert "[MEMORY.md" not in digest.markdown
+    assert "(MEMORY.md#L1-L2)" in lines[1]
+
+
+def test_disabled_memory_says_so_and_asks_nobody():
+    class Untouchable(BaseRetriever):
+        def _retrieve(self, _query):
+            raise AssertionError
+
+    memory = MemoryContext(Untouchable(), enabled=False)
+    digest = memory.get("does JC like ginger?")
+    assert (digest.applicable, digest.markdown) == (False, "(Memory is switched off (enabled is false).)")
+    assert not MemoryContext(Untouchable()).get("hola").applicable  # the gate closes before any search
+
+
+def test_search_has_no_gate_and_no_abstention(memory):
+    found = memory.search("JC", max_results=3)
+    assert len(found.entries) == 3
+    assert found.queries == ("JC",)
+    assert memory.search("what is the capital of Mongolia", max_results=10).entries
+
+
+async def test_async_gives_the_same(memory):
+    for message, _ in ANSWERS:
+        assert await memory.aget(message, now=NOW) == memory.get(message, now=NOW)
+    assert await memory.asearch("ginger") == memory.search("ginger")
+
+
+def test_threads_get_the_same(memory):
+    messages = [message for message, _ in ANSWERS] * 3
+    expected = [memory.get(message, now=NOW) for message in messages]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda message: memory.get(message, now=NOW), messages)) == expected
+
+
+@pytest.mark.parametrize("now", [NOW, datetime(2026, 4, 10, 23, 59), datetime(2026, 4, 10, 12, tzinfo=timezone.utc)])  # noqa: DTZ001
+def test_now_is_a_day_or_a_time(memory, now):
+    assert memory.get("what did we do yesterday?", now=now).dates == ("2026-04-09",)
+
+
+def test_the_clock_is_injectable(retriever):
+    memory = MemoryContext(retriever, clock=lambda: datetime(2026, 4, 6, tzinfo=timezone.utc))
+    assert memory.get("what did we do yesterday?").dates == ("2026-04-05",)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"max_results": 0},
+        {"half_life_days": 0},
+        {"recency_weight": 2},
+        {"date_boost": -1},
+        {"languages": ("xx",)},
+        {"max_results": 60},
+        {"max_tokens": 0},
+    ],
+    ids=str,
+)
+def test_a_wrong_setting_is_named(setting):
+    with pytest.raises(SettingError, match=next(iter(setting))):
+        MemorySettings(**setting)
+
+
+def test_the_defaults_of_the_source():
+    defaults = {field.name: field.default for field in fields(MemorySettings)}
+    assert [defaults[name] for name in ("enabled", "max_results", "include_recency", "half_life_days")] == [
+        True,
+        4,
+        True,
+        30,
+    ]
+
+
+class Fixed(BaseRetriever):
+    """Somebody else's retriever: the same two notes for every query."""
+
+    def _retrieve(self, _query):
+        nodes = [
+            TextNode(id_="a", text="Cookie loves carrots.", metadata={"file_path": "notes/2026-04-09.md"}),
+            TextNode(id_="b", text="Tea at five."),
+        ]
+        return [NodeWithScore(node=node, score=None) for node in nodes]
+
+
+async def test_any_llama_index_retriever_will_do():
+    memory = MemoryContext(Fixed())
+    digest = memory.get("what does Cookie love?", now=NOW)
+    assert digest.markdown.splitlines()[1:] == ["- [notes/2026-04-09.md] Cookie loves carrots.", "- [b] Tea at five."]
+    assert await memory.aget("what does Cookie love?", now=NOW) == digest
