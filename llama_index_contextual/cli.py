@@ -80,7 +80,9 @@ def index(
     else:
         typer.echo(str(report))
     for failure in report.failed:
-        messages.print(f"[yellow]skipped:[/] {_plain(str(failure))}")
+        messages.print(f"[yellow]not indexed:[/] {_plain(str(failure))}")
+    if not report.chunks and not report.failed:
+        messages.print(f"{_plain(str(folder))} holds no files to index: Markdown (.md) and text (.txt) are read.")
     if report.failed:
         raise typer.Exit(EXIT_SOME_FAILED)
 

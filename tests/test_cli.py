@@ -1,0 +1,150 @@
+"""The command line; where processes and pipes matter, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from llama_index_contextual.cli import main
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+ROOT = Path(__file__).parents[1]
+NOTES = ROOT / "examples" / "notes"
+
+
+def run_process(*arguments):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    command = [sys.executable, "-m", "llama_index_contextual", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command line in this process: starting Python and chromadb anew takes seconds."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["llama-index-contextual", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back what main() sets
+        code = 0
+        try:
+            main()
+        except SystemExit as done:
+            code = int(done.code or 0)
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "notes"
+    shutil.copytree(NOTES, folder)
+    done = run_process("index", folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "7 added" in done.stdout
+    return folder
+
+
+def test_a_hit_names_score_lines_and_headings(run, notes):
+    done = run("search", "What is the default timeout of the gateway?", "--folder", notes, "--top-k", 1)
+    assert done.returncode == 0
+    first, heading, snippet = done.stdout.splitlines()
+    assert first == "1. 1.00  docs/gateway.md#L12-L16"
+    assert heading.strip() == "Gateway > Timeout"
+    assert snippet.strip().startswith("The default value is 60"), "displayed without the context"
+
+
+def test_json_is_only_json_and_its_lines_are_right(run, notes):
+    hits = json.loads(run("search", "restore drill", "--folder", notes, "--json", "--top-k", 3).stdout)
+    assert len(hits) == 3
+    for hit in hits:
+        lines = (notes / hit["path"]).read_text("utf-8").splitlines()
+        assert hit["text"].strip() == "\n".join(lines[hit["start_line"] - 1 : hit["end_line"]]).strip()
+
+
+def test_a_second_run_embeds_nothing(run, notes):
+    report = json.loads(run("index", notes, "--json").stdout)
+    assert (report["embedded"], report["unchanged"], report["failed"]) == (0, 7, [])
+
+
+def test_storage_can_live_elsewhere(run, tmp_path):
+    folder, storage = tmp_path / "notes", tmp_path / "elsewhere"
+    shutil.copytree(NOTES / "docs", folder)
+    assert run("index", folder, "--storage", storage).returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["gateway.md", "scheduler.md"]
+    assert "gateway.md" in run("search", "gateway", "-f", folder, "--storage", storage).stdout
+
+
+def test_a_bad_file_is_named_and_the_rest_is_indexed(run, tmp_path):
+    (tmp_path / "good.md").write_text("# Good\n\nThe answer is forty-two.\n", "utf-8")
+    (tmp_path / "bad.md").write_bytes(b"\x00\x01\x02\xff" * 100)
+    done = run("index", tmp_path)
+    assert done.returncode == 3
+    assert "bad.md" in done.stderr
+    assert "1 added" in done.stdout
+    assert "good.md#L1-L3" in run("search", "answer", "-f", tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["index", "no-such-folder"], 1, "no folder"),
+        (["index", ".", "--embed-model", "word2vec"], 1, "ollama:MODEL"),
+        (["index", ".", "--context", "magic"], 1, "headings"),
+        (["search", "x", "--folder", "."], 1, "Cure: llama-index-contextual index"),
+        (["search"], 2, "Missing argument"),
+        (["search", "x", "--top-k", "0"], 2, "top-k"),
+        (["no-such-command"], 2, "No such command"),
+    ],
+)
+def test_errors_are_one_message_with_a_cure_and_an_exit_code(run, tmp_path, monkeypatch, arguments, code, message):
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_empty_folder_is_said_to_be_empty(run, tmp_path):
+    done = run("index", tmp_path)
+    assert done.returncode == 0
+    assert "0 chunks" in done.stdout
+    assert "holds no files" in done.stderr
+
+
+def test_a_closed_pipe_is_no_error(notes):
+    command = f"{sys.executable} -m llama_index_contextual search gateway -f '{notes}' | head -1"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env=environment)  # noqa: S602
+    assert done.stdout.startswith("1. ")
+    assert done.stderr == ""
+
+
+def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, tmp_path):
+    """On 21 of the 1,568 pages; ``benchmarks/retrieval.py`` measures the whole corpus."""
+    corpus = data("kubernetes-docs") / "corpus"
+    wanted = "concepts_services-networking_gateway.md"
+    others = [path for path in sorted(corpus.glob("concepts_*.md")) if path.stat().st_size < 6_000]
+    for path in [corpus / wanted, *others[:20]]:
+        shutil.copy(path, tmp_path)
+    assert run("index", tmp_path).returncode == 0
+    question = "What is the role of the Infrastructure Provider in the design principles of Gateway API?"
+    hit, *_ = json.loads(run("search", question, "-f", tmp_path, "--json").stdout)
+    assert hit["path"] == wanted
+    lines = (tmp_path / wanted).read_text("utf-8").splitlines()[hit["start_line"] - 1 : hit["end_line"]]
+    assert any("Infrastructure Provider" in line for line in lines)
