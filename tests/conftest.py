@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["servers"]  # llama_server, ollama_server, ollama_embedding_server
+pytest_plugins = ["servers", "fake_model"]  # llama_server, ollama_server, ollama_embedding_server; fake_model
 
 
 def data_root() -> Path:

@@ -7,15 +7,28 @@ from llama_index_contextual.context.base import (
     DocumentChunks,
     SourceDocument,
 )
+from llama_index_contextual.context.fallback import FallbackContextGenerator
 from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.context.resolve import resolve_generator
+from llama_index_contextual.context.sqlite_store import SQLiteKVStore
+from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 
 __all__ = [
     "ChunkContext",
+    "ContextEstimate",
     "ContextGenerator",
     "ContextProgress",
+    "ContextUsage",
     "DocumentChunks",
+    "FallbackContextGenerator",
     "HeadingContextGenerator",
+    "LLMContextGenerator",
+    "PatternContextGenerator",
+    "Prices",
+    "SQLiteKVStore",
     "SourceDocument",
+    "Tokens",
     "resolve_generator",
 ]

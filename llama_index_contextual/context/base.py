@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -121,6 +123,16 @@ class ContextGenerator(ABC):
     def available(self) -> bool:
         """Whether it can work now; asked once before a run."""
         return True
+
+    @property
+    def usage(self) -> ContextUsage:
+        """What it has done and used so far; nothing for those that cost nothing."""
+        return ContextUsage()
+
+    def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
+        """Say what a run over these chunks would cost: nothing, for those that cost nothing."""
+        chunks = sum(len(batch.nodes) for batch in batches)
+        return ContextEstimate(chunks, 0, 0, Tokens(), 0.0, None if prices is None else 0.0)
 
     def at_query_time(self) -> ContextGenerator | None:
         """Give the generator that may run while a query waits, if there is one."""

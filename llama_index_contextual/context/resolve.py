@@ -6,11 +6,14 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.context.base import ContextGenerator
+from llama_index_contextual.context.fallback import FallbackContextGenerator
 from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 OFF: Final = "off"
 
@@ -20,7 +23,8 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
 
     Args:
         spec: ``"off"`` or None for none, a kind by name, or a generator, which is returned as it is.
-        **options: Settings of that kind, as its class names them.
+        **options: Settings of that kind, as its class names them. ``"llm"`` also takes ``fallback``: which free kinds
+            stand in for it, best first; None for none.
 
     Raises:
         SettingError: The kind or an option is unknown; the message lists those that exist.
@@ -35,7 +39,8 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
     if make is None:
         names = ", ".join(repr(name) for name in (OFF, *_KINDS))
         raise SettingError(f"context={spec!r} is not known. Cure: use one of {names}, or a ContextGenerator.")
-    _refuse(options, f"context={spec!r}", tuple(signature(make).parameters))
+    known = {*signature(make).parameters, *(signature(LLMContextGenerator).parameters if make is _llm else ())}
+    _refuse(options, f"context={spec!r}", tuple(sorted(known - {"options"})))
     return make(**options)
 
 
@@ -46,6 +51,17 @@ def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
         raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
 
 
-_KINDS: Final[dict[str, Callable[..., ContextGenerator]]] = {
+def _llm(*, fallback: str | Sequence[str] | None = ("pattern", "headings"), **options: Any) -> ContextGenerator:
+    first = LLMContextGenerator(**options)
+    names = [fallback] if isinstance(fallback, str) else list(fallback or ())
+    unknown = sorted(set(names) - set(_FREE))
+    if unknown:
+        raise SettingError(f"fallback={unknown[0]!r} is not known. Cure: use some of {', '.join(_FREE)}, or None.")
+    return FallbackContextGenerator([first, *(_FREE[name]() for name in names)]) if names else first
+
+
+_FREE: Final[dict[str, Callable[..., ContextGenerator]]] = {
+    "pattern": PatternContextGenerator,
     "headings": HeadingContextGenerator,
 }
+_KINDS: Final[dict[str, Callable[..., ContextGenerator]]] = {**_FREE, "llm": _llm}

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import Field, field_serializer, field_validator
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.prompts.mixin import PromptMixin
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
 
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.resolve import OFF, resolve_generator
+from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.errors import ContextError
 from llama_index_contextual.metadata import (
     CHUNK_HASH,
@@ -32,6 +34,7 @@ from llama_index_contextual.postprocessor.progress import progress_bar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.storage.docstore import BaseDocumentStore
 
 _CONTEXT_KEYS = (CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
@@ -113,6 +116,35 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         """What the contexts depend on, in a few characters; changes when a stored index's contexts are outdated."""
         return OFF if self.generator is None else f"{self.generator.name}@{self.generator.version}"
 
+    @property
+    def usage(self) -> ContextUsage:
+        """Calls, tokens, chunks and failures so far."""
+        return ContextUsage() if self.generator is None else self.generator.usage
+
+    def estimate(
+        self,
+        nodes: Sequence[BaseNode],
+        documents: Iterable[BaseNode] | None = None,
+        prices: Prices | None = None,
+    ) -> ContextEstimate:
+        """Say what contexts for these nodes would cost, without making any.
+
+        Args:
+            nodes: As for a call.
+            documents: Whole documents, instead of those given before.
+            prices: Money per million tokens.
+        """
+        if self.generator is None:
+            return ContextEstimate(0, 0, 0, Tokens(), 0.0, None if prices is None else 0.0)
+        groups = self._outdated(nodes, documents)
+        estimate: ContextEstimate = self.generator.estimate([chunks for chunks, _ in groups], prices)
+        return estimate
+
+    def close(self) -> None:
+        """Let go of the generator's files, connections and threads."""
+        if self.generator is not None:
+            self.generator.close()
+
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
         """Write the contexts into the nodes, in place.
 
@@ -155,9 +187,23 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
         return [NodeWithScore(node=by_object.get(id(found.node), found.node), score=found.score) for found in nodes]
 
-    def _outdated(self, nodes: Sequence[BaseNode]) -> list[tuple[DocumentChunks, list[int]]]:
+    def _get_prompts(self) -> dict[str, BasePromptTemplate]:
+        return {key: prompt for part in self._prompt_parts() for key, prompt in part.get_prompts().items()}
+
+    def _update_prompts(self, prompts: dict[str, BasePromptTemplate]) -> None:
+        for part in self._prompt_parts():
+            part.update_prompts(prompts)
+
+    def _prompt_parts(self) -> list[PromptMixin]:
+        parts = getattr(self.generator, "generators", (self.generator,))
+        return [part for part in parts if isinstance(part, PromptMixin)]
+
+    def _outdated(
+        self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
+    ) -> list[tuple[DocumentChunks, list[int]]]:
         """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
-        groups = group_by_document(nodes, documents=self.documents, docstore=self.docstore)
+        whole = self.documents if documents is None else documents
+        groups = group_by_document(nodes, documents=whole, docstore=self.docstore)
         if self.generator.free:
             return groups
         current = (self.generator.name, self.generator.version)

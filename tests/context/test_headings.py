@@ -110,7 +110,7 @@ def test_one_setting_chooses(spec, kind):
     ("spec", "options", "message"),
     [
         ("heading", {}, "'headings'"),
-        ("headings", {"tempate": "x"}, "does not take tempate. Cure: use some of template, max_chars"),
+        ("headings", {"tempate": "x"}, "does not take tempate. Cure: use some of max_chars, template"),
         ("off", {"template": "x"}, "leave them out"),
         (HeadingContextGenerator(), {"template": "x"}, "already made"),
     ],

@@ -1,0 +1,165 @@
+"""The first generator that can, chunk by chunk."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks
+from llama_index_contextual.errors import ContextualWarning, SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.context.base import Progress, SourceDocument
+    from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
+
+
+class FallbackContextGenerator(ContextGenerator):
+    """Asks one generator, then the next about the chunks that got no context from it, and so on.
+
+    Each context says who made it, so a later run asks the first generator again about exactly those that fell back.
+    How many did, and why, is said in one :class:`ContextualWarning` at the end of a run.
+
+    Args:
+        generators: Best first. All but the first should be free.
+
+    Raises:
+        SettingError: There are none.
+    """
+
+    def __init__(self, generators: Sequence[ContextGenerator]) -> None:
+        if not generators:
+            raise SettingError("A FallbackContextGenerator without generators has none to ask. Cure: give some.")
+        self.generators = tuple(generators)
+
+    def __repr__(self) -> str:
+        return f"FallbackContextGenerator({list(self.generators)!r})"
+
+    @property
+    def first(self) -> ContextGenerator:
+        """The one whose contexts are wanted."""
+        return self.generators[0]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name of the first."""
+        return self.first.name
+
+    @property
+    def version(self) -> str:
+        """Version of the first: contexts of the others are upgraded anyway."""
+        return self.first.version
+
+    @property
+    def free(self) -> bool:  # type: ignore[override]
+        """Whether none costs anything."""
+        return all(generator.free for generator in self.generators)
+
+    def available(self) -> bool:
+        """Whether any of them can work now."""
+        return any(generator.available() for generator in self.generators)
+
+    @property
+    def usage(self) -> ContextUsage:
+        """Usage of the first."""
+        return self.first.usage
+
+    def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
+        """Estimate of the first."""
+        return self.first.estimate(batches, prices)
+
+    def at_query_time(self) -> ContextGenerator | None:
+        """Give the first that may run while a query waits."""
+        return next((generator for generator in self.generators if generator.free), None)
+
+    def config(self) -> dict[str, Any]:
+        """Settings of the first, and the names of the others."""
+        return {**self.first.config(), "fallback": [generator.name for generator in self.generators[1:]]}
+
+    def state(self) -> str:
+        """State of the first."""
+        return self.first.state()
+
+    def close(self) -> None:
+        """Close all."""
+        for generator in self.generators:
+            generator.close()
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Give one context per node of a document."""
+        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
+
+    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Do the same without blocking the event loop."""
+        return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
+
+    def generate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> list[list[ChunkContext | None]]:
+        """Do several documents."""
+        results = self.first.generate_all(batches, progress)
+        self._fall_back(batches, results)
+        return results
+
+    async def agenerate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> list[list[ChunkContext | None]]:
+        """Do several documents without blocking the event loop."""
+        results = await self.first.agenerate_all(batches, progress)
+        for generator in self.generators[1:]:
+            missing, places = _missing(batches, results)
+            if missing:
+                _fill_in(results, places, await generator.agenerate_all(missing))
+        self._report(results)
+        return results
+
+    def _fall_back(self, batches: Sequence[DocumentChunks], results: list[list[ChunkContext | None]]) -> None:
+        for generator in self.generators[1:]:
+            missing, places = _missing(batches, results)
+            if missing:
+                _fill_in(results, places, generator.generate_all(missing))
+        self._report(results)
+
+    def _report(self, results: list[list[ChunkContext | None]]) -> None:
+        sources = Counter("no context" if context is None else context.source for found in results for context in found)
+        total, ours = sum(sources.values()), sources.pop(self.first.name, 0)
+        messages = []
+        if ours < total:
+            whose = ", ".join(f"{count} {source}" for source, count in sources.most_common())
+            failures = Counter(getattr(self.first, "last_failures", {}))
+            why = ", ".join(f"{count} {reason}" for reason, count in failures.most_common())
+            messages.append(
+                f"{total - ours} of {total} chunks have no context from {self.first.name} but fell back ({whose})"
+                + (f", because: {why}." if why else ".")
+                + " The next run asks for them again."
+            )
+        if (error := getattr(self.first, "cache_error", None)) is not None:
+            messages.append(f"What was generated is used but not kept: {error}")
+        for message in messages:
+            warnings.warn(message, ContextualWarning, stacklevel=2)
+
+
+def _missing(
+    batches: Sequence[DocumentChunks], results: list[list[ChunkContext | None]]
+) -> tuple[list[DocumentChunks], list[tuple[int, list[int]]]]:
+    todo, places = [], []
+    for number, (batch, found) in enumerate(zip(batches, results, strict=True)):
+        indexes = [index for index, context in enumerate(found) if context is None]
+        if indexes:
+            todo.append(DocumentChunks(batch.document, tuple(batch.nodes[index] for index in indexes)))
+            places.append((number, indexes))
+    return todo, places
+
+
+def _fill_in(
+    results: list[list[ChunkContext | None]],
+    places: list[tuple[int, list[int]]],
+    contexts: list[list[ChunkContext | None]],
+) -> None:
+    for (number, indexes), found in zip(places, contexts, strict=True):
+        for index, context in zip(indexes, found, strict=True):
+            results[number][index] = context

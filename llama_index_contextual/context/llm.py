@@ -1,0 +1,292 @@
+"""Contexts from a language model that reads the whole document."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from llama_index.core import Settings
+from llama_index.core.llms import LLM
+from llama_index.core.prompts.mixin import PromptMixin
+
+from llama_index_contextual.context import models
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks, fingerprint
+from llama_index_contextual.context.cache import ContextCache, Reuse, open_store
+from llama_index_contextual.context.calls import CircuitBreaker, Patience
+from llama_index_contextual.context.estimate import estimate
+from llama_index_contextual.context.loop import LoopThread
+from llama_index_contextual.context.prompt import CONTEXT_PROMPT, check_prompt
+from llama_index_contextual.context.runner import Run, RunSettings
+from llama_index_contextual.context.sqlite_store import SQLiteKVStore
+from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from llama_index.core.prompts import BasePromptTemplate
+    from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+    from llama_index.core.schema import BaseNode
+    from llama_index.core.storage.kvstore.types import BaseKVStore
+
+    from llama_index_contextual.context.base import Progress, SourceDocument
+
+DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
+_REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
+_PROMPT_KEY: Final = "context_prompt"
+_OBJECT: Final = "object:"
+
+
+class LLMContextGenerator(ContextGenerator, PromptMixin):
+    """One or two sentences per chunk from a language model that is shown the document.
+
+    The document comes first in each prompt and its chunks after it, several to a call, so that a server with a
+    prefix cache reads a document once. A context is in the cache when the call that made it returns. Chunks that got
+    none are None in the result, with the reason counted in :attr:`last_failures`, and are asked about again by the
+    next run: :class:`FallbackContextGenerator` gives them another context meanwhile.
+
+    Args:
+        llm: ``"ollama:qwen3:0.6b"``, ``"openai:gpt-4.1-mini"``, ``"openai:MODEL@http://HOST/v1"``, or any LlamaIndex
+            LLM. None takes ``Settings.llm`` where that has been set, else qwen3:0.6b on this machine's Ollama.
+        cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False. By default a
+            file in LlamaIndex's cache folder.
+        reuse: ``"chunk"`` keeps a chunk's context when its document is edited elsewhere, although what it says about
+            the rest may then be outdated; ``"document"`` makes it anew.
+        prompt: A template with ``{document}`` and after it ``{chunks}``.
+        batch_size: Chunks per call.
+        num_workers: Calls at a time; by default 1 for a server on this machine, else 4.
+        excerpt_chars: Longer chunks are named in the question by their beginning and end only, since the document shows
+            them; None repeats them.
+        chunk_timeout: Seconds that a call may take per chunk,
+        reading_rate: and besides one second for so many tokens of its prompt.
+        writing_rate: Tokens a second that the model writes; for estimates alone.
+        probe_timeout: Seconds to wait for the server's sign of life before a run.
+        max_calls: Requests at most, over all runs; what is left then fails, and a later run goes on with it.
+        max_tokens: Tokens at most, likewise.
+        max_output_tokens: Tokens per context.
+        context_window: Tokens that the model takes; by default what the LLM says. A longer document is shown as
+            its outline and what surrounds the chunks.
+        attempts: How often a request is sent when the server is busy or fails. An LLM object whose client tries again
+            by itself is asked once.
+        max_wait: Longest ``Retry-After`` that is waited for, in seconds.
+        breaker_threshold: After so many failed requests in a row the server is left alone,
+        breaker_cooldown: for so many seconds.
+        cache_only: Use what is in the cache, and never call.
+        api_key: For a model given by name; by default the provider's environment variable.
+    """
+
+    free: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        llm: str | LLM | None = None,
+        *,
+        cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
+        reuse: Reuse = "chunk",
+        prompt: BasePromptTemplate | None = None,
+        batch_size: int = 8,
+        num_workers: int | None = None,
+        excerpt_chars: int | None = 600,
+        chunk_timeout: float = 5.0,
+        reading_rate: float = 200.0,
+        writing_rate: float = 20.0,
+        probe_timeout: float = 2.0,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        max_output_tokens: int = 100,
+        context_window: int | None = None,
+        attempts: int = 3,
+        max_wait: float = 60.0,
+        breaker_threshold: int = 3,
+        breaker_cooldown: float = 30.0,
+        cache_only: bool = False,
+        api_key: str | None = None,
+    ) -> None:
+        if isinstance(llm, str):
+            if llm.startswith(_OBJECT):
+                raise SettingError(
+                    f"{llm[len(_OBJECT) :]} was an LLM object, which is never written down. Cure: pass it again, "
+                    "ContextualNodePostprocessor.from_dict(data, generator=resolve_generator('llm', llm=...))."
+                )
+            models.ModelSpec.parse(llm)  # raises now and not in the middle of a run
+        elif llm is not None and not isinstance(llm, LLM):
+            raise SettingError(f"llm={type(llm).__name__} is no LlamaIndex LLM. Cure: give one, or a name.")
+        numbers = {
+            "batch_size": batch_size, "chunk_timeout": chunk_timeout, "reading_rate": reading_rate,
+            "writing_rate": writing_rate, "probe_timeout": probe_timeout, "max_output_tokens": max_output_tokens,
+            "attempts": attempts, "breaker_threshold": breaker_threshold,
+            "num_workers": 1 if num_workers is None else num_workers,
+            "excerpt_chars": 1 if excerpt_chars is None else excerpt_chars,
+            "context_window": 1 if context_window is None else context_window,
+        }  # fmt: skip
+        for name, value in numbers.items():
+            if value <= 0:
+                raise SettingError(f"{name}={value} cannot work. Cure: give more than 0.")
+        if reuse not in ("chunk", "document"):
+            raise SettingError(f"reuse={reuse!r} is not known. Cure: 'chunk' or 'document'.")
+        check_prompt(prompt or CONTEXT_PROMPT)
+        self._given, self._llm = llm, llm if isinstance(llm, LLM) else None
+        self._api_key = api_key
+        self._store = open_store(cache)
+        self._prompt = prompt or CONTEXT_PROMPT
+        self.reuse, self.batch_size, self.num_workers = reuse, batch_size, num_workers
+        self.excerpt_chars, self.max_output_tokens = excerpt_chars, max_output_tokens
+        self.chunk_timeout, self.reading_rate, self.writing_rate = chunk_timeout, reading_rate, writing_rate
+        self.probe_timeout, self.context_window = probe_timeout, context_window
+        self.max_calls, self.max_tokens, self.cache_only = max_calls, max_tokens, cache_only
+        self.attempts, self.max_wait = attempts, max_wait
+        self.breaker_threshold, self.breaker_cooldown = breaker_threshold, breaker_cooldown
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock, self._loop = threading.Lock(), LoopThread()
+        self._breaker = CircuitBreaker(self.breaker_threshold, self.breaker_cooldown)
+        self._usage = ContextUsage()
+        self.last_failures: Counter[str] = Counter()
+
+    def __repr__(self) -> str:
+        return f"LLMContextGenerator({self.name!r}, version={self.version!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {key: value for key, value in self.__dict__.items() if key not in _LIVE}
+        # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
+        state["_llm"] = None if self._llm is None or isinstance(self._given, str) else self._llm.model_copy()
+        state["_given"] = state["_llm"] if isinstance(self._given, LLM) else self._given
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    @property
+    def llm(self) -> LLM:
+        """The model, made when it is first needed."""
+        with self._lock:
+            if self._llm is None:
+                given = self._given
+                if given is None:
+                    given = Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+                self._llm = given if isinstance(given, LLM) else self._make(given)
+            return self._llm
+
+    def _make(self, spec: str) -> LLM:
+        limit = self.max_output_tokens * self.batch_size
+        return models.ModelSpec.parse(spec).make(api_key=self._api_key, window=self.context_window, max_tokens=limit)
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """``llm:`` and the model's name."""
+        if isinstance(self._given, str):
+            return f"llm:{models.ModelSpec.parse(self._given).model}"
+        return f"llm:{models.model_name(self.llm)}"
+
+    @property
+    def version(self) -> str:
+        """Hash of model, prompt and length; not of what changes no context, such as timeouts."""
+        template = self._prompt.format(document="{document}", chunks="{chunks}", count="{count}")
+        return fingerprint([self.name, _REVISION, template, self.max_output_tokens])
+
+    @property
+    def usage(self) -> ContextUsage:
+        """Calls, tokens and chunks since it was made; what the budgets count."""
+        return self._usage
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Give one context per node of a document; None where the model gave none."""
+        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
+
+    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Do the same on the caller's event loop."""
+        return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
+
+    def generate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> list[list[ChunkContext | None]]:
+        """Do several documents, ``num_workers`` calls at a time."""
+        return self._loop.run(self.agenerate_all(batches, progress))
+
+    async def agenerate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> list[list[ChunkContext | None]]:
+        """Do the same on the caller's event loop; when it is cancelled, so are the requests.
+
+        Raises:
+            StorageError: The cache cannot be read; nothing has been asked for yet.
+        """
+        run = Run(self._settings(), self._usage, progress)
+        texts = await run(batches)
+        self.last_failures, self.cache_error = run.failed, run.cache_error
+        name, version = self.name, self.version
+        return [
+            [None if text is None else ChunkContext(text, name, version=version) for text in found] for found in texts
+        ]
+
+    def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
+        """Say what a run over these chunks would cost, without asking the model about them."""
+        window = self.context_window or models.context_window(self.llm)
+        return estimate(self._settings(), batches, window, self.writing_rate, prices)
+
+    def probe(self) -> str | None:
+        """Say why the model cannot be used now, or None where it can."""
+        return models.probe(self.llm, self.probe_timeout)
+
+    def available(self) -> bool:
+        """Whether the model's server shows a sign of life within ``probe_timeout``."""
+        return self.probe() is None
+
+    def config(self) -> dict[str, Any]:
+        """Give the settings as plain data: names instead of objects, and no key."""
+        given = self._given
+        known = isinstance(self._store, SQLiteKVStore)
+        store = str(cast("SQLiteKVStore", self._store).path) if known else self._store is not None
+        kept = {key: value for key, value in vars(self).items() if key in _PLAIN}
+        llm = f"{_OBJECT}{models.model_name(given)}" if isinstance(given, LLM) else given
+        return {"spec": "llm", "llm": llm, "cache": store, "fallback": None, **kept}
+
+    def state(self) -> str:
+        """Mark of the last run that left chunks without a context."""
+        return self._cache().state()
+
+    def close(self) -> None:
+        """Close the cache's file and end the thread."""
+        self._cache().close()
+        self._loop.close()
+
+    def _get_prompts(self) -> PromptDictType:
+        return {_PROMPT_KEY: self._prompt}
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        if _PROMPT_KEY in prompts:
+            check_prompt(prompts[_PROMPT_KEY])
+            self._prompt = prompts[_PROMPT_KEY]
+
+    def _cache(self) -> ContextCache:
+        return ContextCache(self._store, self.version, self.reuse)
+
+    def _settings(self) -> RunSettings:
+        workers = self.num_workers or (1 if models.is_local(self.llm) else 4)
+        return RunSettings(
+            source=self.name,
+            llm=self.llm,
+            prompt=self._prompt,
+            cache=self._cache(),
+            breaker=self._breaker,
+            patience=Patience(self.attempts, max_wait=self.max_wait),
+            num_workers=workers,
+            **{key: getattr(self, key) for key in _RUN},
+        )
+
+
+_RUN: Final = (
+    "batch_size", "excerpt_chars", "chunk_timeout", "reading_rate", "probe_timeout", "max_output_tokens",
+    "context_window", "max_calls", "max_tokens", "cache_only",
+)  # fmt: skip
+_PLAIN: Final = frozenset(
+    {*_RUN, "reuse", "num_workers", "writing_rate", "attempts", "max_wait", "breaker_threshold", "breaker_cooldown"}
+)
+_LIVE: Final = frozenset({"_lock", "_loop", "_breaker", "_usage", "last_failures", "cache_error"})

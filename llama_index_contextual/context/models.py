@@ -1,0 +1,199 @@
+"""Language models: from one string to a LlamaIndex LLM, and what must be known of any LLM that is given."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+from llama_index.core.llms import LLM, ChatResponse, CustomLLM
+
+from llama_index_contextual.errors import MissingExtraError, SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llama_index.core.llms import ChatMessage
+
+OLLAMA_URL: Final = "http://localhost:11434"
+DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
+_OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
+_CLIENT_TIMEOUT: Final = 3600.0  # ours is shorter, and cancels the request
+_CLOSED: Final = frozenset({401, 403})
+_TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
+_MARK_CACHE: Final = ("anthropic", "bedrock_converse")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model by name: ``provider:model`` or ``provider:model@base_url``."""
+
+    provider: str
+    model: str
+    base_url: str | None = None
+
+    @classmethod
+    def parse(cls, spec: str) -> ModelSpec:
+        """Read ``ollama:qwen3:0.6b``, ``openai:gpt-4.1-mini`` or ``openai:MODEL@http://127.0.0.1:8080/v1``."""
+        provider, _, rest = spec.partition(":")
+        model, _, url = rest.partition("@http")
+        if provider not in ("ollama", "openai") or not model:
+            raise SettingError(
+                f"llm={spec!r} names no model. Cure: 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', "
+                "or any LlamaIndex LLM object."
+            )
+        return cls(provider, model, f"http{url}" if url else None)
+
+    def make(self, *, api_key: str | None, window: int | None, max_tokens: int) -> LLM:
+        """Make the LLM. Its client does not try again by itself: that is done here, for every kind of model.
+
+        Raises:
+            MissingExtraError: The integration is not installed.
+            SettingError: OpenAI has no model of this name.
+        """
+        if self.provider == "ollama":
+            return self._ollama(window, max_tokens)
+        return self._openai(api_key) if self.base_url is None else self._compatible(api_key, window)
+
+    def _ollama(self, window: int | None, max_tokens: int) -> LLM:
+        try:
+            from llama_index.llms.ollama import Ollama
+        except ImportError as error:
+            raise MissingExtraError("llama-index-llms-ollama", "llm") from error
+        return Ollama(
+            model=self.model,
+            base_url=self.base_url or OLLAMA_URL,
+            temperature=0.0,
+            context_window=window or _OLLAMA_WINDOW,
+            request_timeout=_CLIENT_TIMEOUT,
+            thinking=False,  # two sentences need no thoughts, which a small model does not end
+            additional_kwargs={"num_predict": max_tokens},
+        )
+
+    def _openai(self, api_key: str | None) -> LLM:
+        from llama_index.llms.openai import OpenAI
+
+        llm = OpenAI(model=self.model, temperature=0.0, max_retries=0, timeout=_CLIENT_TIMEOUT, api_key=api_key)
+        try:
+            llm.metadata  # noqa: B018  looks the model up
+        except ValueError as error:
+            raise SettingError(
+                f"llm='openai:{self.model}': OpenAI's integration does not know this model. "
+                f"Cure: for another server say 'openai:{self.model}@http://HOST/v1'."
+            ) from error
+        return llm
+
+    def _compatible(self, api_key: str | None, window: int | None) -> LLM:
+        try:
+            from llama_index.llms.openai_like import OpenAILike
+        except ImportError as error:
+            raise MissingExtraError("llama-index-llms-openai-like", "llm") from error
+        return OpenAILike(
+            model=self.model,
+            api_base=self.base_url,
+            api_key=api_key or "none",  # the client insists on one
+            is_chat_model=True,
+            temperature=0.0,
+            context_window=window or DEFAULT_WINDOW,
+            max_retries=0,
+            timeout=_CLIENT_TIMEOUT,
+        )
+
+
+def model_name(llm: LLM) -> str:
+    """Name of a model, without asking its server."""
+    for field in ("model", "model_name", "model_id"):
+        name = getattr(llm, field, None)
+        if isinstance(name, str) and name:
+            return name
+    return str(llm.class_name())
+
+
+def context_window(llm: LLM) -> int:
+    """How many tokens a model takes; may ask its server, so never on an event loop."""
+    try:
+        window = int(llm.metadata.context_window)
+    except Exception:  # noqa: BLE001  any integration's own error, when its server does not answer
+        return DEFAULT_WINDOW
+    return window if window > 0 else DEFAULT_WINDOW
+
+
+def endpoint(llm: LLM) -> str | None:
+    """URL of a model's server, where the LLM names one."""
+    for field in ("api_base", "base_url"):
+        url = getattr(llm, field, None)
+        if isinstance(url, str) and url.startswith("http"):
+            return url.rstrip("/")
+    return None
+
+
+def is_local(llm: LLM) -> bool:
+    """Whether a model's server is this machine, which reads one prompt at a time."""
+    url = endpoint(llm)
+    return url is not None and urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
+
+
+def retries_by_itself(llm: LLM) -> bool:
+    """Whether the LLM's client sends failed requests again; then nobody else must."""
+    return int(getattr(llm, "max_retries", 0) or 0) > 0
+
+
+def marks_cache(llm: LLM) -> bool:
+    """Whether the provider caches only what a cache point in the prompt marks."""
+    return llm.class_name().casefold().startswith(_MARK_CACHE)
+
+
+def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return per reason
+    """Ask a model's server whether it is there; give the reason why it is of no use, or None where it is.
+
+    A model that names no server is taken to be there. Any answer will do except 401, 403 and 5xx: servers differ in
+    what they list.
+    """
+    url = endpoint(llm)
+    if url is None:
+        return None
+    name, headers = model_name(llm), {}
+    if "ollama" in llm.class_name().casefold():
+        url = f"{url}/api/tags"
+    else:
+        key = getattr(llm, "api_key", None)
+        if not key and urlsplit(url).hostname == "api.openai.com":
+            return "no OPENAI_API_KEY"
+        headers, url = {"Authorization": f"Bearer {key}"}, f"{url}/models"
+    try:
+        answer = httpx.get(url, headers=headers, timeout=seconds)
+    except httpx.HTTPError as error:
+        return f"no answer from {_origin(url)} ({type(error).__name__})"
+    if answer.status_code in _CLOSED:
+        return f"{_origin(url)} refuses the API key ({answer.status_code})"
+    if answer.is_server_error:
+        return f"{_origin(url)} answers {answer.status_code}"
+    if url.endswith("/api/tags") and answer.is_success and not _has_model(answer, name):
+        return f"Ollama has no model {name!r} (cure: ollama pull {name})"
+    return None
+
+
+async def chat(llm: LLM, messages: Sequence[ChatMessage], max_tokens: int) -> ChatResponse:
+    """Ask a model once, without blocking the event loop."""
+    limit: dict[str, Any] = {}
+    if llm.class_name().casefold().startswith(_TAKE_MAX_TOKENS):
+        limit = {"max_tokens": max_tokens}
+    if isinstance(llm, CustomLLM) and type(llm).achat is CustomLLM.achat:  # its achat would block
+        return await asyncio.to_thread(llm.chat, messages, **limit)
+    return await llm.achat(messages, **limit)
+
+
+def _has_model(answer: httpx.Response, name: str) -> bool:
+    try:
+        names = {str(model.get("name", "")) for model in answer.json().get("models", [])}
+    except (ValueError, AttributeError):
+        return True
+    return name in names or f"{name}:latest" in names
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return re.sub(r"^.*@", "", parts.netloc)  # a password in a URL stays there

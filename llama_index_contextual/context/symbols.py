@@ -1,0 +1,222 @@
+"""What source code defines and says about itself, in any language that Pygments reads.
+
+Pygments rather than a grammar per language: it comes with rich, reads some 500 languages, never fails on half a
+function, and tells names from strings and comments, which is all that is needed here.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from pygments.lexers import get_lexer_for_filename
+from pygments.token import Comment, Keyword, Name, Operator, Punctuation, String
+from pygments.util import ClassNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pygments.lexer import Lexer
+    from pygments.token import _TokenType
+
+# A keyword that the defined name follows, and the word that a reader would use for it.
+_DEFINERS: Final = {
+    "class": "class", "struct": "struct", "enum": "enum", "union": "union", "interface": "interface",
+    "trait": "trait", "impl": "impl", "record": "record", "protocol": "protocol", "object": "object",
+    "namespace": "namespace", "module": "module", "mod": "module", "defmodule": "module",
+    "def": "function", "fn": "function", "func": "function", "fun": "function", "function": "function",
+    "type": "type", "macro_rules": "macro",
+}  # fmt: skip
+_OPEN_BRACKETS: Final = {"(": ")", "<": ">"}
+_NOT_DEFINING: Final = frozenset({".", "new", "return", ",", "(", ":", "=", "!", "@", "else", "throw", "&", "|"})
+_NO_CODE: Final = frozenset({"text", "md", "rst", "html", "xml", "json", "yaml", "toml", "ini", "csv", "diff", "tex"})
+_LICENCE: Final = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved", re.IGNORECASE)
+_OPENERS: Final = re.compile(r"^\s*(?:/\*+!?|\*(?!/)|//[/!]*|#+!?|--+|;+|%+|[rRuU]?(?:\"{3}|'{3}))")
+_CLOSERS: Final = re.compile(r"(?:\*+/|\"{3}|'{3})\s*$")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])(?:\s|$)|\n\s*\n")
+_MAX_LEXED: Final = 200_000  # characters: a generated file of megabytes has no reader
+_MAX_SENTENCE: Final = 200
+_MAX_SIGNATURE: Final = 24  # tokens between a parameter list and its body: const noexcept override -> Result<T>
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token that is neither white space nor comment."""
+
+    start: int
+    kind: _TokenType
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """Something that code defines: its kind in a word, its name, and where it stands (characters)."""
+
+    kind: str
+    name: str
+    start: int
+    indent: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Comments:
+    """A run of comments: where it starts, and its words without the comment marks."""
+
+    start: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a file of source code, or a part of one, defines and says."""
+
+    text: str
+    language: str
+    symbols: tuple[Symbol, ...]
+    comments: tuple[Comments, ...]
+
+    def defined(self, start: int, end: int) -> list[Symbol]:
+        """Symbols defined between two positions, in their order."""
+        return [symbol for symbol in self.symbols if start <= symbol.start < end]
+
+    def enclosing(self, start: int) -> list[Symbol]:
+        """Symbols that a position is inside of, outermost first: told by indentation, as a reader does."""
+        level = _indent(self.text, _first_visible(self.text, start))
+        stack: list[Symbol] = []
+        for symbol in self.symbols[: bisect_left(self.symbols, start, key=lambda symbol: symbol.start)]:
+            while stack and stack[-1].indent >= symbol.indent:
+                stack.pop()
+            stack.append(symbol)
+        return list(takewhile(lambda symbol: symbol.indent < level, stack))
+
+    def purpose(self, start: int, end: int) -> str:
+        """First sentence of the first comment between two positions that describes something."""
+        for comment in self.comments:
+            if start <= comment.start < end:
+                return first_sentence(comment.text)
+        return ""
+
+
+def outline(text: str, path: str) -> Outline | None:
+    """Read source code; None where the file's name does not say that it is code.
+
+    Args:
+        text: All of a file or any part of it. What follows the first 200,000 characters is not read.
+        path: The file's name: its ending decides the language.
+    """
+    lexer = _lexer(path.rpartition("/")[2])
+    if lexer is None:
+        return None
+    tokens: list[Token] = []
+    comments: list[Token] = []
+    for start, kind, value in lexer.get_tokens_unprocessed(text[:_MAX_LEXED]):
+        if (kind in Comment and kind not in Comment.Preproc) or kind in String.Doc:
+            comments.append(Token(start, kind, value))
+        elif kind in Punctuation or kind in Operator:  # "()," and "->" come as one token or as several
+            tokens.extend(Token(start + offset, kind, mark) for offset, mark in enumerate(value) if mark.strip())
+        elif value.strip():
+            tokens.append(Token(start + len(value) - len(value.lstrip()), kind, value.strip()))
+    symbols = {symbol.start: symbol for symbol in _definitions(text, tokens)}
+    ordered = sorted(symbols.values(), key=lambda symbol: symbol.start)
+    return Outline(text, lexer.name, tuple(ordered), tuple(_comments(text, comments)))
+
+
+def first_sentence(text: str) -> str:
+    """Give a text's first sentence on one line, cut visibly where it is endless."""
+    sentence = " ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split())
+    return sentence if len(sentence) <= _MAX_SENTENCE else f"{sentence[: _MAX_SENTENCE - 1].rstrip()}…"
+
+
+@lru_cache(maxsize=256)
+def _lexer(file_name: str) -> Lexer | None:
+    try:
+        # C++ headers end in .h more often than C's, and C++'s lexer reads both.
+        lexer = get_lexer_for_filename("a.hpp" if file_name.endswith(".h") else file_name, stripnl=False)
+    except ClassNotFound:
+        return None
+    return None if _NO_CODE.intersection(lexer.aliases) else lexer
+
+
+def _definitions(text: str, tokens: Sequence[Token]) -> Iterator[Symbol]:
+    depth = 0
+    for position, token in enumerate(tokens):
+        depth += {"(": 1, ")": -1}.get(token.text, 0)
+        definer = _DEFINERS.get(token.text) if token.kind in Keyword or token.kind in Name else None
+        if definer is not None:
+            named = _named_after(tokens, position + 1)
+            if named is not None:
+                yield Symbol(definer, named.text, named.start, _indent(text, named.start))
+        elif depth <= 0 and token.kind in Name and token.kind not in Name.Decorator and _has_body(tokens, position):
+            yield Symbol("function", token.text, token.start, _indent(text, token.start))
+
+
+def _named_after(tokens: Sequence[Token], position: int) -> Token | None:
+    """Give the name that ``fn``, ``impl<T>`` or ``func (e *Engine)`` introduces."""
+    if position < len(tokens) and tokens[position].text == "!":  # macro_rules!
+        position += 1
+    if position < len(tokens) and tokens[position].text in _OPEN_BRACKETS:
+        position = _after_brackets(tokens, position)
+    if position < len(tokens) and tokens[position].kind in Name:
+        return tokens[position]
+    return None
+
+
+def _has_body(tokens: Sequence[Token], position: int) -> bool:
+    """Whether a name is followed by a parameter list and ``{``, as functions of C's family are."""
+    if position + 1 >= len(tokens) or tokens[position + 1].text != "(":
+        return False
+    before = [token.text for token in tokens[max(0, position - 2) : position]]
+    if before == ["-", ">"] or (before and before[-1] in _NOT_DEFINING and before != [":", ":"]):  # Class::method
+        return False
+    end = _after_brackets(tokens, position + 1)
+    for token in tokens[end : end + _MAX_SIGNATURE]:
+        if token.text == "{":
+            return True
+        if token.text in {";", "=", "}", ",", ")", "."}:
+            return False
+    return False
+
+
+def _after_brackets(tokens: Sequence[Token], position: int) -> int:
+    opening, closing, depth = tokens[position].text, _OPEN_BRACKETS[tokens[position].text], 0
+    for index in range(position, len(tokens)):
+        depth += {opening: 1, closing: -1}.get(tokens[index].text, 0)
+        if depth == 0:
+            return index + 1
+    return len(tokens)
+
+
+def _comments(text: str, tokens: Sequence[Token]) -> Iterator[Comments]:
+    """Join comments that only white space without a blank line parts; leave out licences and mere rules."""
+    runs: list[list[Token]] = []
+    for token in tokens:
+        if runs:
+            last = runs[-1][-1]
+            between = text[last.start + len(last.text) : token.start]
+            if not between.strip() and (last.text + between).count("\n") - last.text.rstrip().count("\n") <= 1:
+                runs[-1].append(token)
+                continue
+        runs.append([token])
+    for run in runs:
+        start, end = run[0].start, run[-1].start + len(run[-1].text)
+        words = "\n".join(_CLOSERS.sub("", _OPENERS.sub("", line)).strip() for line in text[start:end].splitlines())
+        if any(character.isalpha() for character in words) and not _LICENCE.search(words):
+            yield Comments(start, words.strip())
+
+
+def _indent(text: str, position: int) -> int:
+    line = text[text.rfind("\n", 0, position) + 1 : position + 1]
+    return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
+
+
+def _first_visible(text: str, start: int) -> int:
+    while start < len(text) - 1 and text[start].isspace():
+        start += 1
+    return start
