@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import time
 from collections import Counter
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import IO, TYPE_CHECKING, Any
 
 from llama_index.core.query_engine import RetrieverQueryEngine
 from tqdm import tqdm
 
 from llama_index_contextual.embedding_choice import model_id, resolve_embedding
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
+from llama_index_contextual.errors import FingerprintError, LockedError, SettingError, StorageError
+from llama_index_contextual.index import inspection
+from llama_index_contextual.index.live import Live
+from llama_index_contextual.index.opening import POLICIES, SHARED_LOCK_SECONDS, IndexSettings, Reindex
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
+from llama_index_contextual.index.recovery import (
+    DEFAULT_COLLECTION,
+    complete_successor,
+    manifest_from_store,
+    rebuild,
+    reconcile,
+    start_successor,
+)
 from llama_index_contextual.index.refresh import Refresh
 from llama_index_contextual.index.report import RefreshReport
-from llama_index_contextual.index.retrieval import IndexArm
-from llama_index_contextual.index.sources import document_sources, file_sources
-from llama_index_contextual.index.state import Views
+from llama_index_contextual.index.retrieval import LiveKeywordRetriever, LiveVectorRetriever
+from llama_index_contextual.index.sources import Source, document_sources, file_sources
+from llama_index_contextual.index.writer import Vectorizer, Writer
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.retrievers.hybrid import KEYWORD_WEIGHT
+from llama_index_contextual.storage.chroma import open_client
 from llama_index_contextual.storage.files import FileRules, find_files
-from llama_index_contextual.storage.fingerprint import differences
 from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
 from llama_index_contextual.storage.lock import WriteLock
-from llama_index_contextual.storage.manifest import Manifest, load_manifest, save_manifest, write_atomically
+from llama_index_contextual.storage.manifest import Manifest, ManifestDamagedError, load_manifest
 from llama_index_contextual.storage.vectors import VectorCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from chromadb.api import ClientAPI
     from llama_index.core.base.base_query_engine import BaseQueryEngine
-    from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.readers.base import BaseReader
@@ -46,21 +57,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.index.retrieval import Arm
-    from llama_index_contextual.index.sources import Source
-    from llama_index_contextual.storage.fingerprint import Fingerprint
+    from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
 
-DEFAULT_COLLECTION: Final = "contextual"
-Reindex = Literal["auto", "error", "ignore", "all"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    files: FileRules
-    readers: Mapping[str, BaseReader]
-    reindex: Reindex
-    lock_timeout: float
-    client: ClientAPI | None
+logger = logging.getLogger(__name__)
 
 
 class ContextualIndex:
@@ -77,16 +76,17 @@ class ContextualIndex:
     writes at a time; readers in other processes notice what it wrote. An object may be used by many threads.
     """
 
-    def __init__(
-        self, folder: Path, layout: Layout, embedding: BaseEmbedding, pipeline: NodePipeline, options: _Options
-    ) -> None:
-        self._folder = folder
-        self._layout = layout
-        self._embedding = embedding
-        self._pipeline = pipeline
-        self._options = options
-        self._lock = WriteLock(layout.lock, options.lock_timeout)
-        self._views = Views(layout, options.client, lambda: self._manifest().collection)
+    def __init__(self, settings: IndexSettings) -> None:
+        self.settings = settings
+        timeout = max(settings.lock_timeout, SHARED_LOCK_SECONDS) if settings.shared else settings.lock_timeout
+        self._lock = WriteLock(settings.layout.lock, timeout)
+        self._live = Live(
+            settings.layout,
+            settings.client,
+            lambda: self.manifest().collection,
+            model_id(settings.embedding),
+            self._repair,
+        )
 
     @classmethod
     def open(
@@ -119,7 +119,7 @@ class ContextualIndex:
             reindex: What happens when settings differ from those the index was made with. ``"auto"``: parser and
                 context are applied to everything at the next refresh, another embedding model is an error;
                 ``"error"``: any difference is one; ``"ignore"``: what is indexed stays as it is; ``"all"``: another
-                embedding model too is applied to everything.
+                embedding model too is applied to everything, in a new collection that replaces the old one at the end.
             show_context_to_llm: Whether an answering LLM sees contexts.
             create: Whether an index that does not exist may be made; False is an error then.
             lock_timeout: Seconds to wait while another process writes.
@@ -135,15 +135,21 @@ class ContextualIndex:
         root = Path(folder).expanduser().resolve()
         if not root.is_dir():
             raise SettingError(f"folder={str(folder)!r} is no folder. Cure: name one that exists.")
-        if reindex not in ("auto", "error", "ignore", "all"):
-            raise SettingError(f"reindex={reindex!r} is not known. Cure: 'auto', 'error', 'ignore' or 'all'.")
+        if reindex not in POLICIES:
+            raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
         layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
         embedding = resolve_embedding(embed_model)
+        if context == "llm":  # paid for, so kept with the index
+            context_options.setdefault("cache", str(layout.contexts))
         contexts = ContextualNodePostprocessor(context, show_context_to_llm=show_context_to_llm, **context_options)
         pipeline = NodePipeline(node_parser or default_parser(embedding), contexts)
-        options = _Options(files or FileRules(), dict(readers or {}), reindex, lock_timeout, client)
-        index = cls(root, layout, embedding, pipeline, options)
-        index._check(create=create)
+        settings = IndexSettings(
+            root, layout, embedding, pipeline, files or FileRules(), dict(readers or {}), reindex, lock_timeout, client
+        )
+        index = cls(settings)
+        if not create and not index.exists:
+            raise StorageError(f"there is no index in {layout.root}. Cure: llama-index-contextual index {root}")
+        settings.check(index.manifest())
         return index
 
     def __enter__(self) -> Self:
@@ -154,19 +160,39 @@ class ContextualIndex:
 
     def close(self) -> None:
         """Let go of Chroma and of the context generator; what was written is safe already."""
-        self._views.close()
-        if self._pipeline.contexts.generator is not None:
-            self._pipeline.contexts.generator.close()
+        self._live.close()
+        if self.settings.pipeline.contexts.generator is not None:
+            self.settings.pipeline.contexts.generator.close()
 
     @property
     def folder(self) -> Path:
         """The documents."""
-        return self._folder
+        return self.settings.folder
 
     @property
     def storage(self) -> Path:
         """Where the index lives."""
-        return self._layout.root
+        return self.settings.layout.root
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything has been indexed yet."""
+        return self.settings.layout.manifest.exists() or (self.settings.layout.chroma / "chroma.sqlite3").exists()
+
+    def manifest(self) -> Manifest:
+        """What is indexed; a lost or damaged manifest is made again from Chroma."""
+        try:
+            found = load_manifest(self.settings.layout.manifest)
+        except ManifestDamagedError as error:
+            logger.warning("%s It is made again from Chroma.", error)
+            found = None
+        if found is None and self.exists and not self.settings.shared:
+            client = open_client(self.settings.layout.chroma)
+            try:
+                found = manifest_from_store(client)
+            finally:
+                client.close()  # type: ignore[attr-defined]  # its declared type does not have it
+        return found or Manifest(collection=DEFAULT_COLLECTION)
 
     def refresh(
         self, source: str | Path | Iterable[Document] | None = None, *, show_progress: bool = False
@@ -186,34 +212,27 @@ class ContextualIndex:
         """
         started = time.monotonic()
         report = RefreshReport()
-        sources, covered = self._sources(source, report)
-        blocked = [problem.path for problem in report.failed]
-        self._layout.create()
-        with self._lock.hold(), self._views.reading() as view:
-            manifest = self._manifest()
-            fingerprint = self._fingerprint()
-            report.differences = differences(manifest.fingerprint, fingerprint.as_dict())
-            cache = VectorCache(self._layout.vectors, model_id(self._embedding))
-            bar = tqdm(total=len(sources), desc="Indexing", unit="doc", disable=not show_progress, leave=False)
-            try:
-                work = Refresh(
-                    store=view.store,
-                    cache=cache,
-                    pipeline=self._pipeline,
-                    embedding=self._embedding,
+        replacing = self._replaces()
+        if replacing and source is not None:
+            raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
+        with self._writing(replacing=replacing) as writer:
+            sources, covered = self._sources(source, report)
+            report.differences = self.settings.differences(writer.manifest)
+            fingerprint = self.settings.fingerprint
+            writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict())
+            with tqdm(total=len(sources), desc="Indexing", unit="doc", disable=not show_progress, leave=False) as bar:
+                Refresh(
+                    writer=writer,
+                    pipeline=self.settings.pipeline,
                     settings=fingerprint.nodes_hash,
-                    manifest=replace(manifest, fingerprint=fingerprint.as_dict()),
-                    save=self._save,
-                    progress=lambda done: bar.update(done) and None,
+                    keep_outdated=self.settings.reindex == "ignore",
+                    progress=lambda done: void(bar.update(done)),
                     report=report,
-                )
-                final = work.run(sources, covered=covered, blocked=blocked)
-            finally:
-                bar.close()
-                cache.close()
-            self._views.wrote(rebuild=True)
-            report.chunks = view.store.count()
-        report.context_sources = _sum_contexts(final)
+                ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
+            if replacing:
+                self._promote(writer)
+            report.chunks = writer.store.count()
+            report.context_sources = _sum_contexts(writer.manifest)
         report.seconds = time.monotonic() - started
         return report
 
@@ -230,13 +249,15 @@ class ContextualIndex:
             ref_doc_id: Its path relative to the folder, or the id that was given. A file that is still in the folder
                 comes back with the next refresh of it.
         """
-        with self._lock.hold(), self._views.reading() as view:
-            ids = [item.id for items in view.store.of_entries([ref_doc_id]).values() for item in items]
-            manifest = self._manifest()
-            kept = {key: entry for key, entry in manifest.documents.items() if key != ref_doc_id}
-            view.store.delete(ids)
-            self._save(manifest.next_generation(documents=kept))
-            self._views.wrote(rebuild=True)
+        with self._writing() as writer:
+            ids = [item.id for items in writer.store.of_entries([ref_doc_id]).values() for item in items]
+            if ids or ref_doc_id in writer.manifest.documents:
+                # Not complete before the manifest agrees: a kill in between is for the next refresh to finish.
+                was_complete = writer.manifest.complete
+                writer.commit(complete=False)
+                writer.write(gone=ids)
+                writer.record({ref_doc_id: None})
+                writer.commit(complete=was_complete)
         return len(ids)
 
     def as_retriever(
@@ -249,87 +270,133 @@ class ContextualIndex:
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
             **options: More settings of :class:`ContextualFusionRetriever`.
         """
-        arms: list[BaseRetriever] = [
-            IndexArm("vector", self._arm("vector"), filters),
-            IndexArm("bm25", self._arm("keyword"), filters),
-        ]
+        if self._replaces():
+            raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
+        keyword = LiveKeywordRetriever(self._live)
+        vector = LiveVectorRetriever(self._live, self.settings.embedding, keyword)
+        arms = [vector, keyword] if filters is None else [vector.with_filters(filters), keyword.with_filters(filters)]
         options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
         """A query engine that answers from the index; ``llm`` defaults to LlamaIndex's ``Settings.llm``."""
-        known = signature(ContextualFusionRetriever.__init__).parameters
-        retrieving = {key: options.pop(key) for key in list(options) if key in known or key == "filters"}
+        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters"} - {"llm", "node_postprocessors"}
+        retrieving = {key: options.pop(key) for key in list(options) if key in known}
         retriever = self.as_retriever(similarity_top_k, **retrieving)
         return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)
 
-    def _arm(self, name: str) -> Callable[[], AbstractContextManager[Arm]]:
-        @contextmanager
-        def current() -> Iterator[Arm]:
-            with self._views.reading() as view:
-                yield getattr(view.arms(self._embedding), name)
+    def status(self) -> IndexStatus:
+        """What the index holds, made with which settings, and how far behind the folder it is."""
+        with self._live.reading() as view:
+            return inspection.status(self.settings, self.manifest(), view.store, self._pending())
 
-        return current
+    def verify(self) -> Verification:
+        """Whether manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
+        with self._live.reading() as view:
+            return inspection.verify(self.manifest(), view.store, self._live, self._pending())
+
+    def export(self, target: str | Path | IO[str]) -> int:
+        """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""
+        with contextlib.ExitStack() as stack:
+            view = stack.enter_context(self._live.reading())
+            file = (
+                stack.enter_context(Path(target).open("w", encoding="utf-8"))
+                if isinstance(target, str | Path)
+                else target
+            )
+            return inspection.export(view.store, file)
+
+    def _pending(self) -> Pending:
+        report = RefreshReport()
+        sources, _ = self._sources(None, report)
+        return inspection.pending(self.settings, self.manifest(), sources, report.failed)
+
+    @contextlib.contextmanager
+    def _writing(self, *, replacing: bool = False) -> Iterator[Writer]:
+        """A write session: alone, unless a server keeps the nodes; ``replacing`` works on the index's successor."""
+        layout, shared = self.settings.layout, self.settings.shared
+        layout.create()
+        with contextlib.nullcontext() if shared else self._lock.hold():
+            manifest = self.manifest()
+            self.settings.check(manifest)
+            with self._live.reading() as view:
+                lost = [] if shared or manifest.complete else view.store.without_vectors()
+            if lost:
+                self._repair()
+                manifest = self.manifest()
+            with self._vectors() as give_vectors, self._live.reading() as view:
+                store = view.store
+                if replacing:
+                    manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
+                if not (shared or manifest.complete):
+                    manifest = reconcile(manifest, store)
+                yield Writer(
+                    store=store,
+                    give_vectors=give_vectors,
+                    live=self._live,
+                    path=layout.building if replacing else layout.manifest,
+                    manifest=manifest,
+                    lock=self._lock,
+                    shared=shared,
+                    hidden=replacing,
+                )
+
+    def _replaces(self) -> bool:
+        """Whether a refresh has to make a successor: another embedding model, and ``reindex="all"``."""
+        return self.settings.reindex == "all" and self.settings.other_model(self.manifest())
+
+    def _promote(self, writer: Writer) -> None:
+        """Let a finished successor take the index's place."""
+        with self._live.reading() as view:
+            complete_successor(self.settings.layout, view.client, self.manifest(), writer)
+        self._live.close()
+
+    @contextlib.contextmanager
+    def _vectors(self) -> Iterator[Vectorizer]:
+        embedding = self.settings.embedding
+        with contextlib.closing(VectorCache(self.settings.layout.vectors, model_id(embedding))) as cache:
+            yield Vectorizer(cache, embedding)
+
+    def _repair(self) -> None:
+        """Make Chroma's files anew; only for a local store, a server looks after its own."""
+        if self.settings.shared:
+            raise StorageError("the Chroma server cannot read its vectors. Cure: restore or rebuild the server's data.")
+        try:
+            with self._lock.hold(), self._vectors() as give_vectors:
+                self._live.close()
+                rebuild(self.settings.layout, self.manifest(), give_vectors)
+                self._live.announce(complete=False)
+        except LockedError as error:
+            raise StorageError(f"Chroma's files in {self.settings.layout.chroma} are damaged, and {error}") from error
 
     def _sources(
         self, source: str | Path | Iterable[Document] | None, report: RefreshReport
     ) -> tuple[list[Source], str | None]:
         """What to index, and which part of the folder that covers (None: no part of it)."""
         if source is not None and not isinstance(source, str | Path):
-            return document_sources(source, self._folder, report.failed), None
+            return document_sources(source, self.folder, report.failed), None
         below = self._below(source)
-        rules = self._options.files
-        rules = replace(rules, include=(*rules.include, *(f"*{suffix}" for suffix in self._options.readers)))
-        found = find_files(self._folder, rules, below=below, exclude=self._layout.root)
+        rules, readers = self.settings.files, self.settings.readers
+        rules = replace(rules, include=(*rules.include, *(f"*{suffix}" for suffix in readers)))
+        found = find_files(self.folder, rules, below=below, exclude=self.storage)
         report.failed.extend(found.problems)
-        return file_sources(found.files, self._options.readers, report.failed), below
+        return file_sources(found.files, readers, report.failed), below
 
     def _below(self, source: str | Path | None) -> str:
         if source is None:
             return ""
         path = Path(source).expanduser()
-        path = path.resolve() if path.is_absolute() or path.exists() else (self._folder / path).resolve()
-        if not path.is_relative_to(self._folder):
-            raise SettingError(f"{source} is outside of {self._folder}. Cure: open an index for that folder.")
+        path = path.resolve() if path.is_absolute() else (self.folder / path).resolve()
+        if not path.is_relative_to(self.folder):
+            raise SettingError(f"{source} is outside of {self.folder}. Cure: open an index for that folder.")
         if not path.exists():
             raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
-        below = path.relative_to(self._folder).as_posix()
+        below = path.relative_to(self.folder).as_posix()
         return "" if below == "." else below
 
-    def _fingerprint(self) -> Fingerprint:
-        reading = {"readers": {suffix: type(reader).__name__ for suffix, reader in self._options.readers.items()}}
-        return self._pipeline.fingerprint({"model": model_id(self._embedding)}, reading)
 
-    def _manifest(self) -> Manifest:
-        return load_manifest(self._layout.manifest) or Manifest(collection=DEFAULT_COLLECTION)
-
-    def _save(self, manifest: Manifest) -> None:
-        save_manifest(self._layout.manifest, manifest)
-        write_atomically(self._layout.generation, str(manifest.generation).encode())
-        self._views.wrote(rebuild=False)
-
-    def _check(self, *, create: bool) -> None:
-        """Refuse what cannot work before any file is read."""
-        manifest = load_manifest(self._layout.manifest)
-        if manifest is None:
-            if not create:
-                raise StorageError(
-                    f"there is no index in {self._layout.root}. Cure: llama-index-contextual index {self._folder}"
-                )
-            return
-        stored, given = manifest.fingerprint.get("embedding", {}), self._fingerprint().embedding
-        if stored and stored != given and self._options.reindex not in ("ignore", "all"):
-            raise FingerprintError(
-                f"the index in {self._layout.root} was made with the embedding {stored['model']}, not with "
-                f"{given['model']}: their vectors do not compare. Cure: choose the former, another storage=, or embed "
-                "everything again with reindex='all'."
-            )
-        found = differences(manifest.fingerprint, self._fingerprint().as_dict())
-        if found and self._options.reindex == "error":
-            raise FingerprintError(
-                f"the index in {self._layout.root} was made with other settings: {'; '.join(map(str, found))}. "
-                "Cure: the former settings, or reindex='auto'."
-            )
+def void(_: object) -> None:
+    """Drop a value that a callback may not return."""
 
 
 def _sum_contexts(manifest: Manifest) -> dict[str, int]:

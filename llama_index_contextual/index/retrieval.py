@@ -1,84 +1,69 @@
-"""Retrievers over an index that lives on: each query goes to the newest state, whoever wrote it."""
+"""The two arms of an index: LlamaIndex retrievers that follow what is written."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualVectorRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+    from llama_index.core.schema import BaseNode, QueryBundle
     from llama_index.core.vector_stores import MetadataFilters
-    from llama_index.vector_stores.chroma import ChromaVectorStore
 
+    from llama_index_contextual.index.live import Live, View
     from llama_index_contextual.retrievers.candidates import Candidate
+    from llama_index_contextual.retrievers.lexical_index import LexicalIndex
 
-    Arm = ContextualBM25Retriever | ContextualVectorRetriever
-
-
-@dataclass(frozen=True, slots=True)
-class Arms:
-    """The two arms over one state of the index."""
-
-    vector: ContextualVectorRetriever
-    keyword: ContextualBM25Retriever
+POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
 
 
-def build_arms(store: ChromaVectorStore, embedding: BaseEmbedding, pool: int) -> Arms:
-    """Arms over what a store holds now; the keyword arm is derived from it."""
-    keyword = ContextualBM25Retriever.from_defaults(vector_store=store, similarity_top_k=pool)
-    vector = ContextualVectorRetriever(store, embedding, similarity_top_k=pool, companion=keyword)
-    return Arms(vector, keyword)
+class LiveKeywordRetriever(ContextualBM25Retriever):
+    """The keyword arm of an index that changes: brings itself up to date whenever it is asked."""
+
+    def __init__(self, live: Live, *, similarity_top_k: int = POOL) -> None:
+        self._live = live
+        super().__init__(similarity_top_k=similarity_top_k, analyzer=live.bm25.analyzer)
+
+    @property
+    def _index(self) -> LexicalIndex:  # an attribute there; every reader goes through it
+        return self._live.synced_bm25()._index  # noqa: SLF001  the same class
+
+    @_index.setter
+    def _index(self, value: LexicalIndex) -> None:
+        """Nothing: the index is the one that all views share."""
 
 
-class IndexArm(BaseRetriever):
-    """One arm of an index that may change under it: asks the index for its current state at every query.
+class LiveVectorRetriever(ContextualVectorRetriever):
+    """The vector arm of an index that changes: each query goes to the newest view of Chroma."""
 
-    Args:
-        name: What explanations call it: ``"vector"`` or ``"bm25"``.
-        current: Gives the retriever over the newest state.
-        filters: Which nodes count.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        current: Callable[[], AbstractContextManager[Arm]],
-        filters: MetadataFilters | None,
-    ) -> None:
-        self.name = name
-        self._current = current
-        self._filters = filters
-        super().__init__()
-
-    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Ids and scores of the best ``top_k``, best first."""
-        with self._current() as retriever:
-            return self._filtered(retriever).candidates(query, top_k)
-
-    async def acandidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """The same, off the event loop."""
-        return await asyncio.to_thread(self.candidates, query, top_k)
+    def __init__(self, live: Live, embedding: BaseEmbedding, keyword: LiveKeywordRetriever) -> None:
+        # Not the base's: it wants a store, and this one's changes.
+        BaseRetriever.__init__(self)
+        self.similarity_top_k = POOL
+        self.filters: MetadataFilters | None = None
+        self.companion = keyword
+        self._live = live
+        self._embed_model = embedding
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
-        with self._current() as retriever:
-            return retriever.nodes(node_ids)
+        with self._live.reading() as view:
+            return self._over(view).nodes(node_ids)
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        with self._current() as retriever:
-            return self._filtered(retriever).retrieve(query_bundle)
+    def _nearest(self, embedding: list[float], query: QueryBundle, top_k: int) -> list[Candidate]:
+        with self._live.reading() as view:
+            return self._over(view)._nearest(embedding, query, top_k)  # noqa: SLF001  the same class
 
-    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return await asyncio.to_thread(self._retrieve, query_bundle)
-
-    def _filtered(self, retriever: Arm) -> Arm:
-        return retriever if self._filters is None else retriever.with_filters(self._filters)
+    def _over(self, view: View) -> ContextualVectorRetriever:
+        return ContextualVectorRetriever(
+            view.vectors,
+            self._embed_model,
+            similarity_top_k=self.similarity_top_k,
+            filters=self.filters,
+            companion=self.companion,
+        )

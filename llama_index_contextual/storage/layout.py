@@ -4,11 +4,13 @@
 
     .contextual/
       manifest.json     what is indexed, made from what; replaced atomically, written last
+      building.json     the same of an index that is being made to replace it
       generation        a number that grows with every write, so that readers notice
       chroma/           the nodes, their texts and vectors: the truth
       vectors.sqlite3   vectors by hash of their text; a cache
       bm25/             the keyword index, derived; a cache
-      write.lock        held by the process that writes
+      write.lock        held by the process that writes, for as long as it does
+      chroma.lock       held while Chroma's files change, and while a reader opens them
       .gitignore        keeps the folder out of version control
 """
 
@@ -37,6 +39,11 @@ class Layout:
         return self.root / "manifest.json"
 
     @property
+    def building(self) -> Path:
+        """The manifest of an index that is being made to replace this one."""
+        return self.root / "building.json"
+
+    @property
     def generation(self) -> Path:
         """The generation stamp."""
         return self.root / "generation"
@@ -60,6 +67,11 @@ class Layout:
     def bm25(self) -> Path:
         """The persisted keyword index."""
         return self.root / "bm25"
+
+    @property
+    def chroma_lock(self) -> Path:
+        """The lock that keeps a reader from opening Chroma's files while they change."""
+        return self.root / "chroma.lock"
 
     @property
     def lock(self) -> Path:

@@ -67,11 +67,16 @@ class Manifest:
         return replace(self, generation=self.generation + 1, **changes)
 
 
+class ManifestDamagedError(StorageError):
+    """The manifest cannot be understood; it can be made again from the store."""
+
+
 def load_manifest(path: Path) -> Manifest | None:
     """The manifest in a file, or None where there is none.
 
     Raises:
-        StorageError: The file is damaged, or of a newer version of this package.
+        ManifestDamagedError: The file is damaged.
+        StorageError: It cannot be read, or is of a newer version of this package.
     """
     try:
         raw = json.loads(path.read_bytes())
@@ -88,7 +93,7 @@ def load_manifest(path: Path) -> Manifest | None:
     except OSError as error:
         raise StorageError(f"{path} cannot be read ({error.strerror}).") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(
+        raise ManifestDamagedError(
             f"{path} is damaged ({error}). Cure: delete it and refresh; nothing is embedded twice."
         ) from error
 

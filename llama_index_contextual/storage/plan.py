@@ -48,14 +48,19 @@ class Plan:
 
 
 def make_plan(
-    old: Mapping[str, Entry], now: Iterable[Seen], *, settings: str, covered: str | None, blocked: Iterable[str] = ()
+    old: Mapping[str, Entry],
+    now: Iterable[Seen],
+    *,
+    settings: str | None,
+    covered: str | None,
+    blocked: Iterable[str] = (),
 ) -> Plan:
     """Compare.
 
     Args:
         old: What the manifest remembers.
         now: What is there.
-        settings: Hash of the settings of today.
+        settings: Hash of the settings of today; None leaves what other settings made.
         covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
         blocked: Paths of which nothing is known today, files or folders ending in ``/``; what the index holds of
             them stays.
@@ -68,7 +73,7 @@ def make_plan(
             added.append(key)
         elif entry.sha256 != document.sha256:
             changed.append(key)
-        elif entry.settings != settings:
+        elif settings is not None and entry.settings != settings:
             outdated.append(key)
         else:
             unchanged.append(key)

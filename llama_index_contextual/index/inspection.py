@@ -1,0 +1,228 @@
+"""Looking at an index: what it holds, whether its parts agree, and all of it as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import IO, TYPE_CHECKING, Any
+
+from llama_index_contextual import metadata as names
+from llama_index_contextual.index.opening import plain_settings
+from llama_index_contextual.index.refresh import nodes_digest
+from llama_index_contextual.storage.chroma import to_node
+from llama_index_contextual.storage.plan import Plan, Seen, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from llama_index_contextual.index.live import Live
+    from llama_index_contextual.index.opening import IndexSettings
+    from llama_index_contextual.index.sources import Source
+    from llama_index_contextual.storage.chroma import NodeStore, Stored
+    from llama_index_contextual.storage.files import Problem
+    from llama_index_contextual.storage.layout import Layout
+    from llama_index_contextual.storage.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What the next refresh of the whole folder would do, in documents."""
+
+    added: int = 0
+    changed: int = 0
+    outdated: int = 0
+    deleted: int = 0
+    unreadable: int = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether the index is behind the folder or its settings."""
+        return bool(self.added or self.changed or self.outdated or self.deleted)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """What an index holds.
+
+    Attributes:
+        folder: The documents.
+        storage: Where the index lives.
+        documents: How many documents.
+        chunks: How many nodes.
+        contexts: Nodes by what made their context; "" counts those without.
+        bytes_on_disk: Size of each part of the storage folder.
+        settings: What the index was made with, ``section.key`` to value.
+        differences: Settings that are given otherwise now.
+        pending: What a refresh would do.
+        complete: False while a refresh is at work, or after one was killed: the next one finishes it.
+        generation: How many writes there have been.
+    """
+
+    folder: str
+    storage: str
+    documents: int
+    chunks: int
+    contexts: dict[str, int]
+    bytes_on_disk: dict[str, int]
+    settings: dict[str, Any]
+    differences: list[str]
+    pending: Pending
+    complete: bool
+    generation: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        size = sum(self.bytes_on_disk.values()) / 1e6
+        contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
+        waiting = {key: value for key, value in asdict(self.pending).items() if value}
+        behind = ", ".join(f"{value} {key}" for key, value in waiting.items()) or "nothing"
+        lines = [
+            f"folder      {self.folder}",
+            f"storage     {self.storage} ({size:.1f} MB)",
+            f"documents   {self.documents} in {self.chunks} chunks",
+            f"contexts    {contexts}",
+            f"to refresh  {behind}",
+            f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",
+            *(f"setting     {key} = {value}" for key, value in self.settings.items()),
+            *(f"differs     {difference}" for difference in self.differences),
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Whether the parts of an index agree.
+
+    Attributes:
+        problems: What does not, one sentence each; the cure of all is a refresh.
+        pending: What a refresh would do because files or settings changed, which is no problem.
+        documents: How many were checked.
+        chunks: How many were checked.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    pending: Pending = field(default_factory=Pending)
+    documents: int = 0
+    chunks: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything agrees."""
+        return not self.problems
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for ``--json``."""
+        return {"ok": self.ok, **asdict(self)}
+
+    def __str__(self) -> str:
+        checked = f"{self.documents} documents, {self.chunks} chunks"
+        if self.ok:
+            return f"ok: {checked} agree in manifest, vector store and keyword index"
+        return "\n".join([*self.problems, f"checked {checked}. Cure: refresh"])
+
+
+def pending(
+    settings: IndexSettings, manifest: Manifest, sources: Sequence[Source], failed: Sequence[Problem]
+) -> Pending:
+    """Compare the manifest with the folder as it is."""
+    plan: Plan = make_plan(
+        manifest.documents,
+        [Seen(source.id, source.sha256, source.size, source.kind) for source in sources],
+        settings=settings.fingerprint.nodes_hash,
+        covered="",
+        blocked=[problem.path for problem in failed],
+    )
+    return Pending(len(plan.added), len(plan.changed), len(plan.outdated), len(plan.deleted), len(failed))
+
+
+def status(settings: IndexSettings, manifest: Manifest, store: NodeStore, waiting: Pending) -> IndexStatus:
+    """Gather what there is to say about an index."""
+    contexts: Counter[str] = Counter()
+    for entry in manifest.documents.values():
+        contexts.update(entry.contexts)
+    return IndexStatus(
+        folder=str(settings.folder),
+        storage=str(settings.layout.root),
+        documents=len(manifest.documents),
+        chunks=store.count(),
+        contexts=dict(sorted(contexts.items())),
+        bytes_on_disk=sizes(settings.layout),
+        settings=plain_settings(manifest.fingerprint),
+        differences=[str(difference) for difference in settings.differences(manifest)],
+        pending=waiting,
+        complete=manifest.complete,
+        generation=manifest.generation,
+    )
+
+
+def sizes(layout: Layout) -> dict[str, int]:
+    """Bytes of each thing in a storage folder."""
+    found: dict[str, int] = {}
+    for path in layout.root.iterdir() if layout.root.is_dir() else ():
+        files = (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+        found[path.name] = sum(file.stat().st_size for file in files)
+    return dict(sorted(found.items()))
+
+
+def verify(manifest: Manifest, store: NodeStore, live: Live, waiting: Pending) -> Verification:
+    """Compare manifest, vector store and keyword index; nothing is changed."""
+    nodes: dict[str, list[Stored]] = {}
+    for stored in store.all():
+        nodes.setdefault(stored.entry, []).append(stored)
+    ids = {item.id for items in nodes.values() for item in items}
+    problems = [] if manifest.complete else ["A refresh was interrupted."]
+    problems += _disagreements(manifest, nodes)
+    problems += _vectors(store)
+    keyword = set(live.synced_bm25().node_ids)
+    if keyword != ids:
+        problems.append(f"The keyword index lacks {len(ids - keyword)} nodes and has {len(keyword - ids)} too many.")
+    return Verification(problems, waiting, len(manifest.documents), len(ids))
+
+
+def _disagreements(manifest: Manifest, nodes: dict[str, list[Stored]]) -> Iterator[str]:
+    for key, entry in manifest.documents.items():
+        held = nodes.get(key, [])
+        if len(held) != entry.nodes:
+            yield f"{key}: the manifest says {entry.nodes} chunks, the store has {len(held)}."
+        elif nodes_digest({item.id: item.embed_hash for item in held}) != entry.digest:
+            yield f"{key}: the store holds other chunks than the manifest says."
+    for key in sorted(set(nodes) - set(manifest.documents)):
+        yield f"{key}: {len(nodes[key])} chunks in the store that the manifest does not know."
+
+
+def _vectors(store: NodeStore) -> Iterator[str]:
+    lost = store.without_vectors()
+    if lost:
+        yield f"{len(lost)} chunks have lost their vector, e.g. {lost[0]}."
+
+
+def export(store: NodeStore, target: IO[str]) -> int:
+    """Write every node as one JSON object a line, sorted by document and place; returns how many.
+
+    Keys: ``id``, ``document``, ``text`` and ``context`` (what is embedded is the context, a blank line, and the text),
+    ``metadata`` (everything else that the node carries).
+    """
+    lines = sorted(_exported(store.all_with_text()), key=lambda line: (line["document"], line["place"], line["id"]))
+    for line in lines:
+        del line["place"]
+        target.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return len(lines)
+
+
+def _exported(stored: Iterable[tuple[Stored, str]]) -> Iterator[dict[str, Any]]:
+    for item, text in stored:
+        metadata = dict(to_node(item, text).metadata)
+        context = metadata.pop(names.CONTEXT, "")
+        place = metadata.get(names.START_LINE)
+        yield {
+            "id": item.id,
+            "document": item.entry,
+            "text": text,
+            "context": context,
+            "metadata": metadata,
+            "place": place if isinstance(place, int) else 0,
+        }

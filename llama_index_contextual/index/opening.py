@@ -1,0 +1,88 @@
+"""Settings of an index: made from what the user gave, checked against what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from llama_index_contextual.embedding_choice import model_id
+from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.storage.fingerprint import Difference, differences
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from chromadb.api import ClientAPI
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.readers.base import BaseReader
+
+    from llama_index_contextual.index.pipeline import NodePipeline
+    from llama_index_contextual.storage.files import FileRules
+    from llama_index_contextual.storage.fingerprint import Fingerprint
+    from llama_index_contextual.storage.layout import Layout
+    from llama_index_contextual.storage.manifest import Manifest
+
+Reindex = Literal["auto", "error", "ignore", "all"]
+POLICIES: Final = ("auto", "error", "ignore", "all")
+SHARED_LOCK_SECONDS: Final = 60.0  # with a Chroma server the lock is held for moments, so waiting for it is right
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """What :meth:`ContextualIndex.open` was given, resolved."""
+
+    folder: Path
+    layout: Layout
+    embedding: BaseEmbedding
+    pipeline: NodePipeline
+    files: FileRules
+    readers: Mapping[str, BaseReader]
+    reindex: Reindex
+    lock_timeout: float
+    client: ClientAPI | None
+
+    @property
+    def shared(self) -> bool:
+        """Whether nodes are kept by a Chroma server, where other processes may write at the same time."""
+        return self.client is not None
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Everything that shapes nodes and vectors."""
+        reading = {"readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.readers.items())}}
+        return self.pipeline.fingerprint({"model": model_id(self.embedding)}, reading)
+
+    def differences(self, manifest: Manifest) -> list[Difference]:
+        """Settings that differ from those an index was made with."""
+        return differences(manifest.fingerprint, self.fingerprint.as_dict())
+
+    def other_model(self, manifest: Manifest) -> bool:
+        """Whether the vectors of an index are another model's."""
+        stored = manifest.fingerprint.get("embedding") or {}
+        return bool(stored) and stored != self.fingerprint.embedding
+
+    def check(self, manifest: Manifest) -> None:
+        """Refuse settings that do not fit an index.
+
+        Raises:
+            FingerprintError: The embedding model is another one, or anything is and ``reindex="error"``.
+        """
+        if self.reindex in ("auto", "error") and self.other_model(manifest):
+            stored, given = manifest.fingerprint["embedding"]["model"], self.fingerprint.embedding["model"]
+            raise FingerprintError(
+                f"the index in {self.layout.root} was made with the embedding {stored}, not with {given}: "
+                "their vectors do not compare. Cure: choose the former, another storage=, or embed everything again: "
+                f"reindex='all', or llama-index-contextual index {self.folder} --reindex all"
+            )
+        found = self.differences(manifest)
+        if found and self.reindex == "error":
+            raise FingerprintError(
+                f"the index in {self.layout.root} was made with other settings: {'; '.join(map(str, found))}. "
+                "Cure: the former settings, or reindex='auto'."
+            )
+
+
+def plain_settings(fingerprint: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A fingerprint as ``section.key`` to value."""
+    return {f"{section}.{key}": value for section, values in fingerprint.items() for key, value in values.items()}
