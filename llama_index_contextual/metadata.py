@@ -66,5 +66,7 @@ def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:
     """
     keys: Sequence[str] = list(node.metadata)
     visible = {*LLM_VISIBLE, CONTEXT} if show_context_to_llm else set(LLM_VISIBLE)
+    if PATH not in node.metadata:
+        visible.add("file_path")  # what SimpleDirectoryReader calls it, and shows to LLMs; without it nothing is cited
     node.excluded_embed_metadata_keys = [key for key in keys if key != CONTEXT]
     node.excluded_llm_metadata_keys = [key for key in keys if key not in visible]

@@ -89,6 +89,7 @@ def test_with_the_metadata_that_simple_directory_reader_brings(embedding):
     for node in nodes:
         assert node.get_content(MetadataMode.EMBED) == f"context: {node.metadata['context']}\n\n{node.get_content()}"
         assert "file_size" not in node.get_content(MetadataMode.LLM)
+        assert f"file_path: {node.metadata['file_path']}" in node.get_content(MetadataMode.LLM), "else nothing is cited"
 
 
 def test_context_for_the_nodes_of_an_index_built_without_it(documents, store, embedding):
