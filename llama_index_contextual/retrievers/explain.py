@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from llama_index_contextual.metadata import END_LINE, HEADER_PATH, PATH, START_LINE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from llama_index.core.schema import NodeWithScore
 
     from llama_index_contextual.retrievers.evidence import TermEvidence
     from llama_index_contextual.retrievers.fusion import Credit, Fused
+    from llama_index_contextual.retrievers.pooling import Found
 
 _SNIPPET = 60  # characters
 
@@ -177,6 +178,37 @@ class Explanation:
             f"<p>{html.escape(self._heading())}</p>{warned}"
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
+
+
+def explanation_of(
+    found: Found,
+    *,
+    arms: dict[str, float],
+    vectors: set[str],
+    mode: str,
+    k: float,
+    terms: Mapping[str, Sequence[TermEvidence]],
+) -> Explanation:
+    """Put together why each node of an answer is in it.
+
+    Args:
+        found: The answer.
+        arms: Name and weight of each arm.
+        vectors: Names of the arms whose score is a cosine.
+        mode: How the arms were fused.
+        k: RRF's constant.
+        terms: Matched terms by node id.
+    """
+    fused = {one.node_id: one for one in found.pool.fused}
+    hits = []
+    for rank, node in enumerate(found.nodes, start=1):
+        node_id = node.node.node_id
+        why = fused.get(node_id)
+        cosines = [one.score for one in (why.credits if why else ()) if one.arm in vectors and one.query == 0]
+        steps = tuple(found.steps.get(node_id, ()))
+        hits.append(Hit(rank, node, why, max(cosines, default=None), tuple(terms.get(node_id, ())), steps))
+    queries = tuple(query.query_str for query in found.pool.queries)
+    return Explanation(queries, arms, mode, k, tuple(hits), len(fused), found.pool.warnings)
 
 
 def _row(hit: Hit, arms: Sequence[str]) -> list[str]:

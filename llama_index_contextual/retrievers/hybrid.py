@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
-import warnings
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,38 +12,44 @@ from llama_index.core.llms.utils import resolve_llm
 from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN_PROMPT
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
-from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.retrievers.arm_settings import (
+    KEYWORD_WEIGHT,
+    POOL,
+    RRF_K,
+    arm_names,
+    arm_weights,
+    check_choice,
+    check_sizes,
+    is_keyword,
+)
 from llama_index_contextual.retrievers.arms import Answer, Question, ask, ask_async
-from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.candidates import CandidateRetriever
-from llama_index_contextual.retrievers.explain import Explanation, Hit, Step
-from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
+from llama_index_contextual.retrievers.explain import Explanation, Step, explanation_of
+from llama_index_contextual.retrievers.fusion import Mode, fuse
+from llama_index_contextual.retrievers.neighbours import Reach, expand_hits
+from llama_index_contextual.retrievers.pooling import (
+    Found,
+    Pool,
+    as_bundles,
+    in_order,
+    note_steps,
+    own_copy,
+    rank_answers,
+    report_failures,
+    scores_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.vector_stores.types import MetadataFilters
 
-logger = logging.getLogger(__name__)
-
-KEYWORD_WEIGHT: Final = 0.6
-RRF_K: Final = 20.0
-POOL: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    """What the arms proposed, fused: everything before postprocessors and the cut."""
-
-    queries: tuple[QueryBundle, ...]
-    fused: tuple[Fused, ...]
-    given: dict[str, BaseNode]  # nodes that arms handed over
-    warnings: tuple[str, ...]
+__all__ = ["KEYWORD_WEIGHT", "ContextualFusionRetriever"]
 
 
 class ContextualFusionRetriever(QueryFusionRetriever):
@@ -74,6 +77,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         arm_timeout: Seconds that an arm may take; None waits.
         on_arm_failure: ``"warn"`` answers from the other arms with a ``ContextualWarning``; ``"raise"`` raises.
         count_unscored: Let zero and missing scores earn credit, as LlamaIndex does.
+        expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
+            surroundings touch become one citation.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
 
     Raises:
@@ -97,6 +102,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         arm_timeout: float | None = None,
         on_arm_failure: Literal["warn", "raise"] = "warn",
         count_unscored: bool = False,
+        expand: Reach = 0,
         llm: LLM | str | None = None,
         query_gen_prompt: str | None = None,
         callback_manager: CallbackManager | None = None,
@@ -105,8 +111,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         verbose: bool = False,
     ) -> None:
         arms = list(retrievers)
-        _check_weights(arms, retriever_weights)
-        _check_sizes(rrf_k, similarity_top_k, candidate_pool, num_queries)
+        if not arms:
+            raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
+        check_sizes(rrf_k, similarity_top_k, candidate_pool, num_queries)
+        check_choice("variants", variants, ("keyword", "all"))
+        check_choice("on_arm_failure", on_arm_failure, ("warn", "raise"))
+        check_choice("mode", mode, tuple(FUSION_MODES))
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
         maps = [arm.object_map for arm in arms]
         BaseRetriever.__init__(
@@ -127,11 +137,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.arm_timeout = arm_timeout
         self.on_arm_failure = on_arm_failure
         self.count_unscored = count_unscored
+        self.expand = expand
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = True
         self._retrievers = arms
-        self._retriever_weights = _weights(arms, retriever_weights)
-        self._names = _names(arms)
+        self._retriever_weights = arm_weights(arms, retriever_weights)
+        self._names = arm_names(arms)
         self._given_llm = llm
 
     @property
@@ -142,6 +153,11 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     def arms(self) -> dict[str, float]:
         """Name and weight of each arm."""
         return dict(zip(self._names, self._retriever_weights, strict=True))
+
+    @property
+    def retrievers(self) -> list[BaseRetriever]:
+        """The arms."""
+        return list(self._retrievers)
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualFusionRetriever:
         """A view whose arms return only what the filters admit; shares every index.
@@ -163,255 +179,129 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     # Answers
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._answer(self._bundles(query_bundle, self._get_queries))[0]
+        return self._answer(self._bundles(query_bundle)).nodes
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        bundles = self._bundles(query_bundle, None)
-        if self.num_queries > 1:
-            bundles += await self._aget_queries(query_bundle.query_str)
-        return (await self._aanswer(bundles))[0]
+        return (await self._aanswer(await self._abundles(query_bundle))).nodes
 
     def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
         """Answer a query together with variants of it, the original first; no LLM is asked.
 
-        Variants reach the arms that ``variants`` names, and nodes that at least two queries found are boosted.
+        Variants reach the arms that ``variants`` names; nodes that at least two queries found are boosted.
         """
-        return self._answer(_as_bundles(queries))[0]
+        return self._answer(as_bundles(queries)).nodes
 
     async def aretrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
         """:meth:`retrieve_queries` off the event loop."""
-        return (await self._aanswer(_as_bundles(queries)))[0]
+        return (await self._aanswer(as_bundles(queries))).nodes
 
     def explain(self, *queries: str | QueryBundle) -> Explanation:
         """The same answer as ``retrieve`` (or ``retrieve_queries``), with the reasons for each hit."""
-        bundles = _as_bundles(queries)
-        if len(bundles) == 1:
-            bundles = self._bundles(bundles[0], self._get_queries)
-        found, pool, steps = self._answer(bundles)
-        return self._explanation(found, pool, steps)
+        bundles = as_bundles(queries)
+        return self._explanation(self._answer(self._bundles(bundles[0]) if len(bundles) == 1 else bundles))
 
     async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
         """:meth:`explain` off the event loop."""
-        bundles = _as_bundles(queries)
-        if len(bundles) == 1 and self.num_queries > 1:
-            bundles += await self._aget_queries(bundles[0].query_str)
-        found, pool, steps = await self._aanswer(bundles)
-        return await asyncio.to_thread(self._explanation, found, pool, steps)
+        bundles = as_bundles(queries)
+        found = await self._aanswer(await self._abundles(bundles[0]) if len(bundles) == 1 else bundles)
+        return await asyncio.to_thread(self._explanation, found)
 
     # How they are made
 
-    def _bundles(self, query: QueryBundle, generate: Any) -> list[QueryBundle]:
-        return [query, *(generate(query.query_str) if generate and self.num_queries > 1 else [])]
+    def _bundles(self, query: QueryBundle) -> list[QueryBundle]:
+        return [query, *(self._get_queries(query.query_str) if self.num_queries > 1 else [])]
 
-    def _answer(self, queries: list[QueryBundle]) -> tuple[list[NodeWithScore], _Pool, dict[str, list[Step]]]:
+    async def _abundles(self, query: QueryBundle) -> list[QueryBundle]:
+        return [query, *(await self._aget_queries(query.query_str) if self.num_queries > 1 else [])]
+
+    def _answer(self, queries: list[QueryBundle]) -> Found:
         questions = self._questions(queries)
         pool = self._pool(queries, questions, ask(questions, self.candidate_pool, self.arm_timeout))
-        found = self._load(pool, None if self.node_postprocessors else self.similarity_top_k)
+        found = self._load(pool)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
-            before = _scores(found)
-            found = _ordered(postprocessor.postprocess_nodes(found, query_bundle=queries[0]))
-            _note(steps, postprocessor, before, found)
-        return found[: self.similarity_top_k], pool, steps
+            before = scores_of(found)
+            found = in_order(postprocessor.postprocess_nodes(found, query_bundle=queries[0]))
+            note_steps(steps, postprocessor, before, found)
+        return Found(self._cut(found), pool, steps)
 
-    async def _aanswer(self, queries: list[QueryBundle]) -> tuple[list[NodeWithScore], _Pool, dict[str, list[Step]]]:
+    async def _aanswer(self, queries: list[QueryBundle]) -> Found:
         questions = self._questions(queries)
         pool = self._pool(queries, questions, await ask_async(questions, self.candidate_pool, self.arm_timeout))
-        cut = None if self.node_postprocessors else self.similarity_top_k
-        found = await asyncio.to_thread(self._load, pool, cut)
+        found = await asyncio.to_thread(self._load, pool)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
-            before = _scores(found)
-            found = _ordered(await postprocessor.apostprocess_nodes(found, query_bundle=queries[0]))
-            _note(steps, postprocessor, before, found)
-        return found[: self.similarity_top_k], pool, steps
+            before = scores_of(found)
+            found = in_order(await postprocessor.apostprocess_nodes(found, query_bundle=queries[0]))
+            note_steps(steps, postprocessor, before, found)
+        return Found(await asyncio.to_thread(self._cut, found), pool, steps)
 
     def _questions(self, queries: list[QueryBundle]) -> list[Question]:
         """Every query for every arm that gets it, keyword arms last: the caller's own thread asks the last."""
         questions = [
-            Question(number, position, arm, _copy(query))
+            Question(number, position, arm, own_copy(query))
             for position, query in enumerate(queries)
             for number, arm in enumerate(self._retrievers)
-            if position == 0 or self.variants == "all" or isinstance(arm, BM25Retriever)
+            if position == 0 or self.variants == "all" or is_keyword(arm)
         ]
-        return sorted(questions, key=lambda one: isinstance(one.retriever, BM25Retriever))
+        return sorted(questions, key=lambda one: is_keyword(one.retriever))
 
-    def _pool(self, queries: list[QueryBundle], questions: list[Question], answers: list[Answer]) -> _Pool:
-        noted = self._failures(questions, answers)
-        good = [(q, a) for q, a in zip(questions, answers, strict=True) if not isinstance(a, Exception)]
-        asked = [question.arm for question, _ in good]
-        present = sum(self._retriever_weights[arm] for arm in set(asked)) or 1.0
-        rankings = [
-            # An arm's weight is shared by its queries, so variants do not make an arm more important.
-            Ranking(
-                self._names[question.arm],
-                question.query,
-                self._retriever_weights[question.arm] / present / asked.count(question.arm),
-                answer[: self.candidate_pool],
-            )
-            for question, answer in good
-        ]
+    def _pool(self, queries: list[QueryBundle], questions: list[Question], answers: list[Answer]) -> Pool:
+        notes = report_failures(
+            questions, answers, self._names, timeout=self.arm_timeout, strict=self.on_arm_failure == "raise"
+        )
         fused = fuse(
-            rankings,
+            rank_answers(questions, answers, self._names, self._retriever_weights, self.candidate_pool),
             mode=Mode(self.mode.value),
             k=self.rrf_k,
             pool=self.candidate_pool,
             agreement_boost=self.agreement_boost,
             count_unscored=self.count_unscored,
         )
-        given = {one.node_id: one.node for _, answer in good for one in answer if one.node is not None}
-        return _Pool(tuple(queries), tuple(fused), given, noted)
+        given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
+        return Pool(tuple(queries), tuple(fused), given, notes)
 
-    def _failures(self, questions: list[Question], answers: list[Answer]) -> tuple[str, ...]:
-        failed = [(q, a) for q, a in zip(questions, answers, strict=True) if isinstance(a, Exception)]
-        if not failed:
-            return ()
-        noted = tuple(dict.fromkeys(f"arm {self._names[q.arm]!r} {_reason(a, self.arm_timeout)}" for q, a in failed))
-        first = next(a for _, a in failed)
-        if len(failed) == len(questions):
-            raise RetrievalError(f"No retrieval arm could answer: {'; '.join(noted)}") from first
-        if self.on_arm_failure == "raise":
-            raise RetrievalError(
-                f"{'; '.join(noted)}. Cure: on_arm_failure='warn' answers from the other arms."
-            ) from first
-        for note in noted:
-            message = f"Retrieval degraded: {note}; the other arms answered."
-            logger.warning(message)
-            warnings.warn(message, ContextualWarning, stacklevel=2)
-        return noted
+    def _load(self, pool: Pool) -> list[NodeWithScore]:
+        """Nodes of the pool: all where postprocessors want to see them, else as many as are returned.
 
-    def _load(self, pool: _Pool, cut: int | None) -> list[NodeWithScore]:
-        """Nodes of the pool's best. Where one vanished since the arms answered, the next moves up."""
+        Where a node vanished since the arms answered, the next one moves up.
+        """
+        cut = None if self.node_postprocessors else self.similarity_top_k
         nodes: dict[str, BaseNode] = dict(pool.given)
         found: list[NodeWithScore] = []
         wanted = list(pool.fused)
         while wanted and (cut is None or len(found) < cut):
             size = len(wanted) if cut is None else cut - len(found)
             batch, wanted = wanted[:size], wanted[size:]
-            for arm in self._loaders:
-                if missing := [one.node_id for one in batch if one.node_id not in nodes]:
-                    nodes.update(arm.nodes(missing))
+            nodes.update(self._nodes(one.node_id for one in batch if one.node_id not in nodes))
             found += [NodeWithScore(node=nodes[one.node_id], score=one.score) for one in batch if one.node_id in nodes]
         return found
 
-    @property
-    def _loaders(self) -> list[CandidateRetriever]:
-        """Arms that read nodes, those with nodes in memory first."""
+    def _nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Nodes by id from the arms that read them; keyword arms first, which have them in memory."""
         able = [arm for arm in self._retrievers if isinstance(arm, CandidateRetriever)]
-        return sorted(able, key=lambda arm: not isinstance(arm, ContextualBM25Retriever))
+        missing, nodes = list(node_ids), dict[str, BaseNode]()
+        for arm in sorted(able, key=lambda arm: not is_keyword(arm)):
+            if missing:
+                nodes.update(arm.nodes(missing))
+                missing = [node_id for node_id in missing if node_id not in nodes]
+        return nodes
 
-    def _explanation(self, found: list[NodeWithScore], pool: _Pool, steps: dict[str, list[Step]]) -> Explanation:
-        fused = {one.node_id: one for one in pool.fused}
-        terms = self._terms(pool.queries, [one.node.node_id for one in found])
-        vectors = {
-            n for n, arm in zip(self._names, self._retrievers, strict=True) if not isinstance(arm, BM25Retriever)
-        }
-        hits = []
-        for rank, one in enumerate(found, start=1):
-            node_id = one.node.node_id
-            why = fused.get(node_id)
-            cosines = [c.score for c in why.credits if c.arm in vectors and c.query == 0] if why else []
-            hits.append(
-                Hit(
-                    rank,
-                    one,
-                    why,
-                    max(cosines, default=None),
-                    tuple(terms.get(node_id, ())),
-                    tuple(steps.get(node_id, ())),
-                )
-            )
-        queries = tuple(query.query_str for query in pool.queries)
-        return Explanation(queries, self.arms, self.mode.value, self.rrf_k, tuple(hits), len(pool.fused), pool.warnings)
+    def _cut(self, found: list[NodeWithScore]) -> list[NodeWithScore]:
+        best = found[: self.similarity_top_k]
+        return expand_hits(best, self.expand, self._nodes) if self.expand else best
 
-    def _terms(self, queries: Sequence[QueryBundle], node_ids: list[str]) -> dict[str, list[Any]]:
-        text = " ".join(query.query_str for query in queries)
-        arm = next((arm for arm in self._retrievers if isinstance(arm, ContextualBM25Retriever)), None)
-        return {} if arm is None else dict(arm.evidence(text, node_ids))
-
-
-def _check_weights(arms: list[BaseRetriever], weights: Sequence[float] | None) -> None:
-    if not arms:
-        raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
-    if weights is not None and (len(weights) != len(arms) or min(weights) < 0 or sum(weights) <= 0):
-        raise SettingError(f"retriever_weights={list(weights)}: one for each of {len(arms)} retrievers, none negative.")
-
-
-def _check_sizes(k: float, top_k: int, pool: int, num_queries: int) -> None:
-    if k < 0:
-        raise SettingError(f"rrf_k={k} must not be negative.")
-    if top_k < 1 or pool < top_k:
-        raise SettingError(
-            f"similarity_top_k={top_k}, candidate_pool={pool}. Cure: 1 <= similarity_top_k <= candidate_pool."
+    def _explanation(self, found: Found) -> Explanation:
+        queries = tuple(query.query_str for query in found.pool.queries)
+        keyword = next((cast("Any", arm) for arm in self._retrievers if hasattr(arm, "evidence")), None)
+        ids = [one.node.node_id for one in found.nodes]
+        terms = keyword.evidence(" ".join(queries), ids) if keyword else {}
+        arms = zip(self._names, self._retrievers, strict=True)
+        return explanation_of(
+            found,
+            arms=self.arms,
+            vectors={name for name, arm in arms if not is_keyword(arm)},
+            mode=self.mode.value,
+            k=self.rrf_k,
+            terms=terms,
         )
-    if num_queries < 1:
-        raise SettingError(f"num_queries={num_queries} must be at least 1: the original query.")
-
-
-def _weights(arms: Sequence[BaseRetriever], given: Sequence[float] | None) -> list[float]:
-    """Weights that sum to 1."""
-    if given is None:
-        keyword = [isinstance(arm, BM25Retriever) for arm in arms]
-        shares = {True: KEYWORD_WEIGHT, False: 1 - KEYWORD_WEIGHT}
-        given = [shares[kind] / keyword.count(kind) for kind in keyword]
-    return [weight / sum(given) for weight in given]
-
-
-def _names(arms: Sequence[BaseRetriever]) -> list[str]:
-    """A short distinct name an arm: bm25, vector, or its class."""
-    plain = [_name(arm) for arm in arms]
-    seen: dict[str, int] = {}
-    names = []
-    for name in plain:
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if plain.count(name) == 1 else f"{name} {seen[name]}")
-    return names
-
-
-def _name(arm: BaseRetriever) -> str:
-    if isinstance(arm, BM25Retriever):
-        return "bm25"
-    name = type(arm).__name__
-    return "vector" if name in {"ContextualVectorRetriever", "VectorIndexRetriever"} else name
-
-
-def _reason(error: Exception, timeout: float | None) -> str:
-    late = isinstance(error, (TimeoutError, asyncio.TimeoutError)) or type(error).__name__ == "TimeoutError"
-    return f"took longer than {timeout:g} s" if late and timeout else f"failed: {type(error).__name__}: {error}"
-
-
-def _copy(query: QueryBundle) -> QueryBundle:
-    return QueryBundle(
-        query.query_str,
-        image_path=query.image_path,
-        custom_embedding_strs=query.custom_embedding_strs,
-        embedding=query.embedding,
-    )
-
-
-def _as_bundles(queries: Sequence[str | QueryBundle]) -> list[QueryBundle]:
-    bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
-    unique = {bundle.query_str: bundle for bundle in reversed(bundles)}
-    return [unique.pop(bundle.query_str) for bundle in bundles if bundle.query_str in unique]
-
-
-def _scores(found: Sequence[NodeWithScore]) -> dict[str, float]:
-    return {one.node.node_id: one.score or 0.0 for one in found}
-
-
-def _ordered(found: Sequence[NodeWithScore]) -> list[NodeWithScore]:
-    """Best first. Stable, so a postprocessor that reorders without scores keeps its order."""
-    if any(one.score is None for one in found):
-        return list(found)
-    return sorted(found, key=lambda one: -(one.score or 0.0))
-
-
-def _note(
-    steps: dict[str, list[Step]],
-    postprocessor: BaseNodePostprocessor,
-    before: dict[str, float],
-    found: Sequence[NodeWithScore],
-) -> None:
-    for one in found:
-        old = before.get(one.node.node_id, 0.0)
-        steps.setdefault(one.node.node_id, []).append(Step(postprocessor.class_name(), old, one.score or 0.0))

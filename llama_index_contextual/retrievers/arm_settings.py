@@ -1,0 +1,77 @@
+"""What a fusion needs to know of its arms: their kind, their names, their weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.retrievers.bm25 import BM25Retriever
+
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llama_index.core.base.base_retriever import BaseRetriever
+
+KEYWORD_WEIGHT: Final = 0.6
+RRF_K: Final = 20.0
+POOL: Final = 100
+
+
+def is_keyword(arm: BaseRetriever) -> bool:
+    """Whether an arm matches words: it says so (``arm.kind == "keyword"``), or it is a BM25 retriever."""
+    return getattr(arm, "kind", None) == "keyword" or isinstance(arm, BM25Retriever)
+
+
+def arm_names(arms: Sequence[BaseRetriever]) -> list[str]:
+    """A short distinct name an arm: its own ``name``, "bm25", "vector", or its class."""
+    plain = [_name(arm) for arm in arms]
+    seen: dict[str, int] = {}
+    names = []
+    for name in plain:
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if plain.count(name) == 1 else f"{name} {seen[name]}")
+    return names
+
+
+def _name(arm: Any) -> str:
+    own = getattr(arm, "name", None)
+    if isinstance(own, str):
+        return own
+    if isinstance(arm, BM25Retriever):
+        return "bm25"
+    name = type(arm).__name__
+    return "vector" if name in {"ContextualVectorRetriever", "VectorIndexRetriever"} else name
+
+
+def arm_weights(arms: Sequence[BaseRetriever], given: Sequence[float] | None) -> list[float]:
+    """Weights that sum to 1; by default keyword arms share :data:`KEYWORD_WEIGHT` and the others the rest.
+
+    Raises:
+        SettingError: There is not one weight an arm, one is negative, or all are 0.
+    """
+    if given is not None and (len(given) != len(arms) or min(given) < 0 or sum(given) <= 0):
+        raise SettingError(f"retriever_weights={list(given)}: one for each of {len(arms)} retrievers, none negative.")
+    if given is None:
+        keyword = [is_keyword(arm) for arm in arms]
+        shares = {True: KEYWORD_WEIGHT, False: 1 - KEYWORD_WEIGHT}
+        given = [shares[kind] / keyword.count(kind) for kind in keyword]
+    return [weight / sum(given) for weight in given]
+
+
+def check_sizes(k: float, top_k: int, pool: int, num_queries: int) -> None:
+    """Raise a SettingError for numbers that cannot work together."""
+    if k < 0:
+        raise SettingError(f"rrf_k={k} must not be negative.")
+    if top_k < 1 or pool < top_k:
+        raise SettingError(
+            f"similarity_top_k={top_k}, candidate_pool={pool}. Cure: 1 <= similarity_top_k <= candidate_pool."
+        )
+    if num_queries < 1:
+        raise SettingError(f"num_queries={num_queries} must be at least 1: the original query.")
+
+
+def check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Raise a SettingError for a value that is none of those allowed."""
+    if value not in allowed:
+        raise SettingError(f"{name}={value!r}. Cure: one of {', '.join(map(repr, allowed))}.")

@@ -1,0 +1,137 @@
+"""Hits with their surroundings: adjacent chunks, or the whole section, as one citation where they touch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from llama_index.core.schema import BaseNode, NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
+
+from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Load = Callable[[Iterable[str]], dict[str, BaseNode]]
+
+Reach = int | Literal["section"]
+
+_FARTHEST: Final = 50  # chunks on each side of a hit, however long its section is
+
+
+def expand_hits(hits: Sequence[NodeWithScore], reach: Reach, load: Load) -> list[NodeWithScore]:
+    """Give each hit its surroundings; hits whose surroundings touch become one, at the better one's place.
+
+    Args:
+        hits: Best first. Nodes without neighbours (``NEXT``, ``PREVIOUS``) or without offsets stay as they are.
+        reach: So many chunks on each side, or ``"section"``: as far as the header path is the same or below.
+        load: Gives nodes by id.
+    """
+    known: dict[str, BaseNode] = {hit.node.node_id: hit.node for hit in hits}
+    runs = [_run(hit.node, reach, _remembering(load, known)) for hit in hits]
+    expanded: list[NodeWithScore] = []
+    taken: set[int] = set()
+    for number, (hit, run) in enumerate(zip(hits, runs, strict=True)):
+        if number in taken:
+            continue
+        members = dict(run)
+        grown = True
+        while grown:  # two hits may touch through a third
+            grown = False
+            for other in range(number + 1, len(hits)):
+                if other not in taken and _touch(members.values(), runs[other].values()):
+                    members |= runs[other]
+                    taken.add(other)
+                    grown = True
+        expanded.append(NodeWithScore(node=merge_nodes(hit.node, list(members.values())), score=hit.score))
+    return expanded
+
+
+def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
+    """One node for adjacent chunks of a document: overlaps once, gaps (white space by rule) as line breaks.
+
+    It keeps the id and the metadata of ``best``, with the lines and offsets of the whole.
+    """
+    parts = sorted((one for one in members if _placed(one)), key=lambda one: (_start(one), _end(one)))
+    if len(parts) < 2:  # noqa: PLR2004
+        return best
+    text, end = parts[0].get_content(), _end(parts[0])
+    for part in parts[1:]:
+        text += "\n" * max(0, _start(part) - end) + part.get_content()[max(0, end - _start(part)) :]
+        end = max(end, _end(part))
+    metadata = dict(best.metadata)
+    if START_LINE in metadata:
+        metadata[START_LINE] = min(one.metadata[START_LINE] for one in parts)
+        metadata[END_LINE] = max(one.metadata[END_LINE] for one in parts)
+    relationships = {
+        **best.relationships,
+        **_outer(parts[0], NodeRelationship.PREVIOUS),
+        **_outer(parts[-1], NodeRelationship.NEXT),
+    }
+    changes = {"metadata": metadata, "relationships": relationships, "start_char_idx": _start(parts[0])}
+    merged = best.model_copy(update={**changes, "end_char_idx": end})
+    merged.set_content(text)
+    return merged
+
+
+def _outer(node: BaseNode, side: NodeRelationship) -> dict[NodeRelationship, object]:
+    related = node.relationships.get(side)
+    return {} if related is None else {side: related}
+
+
+def _run(node: BaseNode, reach: Reach, load: Callable[[str], BaseNode | None]) -> dict[str, BaseNode]:
+    """A node and its neighbours by id, itself first."""
+    run = {node.node_id: node}
+    if not _placed(node):
+        return run
+    for side in (NodeRelationship.PREVIOUS, NodeRelationship.NEXT):
+        current = node
+        for _ in range(_FARTHEST if reach == "section" else int(reach)):
+            related = current.relationships.get(side)
+            neighbour = load(related.node_id) if isinstance(related, RelatedNodeInfo) else None
+            if neighbour is None or not _placed(neighbour) or neighbour.node_id in run:
+                break
+            if reach == "section" and not _same_section(node, neighbour):
+                break
+            run[neighbour.node_id] = current = neighbour
+    return run
+
+
+def _remembering(load: Load, known: dict[str, BaseNode]) -> Callable[[str], BaseNode | None]:
+    def one(node_id: str) -> BaseNode | None:
+        if node_id not in known:
+            known.update(load([node_id]))
+        return known.get(node_id)
+
+    return one
+
+
+def _same_section(node: BaseNode, other: BaseNode) -> bool:
+    own, its = (str(one.metadata.get(HEADER_PATH, "")) for one in (node, other))
+    return its == own or bool(own and its.startswith(f"{own} > "))
+
+
+def _touch(some: Iterable[BaseNode], others: Iterable[BaseNode]) -> bool:
+    """Whether two runs share a chunk or have adjacent ones."""
+    theirs = list(others)
+    ids = {one.node_id for one in theirs}
+    before = {
+        r.node_id
+        for one in theirs
+        if isinstance(r := one.relationships.get(NodeRelationship.PREVIOUS), RelatedNodeInfo)
+    }
+    after = {
+        r.node_id for one in theirs if isinstance(r := one.relationships.get(NodeRelationship.NEXT), RelatedNodeInfo)
+    }
+    return any(one.node_id in ids or one.node_id in before or one.node_id in after for one in some)
+
+
+def _placed(node: BaseNode) -> bool:
+    return isinstance(node, TextNode) and node.start_char_idx is not None and node.end_char_idx is not None
+
+
+def _start(node: BaseNode) -> int:
+    return int(node.start_char_idx)  # type: ignore[attr-defined]  # only asked of placed nodes
+
+
+def _end(node: BaseNode) -> int:
+    return int(node.end_char_idx)  # type: ignore[attr-defined]
