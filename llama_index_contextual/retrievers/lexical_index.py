@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -112,12 +111,12 @@ class Snapshot:
     def scores(self, groups: Iterable[Group]) -> list[npt.NDArray[np.float64]]:
         """For each segment, the score of every row: 0 where no term matches."""
         totals = [np.zeros(len(segment), dtype=np.float64) for segment in self.segments]
-        for group, times in Counter(groups).items():
+        for group in dict.fromkeys(groups):  # a term counts once, however often a query repeats it
             entries = self.entries(group)
             frequency = sum(len(rows) for rows, _ in entries)
             if not frequency:
                 continue
-            weight = times * self.idf(frequency)
+            weight = self.idf(frequency)
             for segment, total, (rows, counts) in zip(self.segments, totals, entries, strict=True):
                 if len(rows):
                     total[rows] += weight * self.weights(segment, rows, counts)
