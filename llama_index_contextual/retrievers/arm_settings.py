@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index.core.indices.vector_store import VectorIndexRetriever
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +42,7 @@ def _name(arm: Any) -> str:
         return own
     if isinstance(arm, BM25Retriever):
         return "bm25"
-    name = type(arm).__name__
-    return "vector" if name in {"ContextualVectorRetriever", "VectorIndexRetriever"} else name
+    return "vector" if isinstance(arm, (ContextualVectorRetriever, VectorIndexRetriever)) else type(arm).__name__
 
 
 def arm_weights(arms: Sequence[BaseRetriever], given: Sequence[float] | None) -> list[float]:
