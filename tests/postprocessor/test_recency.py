@@ -78,7 +78,7 @@ def test_where_the_date_comes_from(metadata, age, reason):
     "scores",
     [
         {"new": 0.50, "old": 0.52},  # cosines
-        {"new": 0.40 / 22, "old": 0.40 / 21},  # RRF
+        {"new": 0.40 / 22, "old": 0.40 / 21, "off": 0.40 / 120},  # RRF
         {"new": 0.50, "old": 0.52, "off": 0.01},
         {"new": -3.1, "old": -3.0, "off": -11.0},  # a reranker's logits
         {"new": -3.1, "old": -3.0},
@@ -109,7 +109,7 @@ def test_undated_and_evergreen_notes_keep_their_scores():
 def test_what_to_do_with_undated_notes_can_be_said():
     pool = [hit("undated", 0.5), hit("dated", 0.45, date="2026-04-10")]
     keep, floor, drop = (
-        order(RecencyPostprocessor(now=NOW, missing_date=policy).postprocess_nodes(pool))
+        order(RecencyPostprocessor(now=NOW, weight=1.0, missing_date=policy).postprocess_nodes(pool))
         for policy in ("keep", "floor", "drop")
     )
     assert (keep, floor, drop) == (["undated", "dated"], ["dated", "undated"], ["dated"])
