@@ -30,10 +30,10 @@ from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.analysis import Analyzer
-from llama_index_contextual.embedding import count_word_pieces
 from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
+from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.metadata import LEXICAL_CONTEXT
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
@@ -97,9 +97,7 @@ class Bench:
     def _chunks(self) -> list[BaseNode]:
         if self.data.chunks:
             return [node for document in self.documents for node in self.data.chunks[document.doc_id]]
-        # What ContextualIndex does by default: the embedding's own tokens, less a reserve for context.
-        parser = HeadingAwareMarkdownNodeParser(chunk_size=206, chunk_overlap=0, tokenizer=count_word_pieces)
-        return list(parser(self.documents))
+        return list(default_parser(self.embedding.inner)(self.documents))
 
     def _store(self, context: str) -> ChromaVectorStore:
         client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
