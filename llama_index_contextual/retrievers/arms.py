@@ -43,8 +43,6 @@ Answer = list[Candidate] | Exception
 
 def ask(questions: Sequence[Question], pool: int, timeout: float | None) -> list[Answer]:
     """Ask all at once and wait; an arm that fails or is late gives its exception, in order of the questions."""
-    # Threads of their own, which do not outlive the interpreter: a hanging arm starves no later caller and keeps no
-    # process from ending, as it would in an executor.
     running = [_start(question, pool) for question in questions[:-1]]
     own = questions[-1:] if timeout is None else ()
     running += [_start(question, pool) for question in questions[len(running) : len(questions) - len(own)]]
@@ -54,17 +52,25 @@ def ask(questions: Sequence[Question], pool: int, timeout: float | None) -> list
 
 
 async def ask_async(questions: Sequence[Question], pool: int, timeout: float | None) -> list[Answer]:
-    """The same on an event loop."""
+    """The same on an event loop, which goes on meanwhile."""
     tasks = [asyncio.wait_for(_ask_one_async(question, pool), timeout) for question in questions]
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     return [_as_answer(answer) for answer in answers]
 
 
 def _start(question: Question, pool: int) -> Future[Answer]:
+    """Ask in a thread of its own, which does not outlive the interpreter.
+
+    In an executor, a hanging arm would starve later callers and keep the event loop and the process from ending.
+    """
     future: Future[Answer] = Future()
     context = contextvars.copy_context()  # LlamaIndex's spans and callbacks live in context variables
-    thread = threading.Thread(target=lambda: future.set_result(context.run(_attempt, question, pool)), daemon=True)
-    thread.start()
+
+    def answer() -> None:
+        future.set_running_or_notify_cancel()
+        future.set_result(context.run(_attempt, question, pool))
+
+    threading.Thread(target=answer, daemon=True).start()
     return future
 
 
@@ -95,12 +101,10 @@ def _ask_one(question: Question, pool: int) -> list[Candidate]:
     return _plain(retriever.retrieve(question.bundle), pool)
 
 
-async def _ask_one_async(question: Question, pool: int) -> list[Candidate]:
+async def _ask_one_async(question: Question, pool: int) -> Answer:
     retriever = question.retriever
-    if isinstance(retriever, CandidateRetriever):
-        return await retriever.acandidates(question.bundle, pool)
-    if _blocks(retriever):
-        return await asyncio.to_thread(_ask_one, question, pool)
+    if isinstance(retriever, CandidateRetriever) or _blocks(retriever):
+        return await asyncio.wrap_future(_start(question, pool))
     return _plain(await retriever.aretrieve(question.bundle), pool)
 
 

@@ -212,10 +212,6 @@ class ContextualBM25Retriever(BM25Retriever):
         matches = snapshot.search(groups, top_k, self._masks_for(snapshot))
         return [Candidate(match.node_id, match.score) for match in matches]
 
-    async def acandidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """The same, off the event loop."""
-        return await asyncio.to_thread(self.candidates, query, top_k)
-
     def _masks_for(self, snapshot: Snapshot) -> Masks | None:
         return None if self.filters is None else self._masks.of(snapshot, self.filters)
 

@@ -33,8 +33,5 @@ class CandidateRetriever(Protocol):
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """The best ``top_k``, best first."""
 
-    async def acandidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """The same, off the event loop."""
-
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""

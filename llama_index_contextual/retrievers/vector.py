@@ -92,17 +92,6 @@ class ContextualVectorRetriever(BaseRetriever):
         embedding = query.embedding or self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
         return self._nearest(embedding, query, top_k)
 
-    async def acandidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """The same, off the event loop."""
-        if not _asks(query):
-            return []
-        # The synchronous call in a thread: many models' asynchronous one computes on the event loop.
-        embed = self.embed_model.get_agg_embedding_from_queries
-        embedding = query.embedding
-        if embedding is None:
-            embedding = await asyncio.to_thread(embed, query.embedding_strs)
-        return await asyncio.to_thread(self._nearest, embedding, query, top_k)
-
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
         wanted = list(node_ids)
@@ -147,8 +136,8 @@ class ContextualVectorRetriever(BaseRetriever):
         return self._scored(self.candidates(query_bundle, self.similarity_top_k))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = await self.acandidates(query_bundle, self.similarity_top_k)
-        return await asyncio.to_thread(self._scored, found)
+        # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
+        return await asyncio.to_thread(self._retrieve, query_bundle)
 
 
 def _asks(query: QueryBundle) -> bool:

@@ -1,0 +1,163 @@
+"""Arms asked at once: limits of time, failures, the event loop, many callers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_index_contextual.errors import ContextualWarning, RetrievalError
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+
+
+class Waiting(BaseRetriever):
+    """Answers when it is told to."""
+
+    def __init__(self, name, event):
+        super().__init__()
+        self.name, self.event, self.threads = name, event, set()
+
+    def _retrieve(self, query_bundle):
+        self.threads.add(threading.current_thread())
+        assert self.event.wait(30)
+        return [NodeWithScore(node=TextNode(id_=self.name), score=1.0)]
+
+
+def ids(found):
+    return [one.node.node_id for one in found]
+
+
+def pairs(found):
+    return [(one.node.node_id, one.score) for one in found]
+
+
+@pytest.fixture
+def late():
+    """An arm that never answers while the test runs."""
+    event = threading.Event()
+    yield Waiting("late", event)
+    event.set()
+
+
+@pytest.fixture
+def prompt():
+    event = threading.Event()
+    event.set()
+    return Waiting("prompt", event)
+
+
+def test_a_late_arm_is_left_behind(prompt, late):
+    retriever = ContextualFusionRetriever([prompt, late], arm_timeout=0.2)
+    with pytest.warns(ContextualWarning, match=r"arm 'late' took longer than 0\.2 s"):
+        assert ids(retriever.retrieve("q")) == ["prompt"]
+    with pytest.warns(ContextualWarning, match="took longer"):
+        assert ids(asyncio.run(retriever.aretrieve("q"))) == ["prompt"]
+    with pytest.warns(ContextualWarning):
+        assert "took longer" in str(retriever.explain("q"))
+    late.event.set()
+
+
+def test_only_late_arms_are_an_error(late):
+    with pytest.raises(RetrievalError, match=r"'late' took longer than 0\.1 s"):
+        ContextualFusionRetriever([late], arm_timeout=0.1).retrieve("q")
+    late.event.set()
+
+
+def test_arms_run_at_the_same_time():
+    # Each waits for the other: one after the other would never end.
+    first, second = threading.Event(), threading.Event()
+
+    class Signals(Waiting):
+        def __init__(self, name, mine, other):
+            super().__init__(name, other)
+            self.mine = mine
+
+        def _retrieve(self, query_bundle):
+            self.mine.set()
+            return super()._retrieve(query_bundle)
+
+    arms = [Signals("a", first, second), Signals("b", second, first)]
+    assert set(ids(ContextualFusionRetriever(arms).retrieve("q"))) == {"a", "b"}
+    first.clear(), second.clear()
+    assert set(ids(asyncio.run(ContextualFusionRetriever(arms).aretrieve("q")))) == {"a", "b"}
+
+
+async def test_a_blocking_arm_does_not_block_the_loop(late):
+    task = asyncio.create_task(ContextualFusionRetriever([late]).aretrieve("q"))
+    for _ in range(20):
+        await asyncio.sleep(0.005)  # would not come back if the arm ran on the loop
+    assert not task.done()
+    late.event.set()
+    assert ids(await task) == ["late"]
+    assert threading.main_thread() not in late.threads
+
+
+async def test_our_arms_and_stock_ones_leave_the_loop(index, embedding, monkeypatch):
+    collection = index.vector_store.client
+    seen = set()
+    real = type(collection).query
+
+    def query(self, *args, **kwargs):
+        seen.add(threading.current_thread() is threading.main_thread())
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(collection), "query", query)
+    await ContextualVectorRetriever(index, embedding).aretrieve("dog")
+    await ContextualFusionRetriever([index.as_retriever()]).aretrieve("dog")
+    assert seen == {False}
+    await index.as_retriever().aretrieve("dog")  # the stock class alone: Chroma on the loop
+    assert seen == {False, True}
+
+
+def test_fifty_threads_get_what_one_gets_while_a_writer_writes(index, embedding):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embedding, companion=keyword), keyword])
+    expected = pairs(retriever.retrieve("budget of the house"))
+    stop = threading.Event()
+
+    def write():
+        while not stop.is_set():
+            keyword.add([TextNode(id_="noise", text="zebra")])
+            keyword.delete(["noise"])
+            time.sleep(0.001)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        with ThreadPoolExecutor(50) as threads:
+            answers = list(threads.map(retriever.retrieve, ["budget of the house"] * 200))
+    finally:
+        stop.set()
+        writer.join()
+    # The writer changes document counts, so scores of the keyword arm waver, but never what was found or its order.
+    assert {tuple(ids(answer)) for answer in answers} == {tuple(name for name, _ in expected)}
+
+
+def test_it_answers_inside_a_running_loop(index, embedding):
+    # The stock class runs a nested loop there, which fails without nest_asyncio.
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index, embedding), keyword])
+
+    async def caller():
+        return retriever.retrieve("dog")
+
+    assert pairs(asyncio.run(caller())) == pairs(retriever.retrieve("dog"))
+
+
+def test_the_query_that_was_given_is_not_written_to(index, embedding):
+    from llama_index.core.schema import QueryBundle
+
+    bundle = QueryBundle("dog")
+    ContextualFusionRetriever([index.as_retriever()]).retrieve(bundle)
+    assert bundle.embedding is None
+    index.as_retriever().retrieve(bundle)
+    assert bundle.embedding is not None  # the stock class does

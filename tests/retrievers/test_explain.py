@@ -1,0 +1,145 @@
+"""Why each hit is one: table, notebook, data; variants, agreement, decay."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from llama_index.core.llms import MockLLM
+from llama_index.core.postprocessor import SimilarityPostprocessor
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore
+
+from llama_index_contextual.postprocessor import RecencyPostprocessor
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+
+
+@pytest.fixture
+def arms(index, embedding):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    return ContextualVectorRetriever(index, embedding, companion=keyword), keyword
+
+
+def pairs(found):
+    return [(one.node.node_id, one.score) for one in found]
+
+
+def test_it_explains_the_answer_that_retrieve_gives(arms):
+    retriever = ContextualFusionRetriever(arms)
+    explanation = retriever.explain("the budget of the house")
+    assert pairs(explanation.nodes) == pairs(retriever.retrieve("the budget of the house"))
+    assert pairs(asyncio.run(retriever.aexplain("the budget of the house")).nodes) == pairs(explanation.nodes)
+
+
+def test_a_hit_tells_ranks_scores_terms_and_sums_up(arms):
+    explanation = ContextualFusionRetriever(arms, retriever_weights=(0.5, 0.5), rrf_k=10).explain("Cookie the dog")
+    hit = explanation.hits[0]
+    assert hit.source == "notes/dog.md"
+    assert {term.term for term in hit.terms} == {"cooki", "dog"}
+    assert {term.document_frequency for term in hit.terms} == {1}
+    bm25, vector = hit.credit("bm25"), hit.credit("vector")
+    assert bm25.credit == pytest.approx(0.5 / (10 + bm25.rank))
+    assert hit.fused.raw == pytest.approx(bm25.credit + vector.credit)
+    assert hit.cosine == pytest.approx(vector.score)
+    assert sum(term.score for term in hit.terms) == pytest.approx(bm25.score)
+
+
+def test_what_only_one_arm_found_says_so(arms):
+    by_id = {hit.node_id: hit for hit in ContextualFusionRetriever(arms).explain("Cookie")}
+    assert by_id["cat"].credit("bm25") is None
+    assert by_id["cat"].terms == ()
+    assert by_id["dog"].credit("bm25").rank == 1
+
+
+def test_it_prints_as_a_table(arms):
+    text = str(ContextualFusionRetriever(arms, similarity_top_k=2).explain("Cookie the dog"))
+    heading, header, rule, first, second = text.splitlines()
+    assert heading.startswith("Cookie the dog   (reciprocal_rerank, k=20; vector 0.40, bm25 0.60; pool of 6)")
+    assert header.split() == ["#", "score", "vector", "bm25", "terms", "(documents)", "steps", "source", "text"]
+    assert set(rule) == {"-", " "}
+    assert first.startswith("1  1.000  ")
+    assert "notes/dog.md" in first
+    assert second.startswith("2  ")
+
+
+def test_it_renders_in_a_notebook_without_trusting_the_text(arms):
+    arms[1].add([arms[1].nodes(["dog"])["dog"].model_copy(update={"id_": "evil", "text": "<script>Cookie</script>"})])
+    page = ContextualFusionRetriever(arms).explain("Cookie")._repr_html_()
+    assert "<table>" in page
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_it_serialises(arms):
+    explanation = ContextualFusionRetriever(arms).explain("Cookie the dog")
+    data = json.loads(explanation.to_json())
+    assert data["arms"] == explanation.arms
+    assert [hit["node_id"] for hit in data["hits"]] == [hit.node_id for hit in explanation]
+    assert {one["arm"]: one["rank"] for one in data["hits"][0]["fused"]["credits"]}["bm25"] == 1
+
+
+def test_variants_reach_the_keyword_arm_only(arms):
+    retriever = ContextualFusionRetriever(arms)
+    explanation = retriever.explain("Cookie", "carrots", "sofa")
+    credits_ = [one for hit in explanation for one in hit.fused.credits]
+    assert {one.query for one in credits_ if one.arm == "vector"} == {0}
+    assert {one.query for one in credits_ if one.arm == "bm25"} == {0, 1, 2}
+    everywhere = ContextualFusionRetriever(arms, variants="all").explain("Cookie", "carrots")
+    assert {one.query for hit in everywhere for one in hit.fused.credits if one.arm == "vector"} == {0, 1}
+
+
+def test_variants_find_more_and_agreement_is_boosted(arms):
+    retriever = ContextualFusionRetriever(arms[1:])
+    assert [one.node.node_id for one in retriever.retrieve("Cookie")] == ["dog"]
+    explanation = retriever.explain("Cookie", "carrots", "sofa")
+    boosts = {hit.node_id: hit.fused.boost for hit in explanation}
+    assert boosts == {"dog": 1.15, "cat": 1.0}
+    assert "agreement x1.15" in str(explanation)
+    assert pairs(retriever.retrieve_queries(["Cookie", "carrots", "sofa"])) == pairs(explanation.nodes)
+
+
+def test_an_llm_may_write_the_variants(arms):
+    class Variants(MockLLM):
+        def complete(self, prompt, formatted=False, **kwargs):
+            response = super().complete(prompt, formatted, **kwargs)
+            response.text = "carrots\nsofa\nhouse"
+            return response
+
+        async def acomplete(self, prompt, formatted=False, **kwargs):
+            return self.complete(prompt, formatted, **kwargs)
+
+    retriever = ContextualFusionRetriever(arms, num_queries=3, llm=Variants())
+    assert retriever.explain("Cookie").queries == ("Cookie", "carrots", "sofa")
+    assert pairs(asyncio.run(retriever.aretrieve("Cookie"))) == pairs(retriever.retrieve("Cookie"))
+
+
+def test_recency_acts_on_the_pool_before_the_cut(arms):
+    recency = RecencyPostprocessor(half_life_days=0.5, now="2026-04-12T00:00:00+00:00")
+    plain = ContextualFusionRetriever(arms, similarity_top_k=1).retrieve("carrots budget")
+    retriever = ContextualFusionRetriever(arms, similarity_top_k=1, node_postprocessors=[recency])
+    explanation = retriever.explain("carrots budget")
+    (hit,) = explanation
+    assert plain[0].node.node_id == "dog"
+    assert hit.node_id == "budget"
+    steps = retriever.explain("carrots budget").hits[0].steps
+    assert [step.name for step in steps] == ["RecencyPostprocessor"]
+
+
+def test_a_step_shows_its_factor(arms):
+    class Halve(BaseNodePostprocessor):
+        def _postprocess_nodes(self, nodes, query_bundle=None):
+            return [NodeWithScore(node=one.node, score=one.score / 2) for one in nodes]
+
+    explanation = ContextualFusionRetriever(arms, node_postprocessors=[Halve()]).explain("Cookie")
+    assert all(hit.steps[0].factor == 0.5 for hit in explanation)
+    assert "x0.50" in str(explanation)
+
+
+def test_a_postprocessor_may_drop_hits(arms):
+    cut = SimilarityPostprocessor(similarity_cutoff=0.9)
+    assert len(ContextualFusionRetriever(arms, node_postprocessors=[cut]).retrieve("Cookie the dog")) == 1

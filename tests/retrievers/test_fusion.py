@@ -1,0 +1,93 @@
+"""Fusing ranked lists: pure functions on plain data."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_index_contextual.retrievers.candidates import Candidate
+from llama_index_contextual.retrievers.fusion import Mode, Ranking, fuse
+
+SETTINGS = {"mode": Mode.RECIPROCAL_RANK, "k": 60.0, "pool": 100, "agreement_boost": 1.15}
+
+
+def ranking(arm, weight, *scored, query=0):
+    return Ranking(arm, query, weight, [Candidate(name, score) for name, score in scored])
+
+
+def test_reciprocal_ranks_by_weight():
+    left = ranking("left", 0.4, ("a", 9.0), ("b", 8.0))
+    right = ranking("right", 0.6, ("b", 0.9), ("c", 0.8))
+    found = {one.node_id: one.raw for one in fuse([left, right], **SETTINGS)}
+    assert found == pytest.approx({"a": 0.4 / 61, "b": 0.4 / 62 + 0.6 / 61, "c": 0.6 / 62})
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (Mode.RELATIVE_SCORE, {"a": 0.4, "b": 0.4 * 0.5 + 0.6, "c": 0.0, "d": 0.0}),
+        (Mode.SIMPLE, {"a": 0.4 * 9, "b": 0.4 * 8, "c": 0.4 * 7, "d": 0.6 * 0.8}),
+    ],
+)
+def test_modes_by_score(mode, expected):
+    left = ranking("left", 0.4, ("a", 9.0), ("b", 8.0), ("c", 7.0))
+    right = ranking("right", 0.6, ("b", 0.9), ("d", 0.8))
+    found = {one.node_id: one.raw for one in fuse([left, right], **(SETTINGS | {"mode": mode}))}
+    assert found == pytest.approx(expected)
+
+
+def test_distance_based_scores_lie_within_three_deviations():
+    only = ranking("one", 1.0, ("a", 3.0), ("b", 2.0), ("c", 1.0))
+    found = {one.node_id: one.raw for one in fuse([only], **(SETTINGS | {"mode": Mode.DIST_BASED_SCORE}))}
+    spread = 3 * math.sqrt(2 / 3)
+    assert found == pytest.approx({"a": (1 + spread) / (2 * spread), "b": 0.5, "c": (spread - 1) / (2 * spread)})
+
+
+@pytest.mark.parametrize("score", [0.0, None, math.nan])
+def test_no_score_no_credit_unless_asked_for(score):
+    lists = [ranking("one", 0.5, ("a", 1.0)), ranking("two", 0.5, ("b", score))]
+    assert [one.node_id for one in fuse(lists, **SETTINGS)] == ["a"]
+    assert {one.node_id for one in fuse(lists, count_unscored=True, **SETTINGS)} == {"a", "b"}
+
+
+def test_agreement_is_of_queries_not_of_arms():
+    def boosts(*rankings):
+        return {one.node_id: one.boost for one in fuse(rankings, **SETTINGS)}
+
+    assert boosts(ranking("one", 0.5, ("a", 1.0)), ranking("two", 0.5, ("a", 1.0))) == {"a": 1.0}
+    assert boosts(ranking("one", 0.5, ("a", 1.0)), ranking("one", 0.5, ("a", 1.0), query=1)) == {"a": 1.15}
+
+
+def test_agreement_can_lift_over_a_better_rank():
+    lists = [ranking("one", 0.5, ("a", 2.0), ("b", 1.0)), ranking("one", 0.5, ("c", 2.0), ("b", 1.0), query=1)]
+    best = fuse(lists, **SETTINGS)[0]
+    assert (best.node_id, best.score) == ("b", 1.0)
+
+
+def test_a_score_does_not_depend_on_how_many_candidates_there_are():
+    few = [ranking("one", 1.0, *((str(i), 10.0 - i) for i in range(2)))]
+    many = [ranking("one", 1.0, *((str(i), 10.0 - i) for i in range(9)))]
+    assert [one.score for one in fuse(few, **SETTINGS)] == [one.score for one in fuse(many, **SETTINGS)][:2]
+
+
+LISTS = st.lists(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.one_of(st.none(), st.floats(-1, 10))), max_size=8), max_size=4
+)
+
+
+@given(LISTS, st.sampled_from(list(Mode)), st.floats(0, 100))
+def test_whatever_the_lists(lists, mode, k):
+    rankings = [ranking(str(i), 1 / len(lists), *one, query=i % 2) for i, one in enumerate(lists)]
+    found = fuse(rankings, mode=mode, k=k, pool=8, agreement_boost=1.15)
+    names = [one.node_id for one in found]
+    assert len(set(names)) == len(names)
+    assert found == sorted(found, key=lambda one: (-one.score, one.node_id))
+    assert all(one.score <= 1 for one in found) or mode is Mode.SIMPLE
+    if mode is Mode.RECIPROCAL_RANK:
+        assert all(one.score > 0 for one in found)
+        assert not found or found[0].score == 1
+    turned = fuse(rankings[::-1], mode=mode, k=k, pool=8, agreement_boost=1.15)
+    assert [(one.node_id, one.score) for one in turned] == [(one.node_id, one.score) for one in found]
