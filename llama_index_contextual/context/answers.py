@@ -26,7 +26,7 @@ _PREAMBLE: Final = re.compile(
     re.IGNORECASE,
 )
 _MARKUP: Final = re.compile(r"^\s*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
-_EMPHASIS: Final = re.compile(r"(\*\*|__)(?=\S)(.+?)(?<=\S)\1")
+_EMPHASIS: Final = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*")  # __ is part of names
 _QUOTES: Final = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "«": "»", "`": "`"}
 _REFUSAL: Final = re.compile(
     r"^(?:i(?:'m| am)\s+(?:sorry|unable|not able|an? (?:ai|language))|sorry\b"
@@ -64,7 +64,7 @@ def clean(text: str, max_chars: int = MAX_CHARS) -> str:
     """Take off everything that models wrap a context in, and put it on one line of at most ``max_chars``."""
     text = _TAG.sub("", _FENCE.sub("", _without_thinking(text)))
     text = _PREAMBLE.sub("", text.strip(), count=1)
-    text = _EMPHASIS.sub(r"\2", _MARKUP.sub("", text))
+    text = _EMPHASIS.sub(r"\1", _MARKUP.sub("", text))
     text = " ".join(text.split())
     while len(text) > 1 and _QUOTES.get(text[0]) == text[-1]:
         text = text[1:-1].strip()

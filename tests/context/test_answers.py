@@ -1,0 +1,121 @@
+"""What models say, and what is left of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_index_contextual.context.answers import MAX_CHARS, clean, refusal, split_answers
+
+WORDS = "The harbour log of Bergen, part 2."
+
+WRAPPED = {
+    "plain": WORDS,
+    "thinking": f"<think>\nHm, 1: no.\n</think>\n\n{WORDS}",
+    "thinking begun in the prompt": f"so it is about ships.</think>{WORDS}",
+    "preamble": f"Here is the context: {WORDS}",
+    "preamble of chatter": f"Sure! Here's a succinct context for the chunk:\n\n{WORDS}",
+    "label": f"Context: {WORDS}",
+    "quotes": f'"{WORDS}"',
+    "curly quotes": f"\u201c{WORDS}\u201d",
+    "fence": f"```text\n{WORDS}\n```",
+    "heading": f"## {WORDS}",
+    "bold": f"**{WORDS}**",
+    "bullet": f"- {WORDS}",
+    "tag": f"<context>{WORDS}</context>",
+    "newlines": WORDS.replace(" ", "\n"),
+    "everything": f'<think>x</think>```\nHere is the short context:\n**"{WORDS}"**\n```',
+}
+
+
+@pytest.mark.parametrize("answer", WRAPPED.values(), ids=WRAPPED)
+def test_a_context_is_unwrapped(answer):
+    assert clean(answer) == WORDS
+
+
+KEPT = [
+    'He said "ahoy" and left.',
+    "Here is where the Aurora lies, in Bergen.",
+    "Version 2.0 of snake_case_names and __init__.py",
+]
+
+
+@pytest.mark.parametrize("words", KEPT)
+def test_words_of_the_context_itself_stay(words):
+    assert clean(words) == words
+
+
+NUMBERED = {
+    "1: one\n2: two": {1: "one", 2: "two"},
+    "1. one\n2. two": {1: "one", 2: "two"},
+    "1) one\n\n2) two": {1: "one", 2: "two"},
+    "[1] - one\n[2] - two": {1: "one", 2: "two"},
+    "Chunk 1: one\nChunk 2: two": {1: "one", 2: "two"},
+    "**Chunk 1:** one\n**Chunk 2:** two": {1: "one", 2: "two"},
+    "### 1. one\n### 2. two": {1: "one", 2: "two"},
+    "Here are the contexts:\n1: one\n2: two": {1: "one", 2: "two"},
+    "2: two\n1: one": {1: "one", 2: "two"},
+    "1: one\nand more\n2: two": {1: "one and more", 2: "two"},
+    "<think>1: no 2: no</think>1: one\n2: two": {1: "one", 2: "two"},
+    "1: one": {1: "one"},
+    "1: one\n2:": {1: "one"},
+    "2: two\n3: three": {},
+    "0: one\n1: two": {},
+    "1: one\n1: two": {},
+    "one\ntwo": {},
+    "": {},
+}
+
+
+@pytest.mark.parametrize(("answer", "contexts"), NUMBERED.items())
+def test_answers_are_matched_by_number(answer, contexts):
+    assert split_answers(answer, 2) == contexts
+
+
+@pytest.mark.parametrize(("answer", "context"), [("1: one", "one"), ("one", "one"), ("2: two", "2: two"), ("", None)])
+def test_one_chunk_needs_no_number(answer, context):
+    assert split_answers(answer, 1).get(1) == context
+
+
+CHUNK = "The ferry Aurora left the harbour at seven in the morning with forty passengers on board."
+DOCUMENT = "Harbour log of the town of Bergen, kept by the harbour master since 1902. " + CHUNK
+
+NO_CONTEXTS = {
+    "empty": ["", "...", "n/a", "None."],
+    "refused": [
+        "I'm sorry, but I cannot do that.",
+        "As an AI language model, I do not know.",
+        "Lo siento, no puedo hacerlo.",
+    ],
+    "copy of the chunk": [CHUNK, CHUNK.upper(), "Aurora left the harbour at seven in the morning"],
+    "copy of the document's beginning": ["Harbour log of the town of Bergen, kept by the harbour master since 1902."],
+}
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"), [(reason, text) for reason, texts in NO_CONTEXTS.items() for text in texts]
+)
+def test_what_is_no_context_is_refused_with_the_reason(reason, text):
+    assert refusal(clean(text), CHUNK, DOCUMENT) in (reason, "empty")
+    if reason != "refused" and len(text) > 10:
+        assert refusal(clean(text), CHUNK, DOCUMENT) == reason
+
+
+def test_a_context_may_use_words_of_the_chunk():
+    assert refusal("Departure of the ferry Aurora, in the harbour log of Bergen.", CHUNK, DOCUMENT) is None
+
+
+@given(st.text(max_size=2000))
+def test_cleaning_gives_one_line_of_bounded_length_and_never_fails(text):
+    once = clean(text)
+    assert len(once) <= MAX_CHARS
+    assert "\n" not in once
+    refusal(once, text, text)
+
+
+@given(st.lists(st.sampled_from(["about ships", "about ropes", "about cabins"]), min_size=2, max_size=12), st.data())
+def test_numbers_and_not_order_match_answers_to_chunks(contexts, data):
+    lines = [f"{number}: {context}" for number, context in enumerate(contexts, 1)]
+    answer = "\n".join(data.draw(st.permutations(lines)))
+    assert split_answers(answer, len(contexts)) == dict(enumerate(contexts, 1))

@@ -1,0 +1,57 @@
+"""A run of 500 chunks that is killed without warning, and what its successor asks for again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from fake_model import Reply
+
+WORKERS, BATCH = 4, 8  # the defaults, for a server elsewhere
+SCRIPT = """
+import sys
+from llama_index.core.schema import TextNode
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+
+llm, cache = sys.argv[1:]
+nodes = [
+    TextNode(text=f"Chunk {doc}-{number} of a text.", metadata={"path": f"{doc}.md", "header_path": f"Part {number}"})
+    for doc in range(10) for number in range(50)
+]
+ContextualNodePostprocessor("llm", llm=llm, cache=cache, num_workers=4, batch_size=8, fallback=None)(nodes)
+assert all(node.metadata["context_source"] == "llm:fake" for node in nodes)
+"""
+
+
+@pytest.fixture
+def start(fake_model, tmp_path):
+    """Callable: start the run in a process of its own."""
+
+    def run():
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        command = [sys.executable, "-c", SCRIPT, fake_model.llm, str(tmp_path / "contexts.sqlite")]
+        return subprocess.Popen(command, env=environment)  # noqa: S603
+
+    return run
+
+
+def test_kill_9_repeats_no_finished_call(start, fake_model):
+    fake_model.reply = lambda *_: Reply(delay=0.05)
+    with start() as process:
+        fake_model.wait_for(30)
+        process.send_signal(signal.SIGKILL)
+    before = Counter(chunk for request in fake_model.requests for chunk in request.chunks)
+    fake_model.reply = lambda *_: Reply()
+    fake_model.requests.clear()
+    with start() as process:
+        assert process.wait(60) == 0
+    after = Counter(chunk for request in fake_model.requests for chunk in request.chunks)
+    assert len(before) >= 100
+    assert len(before | after) == 500
+    assert max(after.values()) == 1
+    assert len(before & after) <= WORKERS * BATCH  # those in flight

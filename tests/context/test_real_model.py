@@ -1,0 +1,89 @@
+"""Contexts from a real model on loopback: plumbing, caching and counts. Never words: this one is too small for that."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import Document
+from llama_index.core.utils import get_tokenizer
+from llama_index.llms.ollama import Ollama
+from servers import llama_cpp
+
+from llama_index_contextual.context import LLMContextGenerator
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.postprocessor.contextual import count_by_source
+
+PATIENT = {"chunk_timeout": 60.0, "max_output_tokens": 24, "batch_size": 2}  # CI's machines are slow and shared
+TEXT = (
+    "# Harbour log\n\n"
+    "The ferry Aurora left the harbour of Bergen at seven in the morning with forty passengers. "
+    "Captain Solveig reported calm water and good sight all the way to the island of Fedje. "
+) + "\n\n".join(f"On day {day} the crew painted cabin {day} and counted the ropes on deck twice." for day in range(8))
+
+
+@pytest.fixture
+def document():
+    return Document(text=TEXT, metadata={"path": "log.md"})
+
+
+@pytest.fixture
+def nodes(document):
+    return SentenceSplitter(chunk_size=64, chunk_overlap=0)([document])[:4]
+
+
+def run(step, nodes):
+    """Whatever a small model says, each chunk has a context."""
+    step(nodes)
+    assert all(node.metadata["context"] for node in nodes)
+
+
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
+    spec = f"openai:{llama_server.model}@{llama_server.api_base}"
+    step = ContextualNodePostprocessor("llm", llm=spec, cache=tmp_path / "c.sqlite", documents=[document], **PATIENT)
+    run(step, nodes)
+    usage = step.usage
+    assert usage.calls >= 2
+    assert set(count_by_source(nodes)) <= {f"llm:{llama_server.model}", "pattern"}
+    assert usage.generated + usage.failed.total() == len(nodes)
+    # The document comes first in every prompt, so after the first call the server has read it already.
+    assert usage.tokens.cached > (usage.calls - 1) * 0.8 * len(get_tokenizer()(TEXT))
+    step.close()
+
+
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+@pytest.mark.parametrize("by", ["name", "object"])
+def test_ollama_interface(ollama_server, nodes, by):
+    spec = f"ollama:{ollama_server.model}@{ollama_server.url}"
+    given = Ollama(
+        model=ollama_server.model,
+        base_url=ollama_server.url,
+        context_window=ollama_server.context,
+        request_timeout=120,
+        additional_kwargs={"num_predict": 24},
+    )
+    llm = spec if by == "name" else given
+    step = ContextualNodePostprocessor("llm", llm=llm, cache=False, **PATIENT)
+    run(step, nodes[:1])
+    assert step.usage.tokens.prompt > 0
+    assert step.usage.generated + step.usage.failed.total() == 1
+
+
+def test_a_model_that_ollama_lacks_is_named_with_its_cure(ollama_server):
+    generator = LLMContextGenerator(f"ollama:qwen3:0.6b@{ollama_server.url}", cache=False)
+    assert generator.probe() == "Ollama has no model 'qwen3:0.6b' (cure: ollama pull qwen3:0.6b)"
+    assert not generator.available()
+
+
+def test_overflow_as_llama_cpp_reports_it(llama_server):
+    """Told that the window is larger than it is, the server's error corrects it."""
+    with llama_cpp("--context", "1024") as url:
+        spec = f"openai:{llama_server.model}@{url}/v1"
+        generator = LLMContextGenerator(spec, cache=False, context_window=99_000, **{**PATIENT, "batch_size": 1})
+        long = "\n\n".join(f"Entry {number}: {TEXT}" for number in range(10))
+        nodes = SentenceSplitter(chunk_size=128, chunk_overlap=0)([Document(text=long)])
+        [(chunks, _)] = group_by_document(nodes)
+        generator.generate(chunks.nodes[:1], chunks.document)
+        assert 200 < generator.usage.tokens.prompt < 1024
+        assert generator.usage.calls == 2
