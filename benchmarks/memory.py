@@ -1,0 +1,232 @@
+"""Memory on real notes: does the digest find more than plain search, what does recency cost, how long does it take?
+
+Each of the ten conversations of ``locomo-notes`` is an index of its own; now is the day of its last note. Recall@k is
+the mean share of a question's gold lines that stand in the first k chunks.
+
+    python benchmarks/memory.py                # everything; minutes
+    python benchmarks/memory.py --questions 300 --no-latency
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+import chromadb
+from common import RememberingEmbedding, machine, markdown_table
+from datasets import DATA, kubernetes_docs
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualIndex,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+    LocalEmbedding,
+)
+from llama_index_contextual.dates import date_from_path
+from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.memory.gate import gate
+from llama_index_contextual.memory.languages import lexicon
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+Hit = tuple[str, int, int]  # path, first line, last line
+Ask = "Callable[[str, date], Sequence[Hit]]"
+
+
+class OneEmbeddingAQuestion(RememberingEmbedding):
+    """Embeds each question once, however many settings ask it."""
+
+    _queries: dict[str, list[float]] = PrivateAttr(default_factory=dict)
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        if query not in self._queries:
+            self._queries[query] = super()._get_query_embedding(query)
+        return self._queries[query]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question about one conversation."""
+
+    text: str
+    conversation: str
+    names_a_date: bool
+    gold: tuple[tuple[str, int], ...]
+
+
+def questions(limit: int | None) -> list[Question]:
+    """The questions that have an answer, or a fixed sample of them."""
+    rows = [json.loads(line) for line in (DATA / "locomo-notes" / "queries.jsonl").read_text("utf-8").splitlines()]
+    found = [
+        Question(
+            row["query"],
+            row["collection"],
+            row["names_a_date"],
+            tuple((gold["path"].split("/", 1)[1], gold["start_line"]) for gold in row["gold"]),
+        )
+        for row in rows
+        if row["gold"]
+    ]
+    return found if limit is None else random.Random(0).sample(found, min(limit, len(found)))  # noqa: S311
+
+
+def recall(hits: Sequence[Hit], gold: Iterable[tuple[str, int]], top: int) -> float:
+    """Share of gold lines that stand in the first hits."""
+    wanted = list(gold)
+    covered = [any(p == path and first <= line <= last for p, first, last in hits[:top]) for path, line in wanted]
+    return sum(covered) / len(wanted)
+
+
+def plain(index: ContextualIndex) -> Callable[[str, date], Sequence[Hit]]:
+    """Hybrid search with the original question."""
+    retriever = index.as_retriever(similarity_top_k=10)
+
+    def ask(question: str, _: date) -> list[Hit]:
+        found = [hit.node.metadata for hit in retriever.retrieve(question)]
+        return [(one["path"], one["start_line"], one["end_line"]) for one in found]
+
+    return ask
+
+
+def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Sequence[Hit]]:
+    """The digest, ten hits long."""
+    memory = MemoryContext(index, max_results=10, max_tokens=10_000, **settings)
+
+    def ask(question: str, now: date) -> list[Hit]:
+        entries = memory.get(question, now=now).entries
+        return [(one.path, one.start_line or 0, one.end_line or 0) for one in entries]
+
+    return ask
+
+
+WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Hit]]]] = {
+    "hybrid search, original question": plain,
+    "digest (defaults)": digest,
+    "digest, recency off": lambda index: digest(index, include_recency=False),
+    "digest, named dates not boosted": lambda index: digest(index, date_boost=0.0),
+    "digest, never abstaining": lambda index: digest(index, min_evidence=0.0),
+    "digest, recency weight .05": lambda index: digest(index, recency_weight=0.05),
+    "digest, recency weight .2": lambda index: digest(index, recency_weight=0.2),
+    "digest, recency weight .2, floor .5": lambda index: digest(index, recency_weight=0.2, recency_floor=0.5),
+    "digest, recency weight .5": lambda index: digest(index, recency_weight=0.5),
+    "digest, recency weight 1 (as the source)": lambda index: digest(index, recency_weight=1.0),
+}
+
+
+def quality(asked: Sequence[Question], embedding: RememberingEmbedding) -> tuple[str, str]:
+    """The table of recall, and a line on abstention."""
+    scores: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in WAYS}
+    foreign: list[bool] = []
+    conversations = sorted({question.conversation for question in asked})
+    for conversation in conversations:
+        folder = DATA / "locomo-notes" / "corpus" / conversation
+        now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
+        with (
+            tempfile.TemporaryDirectory() as storage,
+            ContextualIndex.open(folder, storage=storage, embed_model=embedding) as index,
+        ):
+            index.refresh()
+            own = [question for question in asked if question.conversation == conversation]
+            for way, make in WAYS.items():
+                ask = make(index)
+                answers = [(one, ask(one.text, now)) for one in own]
+                scores[way] += [
+                    (one.names_a_date, recall(hits, one.gold, 4), recall(hits, one.gold, 10)) for one, hits in answers
+                ]
+            others = [question for question in asked if question.conversation != conversation]
+            memory = MemoryContext(index, max_results=4)
+            sample = random.Random(0).sample(others, min(len(own), len(others)))  # noqa: S311
+            foreign += [bool(memory.get(one.text, now=now).entries) for one in sample]
+    rows = []
+    for way, found in scores.items():
+        dated = [row for row in found if row[0]]
+        rows.append([way, *(_percent(part, at) for part in (found, dated) for at in (1, 2))])
+    dated_count = sum(question.names_a_date for question in asked)
+    header = ["", f"@4, all {len(asked)}", "@10", f"@4, the {dated_count} that name a date", "@10"]
+    note = (
+        "Questions about another conversation, whose people these notes do not know: "
+        f"{100 * statistics.mean(foreign):.0f} % got any hit with the defaults (without abstention, all do)."
+    )
+    return markdown_table(header, rows), note
+
+
+def latency(chunks: int, repeats: int) -> str:
+    """Medians at so many chunks of real pages, with stand-in vectors: their values do not matter to the time."""
+    parser = HeadingAwareMarkdownNodeParser(tokenizer="estimate", chunk_size=150)
+    nodes = ContextualNodePostprocessor()(parser.get_nodes_from_documents(kubernetes_docs().documents[""]))[:chunks]
+    day = date(2026, 1, 1)
+    numbers = random.Random(0)  # noqa: S311
+    for number, node in enumerate(nodes):
+        node.metadata["date"] = (day - timedelta(days=number % 365)).isoformat()
+        node.embedding = [numbers.gauss(0, 1) for _ in range(384)]
+    with tempfile.TemporaryDirectory() as folder:
+        client = chromadb.PersistentClient(folder, chromadb.Settings(anonymized_telemetry=False))
+        store = ChromaVectorStore(chroma_collection=client.create_collection("n", metadata={"hnsw:space": "cosine"}))
+        for start in range(0, len(nodes), 5000):
+            store.add(nodes[start : start + 5000])
+        keyword = ContextualBM25Retriever(nodes)
+        embedding = LocalEmbedding()
+        vector = ContextualVectorRetriever(store, embedding, companion=keyword)
+        retriever = ContextualFusionRetriever([vector, keyword])
+        memory = MemoryContext(retriever, min_evidence=0.0)
+        asked = [f"{question.text}" for question in kubernetes_docs().questions][:repeats]
+        small_talk = ["thanks a lot!", "ok", "hola, buenos días", "/status", *asked[:4]]
+        rows = [
+            ["gate", _median(lambda text: gate(text, lexicon()), small_talk * 20)],
+            ["embedding of the question alone", _median(embedding.get_query_embedding, asked)],
+            [
+                "hybrid search, top 4",
+                _median(ContextualFusionRetriever([vector, keyword], similarity_top_k=4).retrieve, asked),
+            ],
+            ["digest", _median(lambda text: memory.get(text, now=day), asked)],
+        ]
+    return markdown_table([f"p50 at {len(nodes)} chunks", "ms"], rows)
+
+
+def _median(call: Callable[[str], Any], texts: Sequence[str]) -> str:
+    call(texts[0])
+    times = []
+    for text in texts:
+        start = time.perf_counter()
+        call(text)
+        times.append(time.perf_counter() - start)
+    return f"{1000 * statistics.median(times):.2f}"
+
+
+def _percent(found: Sequence[tuple[bool, float, float]], at: int) -> str:
+    return f"{100 * statistics.mean(row[at] for row in found):.1f}" if found else "–"
+
+
+def main() -> None:
+    """Run and print the Markdown of results/memory.md."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--questions", type=int, default=None, help="a sample of so many")
+    options.add_argument("--chunks", type=int, default=10_000, help="size of the index for latency")
+    options.add_argument("--no-latency", action="store_true")
+    given = options.parse_args()
+    table, note = quality(questions(given.questions), OneEmbeddingAQuestion())
+    print("# Memory\n")
+    print(machine(), "\n")
+    print("## Recall of gold lines on locomo-notes, %\n")
+    print(table, "\n")
+    print(note, "\n")
+    if not given.no_latency:
+        print("## Latency\n")
+        print(latency(given.chunks, 60))
+
+
+if __name__ == "__main__":
+    main()
