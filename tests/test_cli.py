@@ -148,3 +148,65 @@ def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, 
     assert hit["path"] == wanted
     lines = (tmp_path / wanted).read_text("utf-8").splitlines()[hit["start_line"] - 1 : hit["end_line"]]
     assert any("Infrastructure Provider" in line for line in lines)
+
+
+def test_what_an_index_was_made_with_need_not_be_said_again(run, tmp_path):
+    folder = tmp_path / "notes"
+    shutil.copytree(NOTES / "docs", folder)
+    assert run("index", folder, "--context", "pattern").returncode == 0
+    again = run("index", folder, "--json")
+    assert json.loads(again.stdout)["embedded"] == 0, "still the pattern contexts"
+    assert "pattern" in run("status", folder).stdout
+    assert json.loads(run("index", folder, "--context", "headings", "--json").stdout)["outdated"] != []
+
+
+def test_explain_tells_why(run, notes):
+    done = run("search", "restore drill", "-f", notes, "--explain", "--json", "--top-k", 2)
+    explained = json.loads(done.stdout)
+    assert set(explained["arms"]) == {"vector", "bm25"}
+    assert len(explained["hits"]) == 2
+    assert "bm25" in run("search", "restore drill", "-f", notes, "--explain").stdout
+
+
+def test_preview_shows_the_chunks_of_a_page(run):
+    shown = run("preview", NOTES / "docs" / "gateway.md").stdout
+    assert "Gateway > Timeout" in shown
+    assert "timeout: 60" in shown
+
+
+def test_status_verify_and_export(run, notes, tmp_path):
+    assert json.loads(run("status", notes, "--json").stdout)["documents"] == 7
+    assert run("verify", notes).stdout.startswith("ok")
+    out = tmp_path / "chunks.jsonl"
+    assert run("export", notes, "--out", out).returncode == 0
+    rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert len(rows) == json.loads(run("status", notes, "--json").stdout)["chunks"]
+
+
+def test_context_gives_the_digest_an_agent_reads(run, notes):
+    digest = run("context", "When does the deployment freeze for the audit start?", "-f", notes).stdout
+    heading, *lines = digest.splitlines()
+    assert heading == "## Relevant prior context"
+    assert any(line.startswith("- [memory/2026-10-05.md#L") and "19 October" in line for line in lines)
+    assert run("context", "thanks!", "-f", notes).stdout.strip() == "(No relevant prior context for this message.)"
+
+
+def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_path):
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    unreachable = "openai:gpt-4.1-mini@http://127.0.0.1:9/v1"
+    arguments = [
+        "index",
+        tmp_path / "notes",
+        "--context",
+        "llm",
+        "--llm",
+        unreachable,
+        "--dry-run",
+        "--price",
+        "0.4/1.6",
+    ]
+    estimate = json.loads(run(*arguments, "--json").stdout)
+    assert estimate["calls"] == 2, "a call for each page: a page has no more than eight chunks"
+    assert 0 < estimate["price"] < 0.01
+    assert not (tmp_path / "notes" / ".contextual" / "manifest.json").exists()
+    assert "2 calls" in run(*arguments).stdout

@@ -19,7 +19,7 @@ from llama_index_contextual.embedding_choice import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, LockedError, SettingError, StorageError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.live import Live
-from llama_index_contextual.index.opening import POLICIES, SHARED_LOCK_SECONDS, IndexSettings, Reindex
+from llama_index_contextual.index.opening import POLICIES, SHARED_LOCK_SECONDS, IndexSettings, Reindex, remembered
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.recovery import (
     DEFAULT_COLLECTION,
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.context.base import ContextGenerator
+    from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
 
 logger = logging.getLogger(__name__)
@@ -94,8 +95,8 @@ class ContextualIndex:
         folder: str | Path,
         *,
         storage: str | Path | None = None,
-        embed_model: str | BaseEmbedding = "local",
-        context: str | ContextGenerator = "headings",
+        embed_model: str | BaseEmbedding | None = None,
+        context: str | ContextGenerator | None = None,
         node_parser: NodeParser | None = None,
         files: FileRules | None = None,
         readers: Mapping[str, BaseReader] | None = None,
@@ -111,8 +112,10 @@ class ContextualIndex:
         Args:
             folder: The documents.
             storage: Where the index lives; ``FOLDER/.contextual`` by default.
-            embed_model: ``"local"``, ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex embedding.
-            context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your own.
+            embed_model: ``"local"``, ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex embedding. By default
+                what the index was made with, else ``"local"``.
+            context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your own. By default what
+                the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
             files: Which files of the folder are read.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
@@ -138,13 +141,17 @@ class ContextualIndex:
         if reindex not in POLICIES:
             raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
         layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
+        embed_model, context, context_options, choices = remembered(
+            layout.manifest, embed_model, context, context_options
+        )
         embedding = resolve_embedding(embed_model)
         if context == "llm":  # paid for, so kept with the index
             context_options.setdefault("cache", str(layout.contexts))
         contexts = ContextualNodePostprocessor(context, show_context_to_llm=show_context_to_llm, **context_options)
         pipeline = NodePipeline(node_parser or default_parser(embedding), contexts)
+        rules = files or FileRules()
         settings = IndexSettings(
-            root, layout, embedding, pipeline, files or FileRules(), dict(readers or {}), reindex, lock_timeout, client
+            root, layout, embedding, pipeline, rules, dict(readers or {}), reindex, lock_timeout, client, choices
         )
         index = cls(settings)
         if not create and not index.exists:
@@ -219,7 +226,8 @@ class ContextualIndex:
             sources, covered = self._sources(source, report)
             report.differences = self.settings.differences(writer.manifest)
             fingerprint = self.settings.fingerprint
-            writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict())
+            choices = dict(self.settings.choices)
+            writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
             with tqdm(total=len(sources), desc="Indexing", unit="doc", disable=not show_progress, leave=False) as bar:
                 Refresh(
                     writer=writer,
@@ -241,6 +249,20 @@ class ContextualIndex:
     ) -> RefreshReport:
         """Do the same as :meth:`refresh`, without blocking the event loop."""
         return await asyncio.to_thread(self.refresh, source, show_progress=show_progress)
+
+    def estimate(self, prices: Prices | None = None) -> ContextEstimate:
+        """Say what contexts for the whole folder would cost, without making any; those in the cache cost nothing.
+
+        Args:
+            prices: Money per million tokens.
+
+        Raises:
+            DocumentError: A file cannot be read.
+        """
+        documents = [doc for source in self._sources(None, RefreshReport())[0] for doc in source.load()[0]]
+        nodes = [node for doc in documents for node in self.settings.pipeline.parser.get_nodes_from_documents([doc])]
+        estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
+        return estimate
 
     def delete(self, ref_doc_id: str) -> int:
         """Take a document out of the index; returns how many chunks went.

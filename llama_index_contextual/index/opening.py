@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from llama_index_contextual.embedding_choice import model_id
 from llama_index_contextual.errors import FingerprintError
 from llama_index_contextual.storage.fingerprint import Difference, differences
+from llama_index_contextual.storage.manifest import ManifestDamagedError, load_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,7 @@ class IndexSettings:
     reindex: Reindex
     lock_timeout: float
     client: ClientAPI | None
+    choices: Mapping[str, str]
 
     @property
     def shared(self) -> bool:
@@ -81,6 +83,34 @@ class IndexSettings:
                 f"the index in {self.layout.root} was made with other settings: {'; '.join(map(str, found))}. "
                 "Cure: the former settings, or reindex='auto'."
             )
+
+
+def remembered(
+    path: Path, embed_model: str | BaseEmbedding | None, context: Any, options: dict[str, Any]
+) -> tuple[str | BaseEmbedding, Any, dict[str, Any], dict[str, str]]:
+    """Fill in what was not given: what the index was made with, else the defaults.
+
+    Args:
+        path: Of the manifest.
+        embed_model: As given; None for what the index has.
+        context: As given; None for what the index has.
+        options: Of the context generator.
+
+    Returns:
+        Embedding, context and options to use, and those of them that are strings, to remember.
+    """
+    try:
+        manifest = load_manifest(path)
+    except ManifestDamagedError:
+        manifest = None
+    known = manifest.choices if manifest else {}
+    embed_model = embed_model or known.get("embed_model") or "local"
+    if context is None:
+        context = known.get("context") or "headings"
+        if context == "llm" and "llm" in known:
+            options = {"llm": known["llm"], **options}
+    given = {"embed_model": embed_model, "context": context, "llm": options.get("llm")}
+    return embed_model, context, options, {key: value for key, value in given.items() if isinstance(value, str)}
 
 
 def plain_settings(fingerprint: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

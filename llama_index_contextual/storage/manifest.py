@@ -52,6 +52,7 @@ class Manifest:
         generation: Grows with every write; readers reopen when it has.
         complete: False while a refresh is at work or was killed.
         documents: By document id: the path relative to the folder, or the id that the user set.
+        choices: What was asked for by a string (``embed_model``, ``context``, ``llm``), so that it is said once.
         version: Of this layout.
     """
 
@@ -60,6 +61,7 @@ class Manifest:
     generation: int = 0
     complete: bool = True
     documents: dict[str, Entry] = field(default_factory=dict)
+    choices: dict[str, str] = field(default_factory=dict)
     version: int = STORAGE_VERSION
 
     def next_generation(self, **changes: Any) -> Manifest:

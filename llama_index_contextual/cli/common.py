@@ -1,0 +1,60 @@
+"""What the commands share: options, messages, and an opened index."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from llama_index_contextual.errors import ContextualWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from llama_index_contextual.index import ContextualIndex
+
+EXIT_INCOMPLETE: Final = 3
+
+messages = Console(stderr=True, soft_wrap=True, highlight=False)
+
+Storage = Annotated[Path | None, typer.Option(help="Where the index lives. Default: FOLDER/.contextual")]
+EmbedModel = Annotated[
+    str | None,
+    typer.Option(
+        help="local, ollama:MODEL, openai:MODEL or huggingface:MODEL. Default: the index's own, else local",
+        envvar="LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL",
+    ),
+]
+Folder = Annotated[Path, typer.Option("--folder", "-f", help="The folder that was indexed.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+@contextmanager
+def opened(
+    folder: Path, storage: Path | None, embed_model: str | None = None, **options: Any
+) -> Iterator[ContextualIndex]:
+    """Open an index for the time of a command."""
+    from llama_index_contextual.index import ContextualIndex  # slow: brings chromadb
+
+    with ContextualIndex.open(folder, storage=storage, embed_model=embed_model, **options) as index:
+        yield index
+
+
+def print_json(data: Any) -> None:
+    """Print plain data; nothing else goes to standard output then."""
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+def plain(text: str) -> str:
+    """Keep rich from taking ``[local]`` for a style."""
+    return text.replace("[", r"\[")
+
+
+def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Show our own warnings as one line; those of libraries are not the user's to mend."""
+    if issubclass(category, ContextualWarning):
+        messages.print(f"[yellow]warning:[/] {plain(str(message))}")
