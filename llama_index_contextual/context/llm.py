@@ -73,7 +73,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         max_wait: Longest ``Retry-After`` that is waited for, in seconds.
         breaker_threshold: After so many failed requests in a row the server is left alone,
         breaker_cooldown: for so many seconds.
-        cache_only: Use what is in the cache, and never call.
+        fallback_only: Use what is in the cache, and never call.
         api_key: For a model given by name; by default the provider's environment variable.
     """
 
@@ -88,7 +88,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         prompt: BasePromptTemplate | None = None,
         batch_size: int = 8,
         num_workers: int | None = None,
-        excerpt_chars: int | None = 600,
+        excerpt_chars: int | None = 400,
         chunk_timeout: float = 5.0,
         reading_rate: float = 200.0,
         writing_rate: float = 20.0,
@@ -101,7 +101,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         max_wait: float = 60.0,
         breaker_threshold: int = 3,
         breaker_cooldown: float = 30.0,
-        cache_only: bool = False,
+        fallback_only: bool = False,
         api_key: str | None = None,
     ) -> None:
         if isinstance(llm, str):
@@ -135,7 +135,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         self.excerpt_chars, self.max_output_tokens = excerpt_chars, max_output_tokens
         self.chunk_timeout, self.reading_rate, self.writing_rate = chunk_timeout, reading_rate, writing_rate
         self.probe_timeout, self.context_window = probe_timeout, context_window
-        self.max_calls, self.max_tokens, self.cache_only = max_calls, max_tokens, cache_only
+        self.max_calls, self.max_tokens, self.fallback_only = max_calls, max_tokens, fallback_only
         self.attempts, self.max_wait = attempts, max_wait
         self.breaker_threshold, self.breaker_cooldown = breaker_threshold, breaker_cooldown
         self._reset()
@@ -284,7 +284,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
 _RUN: Final = (
     "batch_size", "excerpt_chars", "chunk_timeout", "reading_rate", "probe_timeout", "max_output_tokens",
-    "context_window", "max_calls", "max_tokens", "cache_only",
+    "context_window", "max_calls", "max_tokens", "fallback_only",
 )  # fmt: skip
 _PLAIN: Final = frozenset(
     {*_RUN, "reuse", "num_workers", "writing_rate", "attempts", "max_wait", "breaker_threshold", "breaker_cooldown"}

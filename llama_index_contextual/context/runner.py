@@ -65,7 +65,7 @@ class RunSettings:
     context_window: int | None
     max_calls: int | None
     max_tokens: int | None
-    cache_only: bool
+    fallback_only: bool
 
 
 @lru_cache(maxsize=64)
@@ -144,7 +144,7 @@ class Run:
         self._report(0)
 
     async def _generate(self, todo: list[_Todo]) -> None:
-        if self.settings.cache_only:
+        if self.settings.fallback_only:
             reason: str | None = "fallback_only"
         else:
             reason = await asyncio.to_thread(models.probe, self.settings.llm, self.settings.probe_timeout)

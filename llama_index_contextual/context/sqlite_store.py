@@ -66,7 +66,7 @@ class SQLiteKVStore(BaseKVStore):
         batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
     ) -> None:
         """Write several values, all of them or none."""
-        rows = [(collection, key, json.dumps(value, ensure_ascii=False)) for key, value in kv_pairs]
+        rows = [(collection, key, json.dumps(value)) for key, value in kv_pairs]
         self._run("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", rows)
 
     def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:

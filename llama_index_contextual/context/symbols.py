@@ -176,12 +176,12 @@ def _has_body(tokens: Sequence[Token], position: int) -> bool:
     if before == ["-", ">"] or (before and before[-1] in _NOT_DEFINING and before != [":", ":"]):  # Class::method
         return False
     end = _after_brackets(tokens, position + 1)
-    for token in tokens[end : end + _MAX_SIGNATURE]:
-        if token.text == "{":
-            return True
-        if token.text in {";", "=", "}", ",", ")", "."}:
-            return False
-    return False
+    signature = tokens[end : end + _MAX_SIGNATURE]
+    ends = (
+        {";", "=", "}"} if signature and signature[0].text == ":" else {";", "=", "}", ",", ")", "."}
+    )  # A::A() : x(1) {
+    stop = next((token.text for token in signature if token.text == "{" or token.text in ends), "")
+    return stop == "{"
 
 
 def _after_brackets(tokens: Sequence[Token], position: int) -> int:

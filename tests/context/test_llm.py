@@ -299,7 +299,7 @@ def test_a_server_that_dies_in_mid_run_costs_a_few_calls(step, fake_model):
 def test_fallback_only_uses_what_is_paid_for_and_calls_nobody(step, fake_model):
     run(step(), make_nodes(2))
     fake_model.requests.clear()
-    counts = run(step(cache_only=True), make_nodes(4), falls_back=2)
+    counts = run(step(fallback_only=True), make_nodes(4), falls_back=2)
     assert counts == {PAID: 2, "pattern": 2}
     assert (fake_model.requests, fake_model.probes) == ([], 1)
 

@@ -1,0 +1,175 @@
+"""Contexts from patterns: exact words for pieces of code in several languages, and for pages with headings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual.context import PatternContextGenerator, SourceDocument, resolve_generator
+from llama_index_contextual.context.symbols import first_sentence, outline
+from llama_index_contextual.errors import SettingError
+
+PYTHON = '''\
+# Copyright 2026 Nobody. All rights reserved.
+
+"""Search in notes. It is fast."""
+
+import os
+
+
+class Engine:
+    """Finds notes."""
+
+    def search(self, query):
+        """Give the notes that answer a query.
+
+        More words.
+        """
+        "def not_a_function(): class NotAClass"
+        return lookup(query)
+
+    async def close(self):
+        pass
+'''
+
+GO = """\
+// F.
+func (e *Engine) Search(q string) error {
+}
+type Engine struct {}
+"""
+RUST = """\
+impl<T: Clone> Foo<T> {
+    fn bar(&self) -> Y { baz() }
+}
+struct S;
+"""
+JAVA = """\
+@Deprecated(x)
+public class A {
+  List<B> find(C c) throws D {
+    run(() -> { go(); });
+  }
+}
+"""
+CPP = """\
+namespace n {
+A::A(int x) : y_(x), z(1) {}
+int A::f(std::vector<int> v) const {
+  g(v, [](int i) { return i; });
+  if (h(x)) { q(); }
+}
+}
+"""
+TYPESCRIPT = "export function add(x) { return f(x) }\nclass A { run() {} }\ninterface B {}"
+
+SYMBOLS = {
+    "a.py": (PYTHON, ["class Engine", "function search", "function close"]),
+    "a.go": (GO, ["function Search", "type Engine"]),
+    "a.rs": (RUST, ["impl Foo", "function bar", "struct S"]),
+    "a.java": (JAVA, ["class A", "function find"]),
+    "a.cpp": (CPP, ["namespace n", "function A", "function A::f"]),
+    "a.h": ("class B { void run() override { go(); } };", ["class B", "function run"]),
+    "a.ts": (TYPESCRIPT, ["function add", "class A", "function run", "interface B"]),
+    "a.rb": ("class A\n  def x; end\nend", ["class A", "function x"]),
+    "a.kt": ("fun foo(x: Int) = 1\nobject B", ["function foo", "object B"]),
+    "a.php": ("<?php\nfunction foo() {}", ["function foo"]),
+}
+
+
+@pytest.mark.parametrize(("path", "case"), SYMBOLS.items(), ids=SYMBOLS)
+def test_what_code_defines(path, case):
+    text, expected = case
+    assert [str(symbol) for symbol in outline(text, path).symbols] == expected
+
+
+@pytest.mark.parametrize("path", ["notes.md", "notes.txt", "LICENSE", "data.json", "page.html", ""])
+def test_other_files_are_no_code(path):
+    assert outline("class A: pass", path) is None
+
+
+def contexts(text, chunks, path="search/engine.py", **settings):
+    nodes = []
+    for chunk in chunks:
+        start = text.index(chunk)
+        nodes.append(TextNode(text=chunk, start_char_idx=start, end_char_idx=start + len(chunk)))
+    return PatternContextGenerator(**settings).generate(nodes, SourceDocument(id="1", path=path, text=text))
+
+
+def test_says_file_enclosing_and_defined():
+    head, method = contexts(PYTHON, ["class Engine:", "        return lookup(query)\n\n    async def close(self):"])
+    assert head.text == "From file: search/engine.py. Defines: class Engine."
+    assert method.text == "From file: search/engine.py. In: class Engine, function search. Defines: function close."
+    assert (head.source, head.version) == ("pattern", PatternContextGenerator().version)
+
+
+def test_keyword_arm_gets_purpose_names_and_beginning():
+    [context] = contexts(PYTHON, ['    def search(self, query):\n        """Give the notes that answer a query.'])
+    assert context.lexical.startswith("Give the notes that answer a query. Python Engine search close # Copyright")
+    assert "purpose" not in context.text
+
+
+def test_licence_is_no_purpose():
+    code = outline(PYTHON, "a.py")
+    assert code.purpose(0, len(PYTHON)) == "Search in notes."
+
+
+def test_long_lists_are_cut_visibly():
+    text = "\n".join(f"def f{number}(): pass" for number in range(30))
+    [context] = contexts(text, [text], max_symbols=2, max_lexical_chars=50)
+    assert context.text == "From file: search/engine.py. Defines: function f0, function f1, …."
+    assert len(context.lexical) == 50
+
+
+def test_a_chunk_of_a_text_that_is_not_known_is_read_by_itself():
+    node = TextNode(text="def lonely(): pass")
+    [context] = PatternContextGenerator().generate([node], SourceDocument(id="1", path="a.py", text="x = 1"))
+    assert context.text == "From file: a.py. Defines: function lonely."
+
+
+def test_pages_get_headings_and_the_keyword_arm_all_of_them():
+    nodes = [TextNode(text="t", metadata={"header_path": path}) for path in ("Guide", "Guide > Install")]
+    document = SourceDocument(id="1", path="guide.md", text="Read this first. Then that.", metadata={"tags": "setup"})
+    first, second = resolve_generator("pattern").generate(nodes, document)
+    assert second.text == "Document: guide.md > Guide > Install"
+    assert first.lexical == "setup Guide Install Read this first."
+
+
+def test_wrong_setting_is_named():
+    with pytest.raises(SettingError, match="max_symbols=0"):
+        PatternContextGenerator(max_symbols=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("One. Two.", "One."),
+        ("One\nline", "One line"),
+        ("Title\n\nText", "Title"),
+        ("v2.0 is out. Yes", "v2.0 is out."),
+        ("x" * 500, "x" * 199 + "…"),
+        ("", ""),
+    ],
+)
+def test_first_sentence(text, sentence):
+    assert first_sentence(text) == sentence
+
+
+@given(st.text(max_size=400), st.sampled_from(["a.py", "a.rs", "a.cpp", "a.java", "a.js", "a.go"]), st.integers(0, 400))
+def test_no_text_is_too_strange_to_read(text, path, position):
+    code = outline(text, path)
+    code.enclosing(min(position, len(text)))
+    assert all(text.startswith(symbol.name, symbol.start) for symbol in code.symbols)
+
+
+def test_real_code(data):
+    rows = [json.loads(line) for line in (data("codebases") / "documents.jsonl").open(encoding="utf-8")]
+    codes = [outline(row["text"], row["path"]) for row in rows[:30]]
+    assert sum(bool(code.symbols) for code in codes) >= 27
+    assert all(
+        row["text"].startswith(s.name, s.start) for row, code in zip(rows, codes, strict=False) for s in code.symbols
+    )

@@ -1,0 +1,94 @@
+"""The store that contexts are kept in: a LlamaIndex key-value store that survives whatever happens to its process."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import pytest
+from llama_index.core.storage.kvstore import SimpleKVStore
+from llama_index.core.storage.kvstore.types import BaseKVStore
+
+from llama_index_contextual.context import SQLiteKVStore
+from llama_index_contextual.errors import StorageError
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = SQLiteKVStore(tmp_path / "folder" / "contexts.sqlite")
+    yield store
+    store.close()
+
+
+@pytest.fixture(params=["sqlite", "simple"])
+def any_store(request, store):
+    """Ours and LlamaIndex's own, which must not differ."""
+    return store if request.param == "sqlite" else SimpleKVStore()
+
+
+def test_behaves_as_llamaindex_own(any_store):
+    assert isinstance(any_store, BaseKVStore)
+    assert any_store.get("a") is None
+    any_store.put("a", {"text": "eins \U0001f6a2"})
+    any_store.put("a", {"text": "half a character: \ud83d"})
+    any_store.put("a", {"text": "zwei"})
+    any_store.put("a", {"text": "elsewhere"}, collection="other")
+    any_store.put_all([("b", {"n": 1}), ("c", {"n": [1, None]})])
+    assert any_store.get("a") == {"text": "zwei"}
+    assert any_store.get_all() == {"a": {"text": "zwei"}, "b": {"n": 1}, "c": {"n": [1, None]}}
+    assert any_store.get_all("other") == {"a": {"text": "elsewhere"}}
+    assert (any_store.delete("b"), any_store.delete("b")) == (True, False)
+
+
+async def test_async_is_the_same(any_store):
+    await any_store.aput("a", {"n": 1})
+    await any_store.aput_all([("b", {"n": 2})])
+    assert await any_store.aget("a") == {"n": 1}
+    assert await any_store.aget_all() == {"a": {"n": 1}, "b": {"n": 2}}
+    assert await any_store.adelete("a")
+    assert await any_store.aget("a") is None
+
+
+def test_another_process_sees_it_at_once(store):
+    store.put("a", {"n": 1})
+    assert SQLiteKVStore(store.path).get("a") == {"n": 1}  # nothing was closed or persisted
+
+
+def test_pickled_it_opens_the_same_file(store):
+    store.put("a", {"n": 1})
+    assert pickle.loads(pickle.dumps(store)).get("a") == {"n": 1}  # noqa: S301
+
+
+def test_closed_it_opens_again(store):
+    store.put("a", {"n": 1})
+    store.close()
+    assert store.get("a") == {"n": 1}
+
+
+def test_threads_share_it(store):
+    threads = [
+        threading.Thread(target=lambda n=n: [store.put(f"{n}-{i}", {"n": i}) for i in range(20)]) for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.get_all()) == 80
+
+
+def test_many_keys_at_once(store):
+    store.put_all([(str(n), {"n": n}) for n in range(1200)])
+    assert len(store.get_many(map(str, range(1300)))) == 1200
+
+
+def test_a_file_that_is_no_database_is_named_with_its_cure(tmp_path):
+    path = tmp_path / "contexts.sqlite"
+    path.write_text("no database, but a letter to Ana " * 50)
+    with pytest.raises(StorageError, match=r"contexts\.sqlite cannot be used: .*Cure:"):
+        SQLiteKVStore(path).get("a")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="Cure:"):
+        SQLiteKVStore(tmp_path / "file" / "contexts.sqlite").put("a", {})

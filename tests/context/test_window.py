@@ -1,0 +1,88 @@
+"""What of a document a model is shown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual.context import SourceDocument
+from llama_index_contextual.context.window import Window, batches, position, shown
+
+
+def words(text):
+    return len(text.split())
+
+
+def cut(paragraphs):
+    """A document and its chunks, one per paragraph."""
+    nodes, text = [], ""
+    for number, paragraph in enumerate(paragraphs):
+        start = len(text)
+        text += paragraph
+        node = TextNode(text=paragraph, start_char_idx=start, end_char_idx=len(text), id_=str(number))
+        node.metadata["header_path"] = f"Title > Part {number // 3}"
+        nodes.append(node)
+        text += "\n\n"
+    return SourceDocument(id="1", path="a.md", text=text), nodes
+
+
+PARAGRAPHS = [f"Paragraph {number} says a few words about thing {number}." for number in range(60)]
+
+
+def test_a_document_that_fits_is_shown_whole():
+    document, nodes = cut(PARAGRAPHS)
+    window = Window(10_000, words)
+    assert shown(nodes[:3], document, nodes, window) == document.text
+    assert [len(group) for group in batches(nodes, document, 8, window)] == [8] * 7 + [4]
+
+
+def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
+    document, nodes = cut(PARAGRAPHS)
+    window = Window(120, words)
+    text = shown(nodes[30:32], document, nodes, window)
+    assert text.startswith("(The document is longer than what is shown here.)\n\nIts outline:\nTitle")
+    assert PARAGRAPHS[30] in text
+    assert PARAGRAPHS[29] in text
+    assert PARAGRAPHS[32] in text
+    assert PARAGRAPHS[0] not in text
+    assert text.count("[…]") >= 2
+    assert words(text) < 160
+
+
+def test_one_chunk_over_the_window_is_shown_by_its_ends():
+    document, nodes = cut(["word " * 3000, "end"])
+    text = shown(nodes[:1], document, nodes, Window(100, words))
+    assert words(text) < 150
+    assert "[…]" in text
+
+
+def test_a_chunk_is_found_by_its_text_where_its_offsets_are_wrong():
+    document, nodes = cut(PARAGRAPHS)
+    nodes[5].start_char_idx = 3
+    assert document.text[slice(*position(nodes[5], document))] == PARAGRAPHS[5]
+    assert position(TextNode(text="elsewhere"), document) == (0, 0)
+
+
+@given(
+    paragraphs=st.lists(st.text("ab \n", min_size=1, max_size=80), min_size=1, max_size=30),
+    size=st.integers(1, 9),
+    tokens=st.integers(1, 60),
+)
+def test_every_chunk_is_in_exactly_one_call_and_calls_keep_their_order(paragraphs, size, tokens):
+    document, nodes = cut(paragraphs)
+    window = Window(tokens, words)
+    groups = batches(nodes, document, size, window)
+    assert [node for group in groups for node in group] == nodes
+    assert all(1 <= len(group) <= size for group in groups)
+    for group in groups:
+        shown(group, document, nodes, window)
+
+
+@pytest.mark.parametrize("tokens", [40, 80, 200])
+def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
+    document, nodes = cut(PARAGRAPHS)
+    for group in batches(nodes, document, 8, Window(tokens, words)):
+        text = shown(group, document, nodes, Window(tokens, words))
+        assert words(text) <= tokens * 1.3 + 12  # the marks, and characters per token are an estimate
