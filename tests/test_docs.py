@@ -1,0 +1,41 @@
+"""What the README says is true: its code runs, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from llama_index.core import Settings
+
+from llama_index_contextual import LocalEmbedding
+from llama_index_contextual.cli import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_command_is_documented_and_every_documented_command_exists():
+    names = {command.name or command.callback.__name__ for command in app.registered_commands}
+    documents = "\n".join(page.read_text("utf-8") for page in PAGES)
+    used = set(re.findall(r"llama-index-contextual ([a-z]+)\b", documents))
+    assert used <= names, "a page names a command that does not exist"
+    assert names <= used, "a command is documented nowhere"
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL))
+def test_the_readme_s_code_runs(code, tmp_path, monkeypatch):
+    for name in ("docs", "notes"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "page.md").write_text("# Freeze\n\nThe freeze starts on 14 December.\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Settings, "_embed_model", LocalEmbedding())
+    prelude = "from llama_index_contextual import ContextualNodePostprocessor\n"
+    exec(compile(prelude + code, "README.md", "exec"), {})  # noqa: S102  our own README
