@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -210,6 +212,16 @@ async def test_over_http_on_loopback(folder):
             await asyncio.sleep(0.2)
         async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
             assert "carrots" in await text_of(client, "memory_context", message="what does JC's dog love?")
+        # a web page that lets its own name point here must not reach the notes
+        headers = {
+            "Host": "evil.example",
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+        }
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", b"{}", headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            await asyncio.to_thread(urllib.request.urlopen, request)
+        assert refused.value.code in {403, 421}
     finally:
         process.terminate()
         await process.wait()

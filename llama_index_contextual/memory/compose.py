@@ -69,6 +69,7 @@ def rank(
         for kind, score in one.scores.items():
             by_query.setdefault(kind, {})[one.node.node_id] = score / pool.best
     merged = merge_scores(list(by_query.values()))
+    on_days = {one.node.node_id for one in dated.found}
     for one in dated.found:
         score = _DATED_SHARE * one.scores.get("original", 0.0) / dated.best
         merged[one.node.node_id] = max(merged.get(one.node.node_id, 0.0), score)
@@ -89,7 +90,7 @@ def rank(
         Ranked(
             hits[node_id],
             score,
-            tuple(kind for kind, found in by_query.items() if node_id in found),
+            tuple(kind for kind, found in {**by_query, "dates": on_days}.items() if node_id in found),
             tuple(reasons[node_id]),
             closeness[node_id] >= 1,
             _evidence(hits[node_id], pool),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -66,19 +67,23 @@ class MemoryContext:
         """
         if (closed := self._closed(message)) is not None:
             return closed
-        derived = self._derive(message, self._now(now))
+        present = self._now(now)
+        derived = self._derive(message, present)
         pool = self._search.search(derived.queries)
         dated = self._search.search(derived.queries[:1], _days(derived)) if derived.dates else Pool(())
-        return self._digest(derived, pool, dated, seen, self._now(now))
+        return self._digest(derived, pool, dated, seen, present)
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
         """Give the same digest off the event loop."""
         if (closed := self._closed(message)) is not None:
             return closed
-        derived = self._derive(message, self._now(now))
-        pool = await self._search.asearch(derived.queries)
-        dated = await self._search.asearch(derived.queries[:1], _days(derived)) if derived.dates else Pool(())
-        return self._digest(derived, pool, dated, seen, self._now(now))
+        present = self._now(now)
+        derived = await asyncio.to_thread(self._derive, message, present)  # rarity may wait for the keyword index
+        pool, dated = await asyncio.gather(
+            self._search.asearch(derived.queries),
+            self._search.asearch(derived.queries[:1], _days(derived)) if derived.dates else _nothing(),
+        )
+        return await asyncio.to_thread(self._digest, derived, pool, dated, seen, present)
 
     def search(self, query: str, *, max_results: int = 10) -> MemoryDigest:
         """Give what a precise query finds: no gate, no derived queries, no recency, no abstention."""
@@ -90,7 +95,7 @@ class MemoryContext:
         """Give the same off the event loop."""
         settings = self._for_search(max_results)
         pool = await self._search.asearch([Query("original", query)])
-        return self._searched(query, pool, settings)
+        return await asyncio.to_thread(self._searched, query, pool, settings)
 
     def _closed(self, message: str) -> MemoryDigest | None:
         if not self.settings.enabled:
@@ -137,6 +142,10 @@ class MemoryContext:
         groups = self._search.alternatives(clean_message(query))
         entries = entries_of(chosen, groups, self._search.terms, settings.max_tokens)
         return MemoryDigest(True, "found" if entries else "nothing found", entries, (query,))  # noqa: FBT003
+
+
+async def _nothing() -> Pool:
+    return Pool(())
 
 
 def _days(derived: DerivedQueries) -> tuple[date, date]:

@@ -6,6 +6,7 @@ evidence, so memory does not abstain from its hits.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import math
 from dataclasses import dataclass, field
@@ -136,7 +137,8 @@ class FusionSearch:
         retriever = self._restricted(days)
         if retriever is None:
             return Pool(())
-        return self._pool_of(await retriever.aexplain(*(query.text for query in queries)), queries)
+        explanation = await retriever.aexplain(*(query.text for query in queries))
+        return await asyncio.to_thread(self._pool_of, explanation, queries)
 
     def _restricted(self, days: tuple[date, date] | None) -> ContextualFusionRetriever | None:
         """Restrict to notes of some days; None where the retriever's arms cannot."""
