@@ -29,7 +29,7 @@ _SAMPLE: Final = 200  # words that language detection looks at
 _MEMO_LIMIT: Final = 200_000  # words; ~30 MB at most, then it starts afresh
 
 
-class _Memo(dict[tuple[str, str], tuple[str, ...]]):
+class _Memo(dict[tuple[str, str, bool], tuple[str, ...]]):
     """Terms of words already seen; a cache, so it is not pickled."""
 
     def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
@@ -100,10 +100,10 @@ class Analyzer:
         words = WORD.findall(normalise(text))
         code = resolve_language(language) if language else self._language_of(words)
         terms: list[str] = []
-        memo = self._memo
+        memo, stops = self._memo, self.remove_stop_words
         for word in words:
-            found = memo.get((code, word))
-            terms.extend(self._remember(code, word) if found is None else found)
+            found = memo.get((code, word, stops))
+            terms.extend(self._remember(code, word, stops) if found is None else found)
         return terms
 
     def query_groups(self, text: str) -> list[tuple[str, ...]]:
@@ -118,13 +118,12 @@ class Analyzer:
         main = self._language_of(words)
         groups: list[tuple[str, ...]] = []
         for word in words:
-            if main_terms := self._lookup(main, word):
-                variants = [main_terms] + [self._analyse(word, code, stops=False) for code in codes if code != main]
-                groups += _alternatives(variants)
-        if not groups and words:
-            return [
-                group for word in words for group in _alternatives([self._analyse(word, c, stops=False) for c in codes])
-            ]
+            if terms := self._lookup(main, word, self.remove_stop_words):
+                others = [self._lookup(code, word, False) for code in codes if code != main]  # noqa: FBT003
+                groups += _alternatives([terms, *others])
+        if not groups:
+            every = ([self._lookup(code, word, False) for code in codes] for word in words)  # noqa: FBT003
+            return [group for variants in every for group in _alternatives(variants)]
         return groups
 
     def query_tokens(self, text: str) -> list[str]:
@@ -138,15 +137,15 @@ class Analyzer:
         # max() keeps the first of equals, so the first language wins where nothing tells them apart.
         return max(self.languages, key=lambda code: len(sample & stop_words(code)))
 
-    def _lookup(self, code: str, word: str) -> tuple[str, ...]:
-        found = self._memo.get((code, word))
-        return self._remember(code, word) if found is None else found
+    def _lookup(self, code: str, word: str, stops: bool) -> tuple[str, ...]:
+        found = self._memo.get((code, word, stops))
+        return self._remember(code, word, stops) if found is None else found
 
-    def _remember(self, code: str, word: str) -> tuple[str, ...]:
+    def _remember(self, code: str, word: str, stops: bool) -> tuple[str, ...]:
         if len(self._memo) >= _MEMO_LIMIT:
             self._memo.clear()
-        terms = self._analyse(word, code, stops=self.remove_stop_words)
-        self._memo[code, word] = terms
+        terms = self._analyse(word, code, stops=stops)
+        self._memo[code, word, stops] = terms
         return terms
 
     def _analyse(self, word: str, code: str, *, stops: bool) -> tuple[str, ...]:

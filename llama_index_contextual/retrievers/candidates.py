@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -11,9 +10,8 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, QueryBundle
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One hit of one arm.
+class Candidate(NamedTuple):
+    """One hit of one arm. A tuple, because a query makes hundreds, and a frozen dataclass takes four times as long.
 
     Args:
         node_id: Its id.

@@ -94,7 +94,7 @@ class Hit:
             "header_path": self.node.node.metadata.get(HEADER_PATH),
             "score": self.score,
             "cosine": self.cosine,
-            "fused": asdict(self.fused) if self.fused else None,
+            "fused": self.fused and {**self.fused._asdict(), "credits": [one._asdict() for one in self.fused.credits]},
             "terms": [asdict(term) for term in self.terms],
             "steps": [{**asdict(step), "factor": step.factor} for step in self.steps],
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +39,7 @@ class Ranking:
     candidates: Sequence[Candidate]
 
 
-@dataclass(frozen=True, slots=True)
-class Credit:
+class Credit(NamedTuple):
     """What a ranking gave to a document.
 
     Args:
@@ -58,8 +57,7 @@ class Credit:
     credit: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(NamedTuple):
     """A document of the pool.
 
     Args:
@@ -104,22 +102,22 @@ def fuse(
         for node_id, credit in _credits(ranking, mode, k, count_unscored=count_unscored):
             earned.setdefault(node_id, []).append(credit)
     combine = max if mode is Mode.SIMPLE else math.fsum
-    raw = {node_id: combine([one.credit for one in credits_]) for node_id, credits_ in earned.items()}
-    boosts = {
-        node_id: agreement_boost if len({one.query for one in credits_}) > 1 else 1.0
-        for node_id, credits_ in earned.items()
-    }
+    raw = {node_id: combine([one.credit for one in own]) for node_id, own in earned.items()}
+    several = len({ranking.query for ranking in rankings}) > 1
+    agreed = {node_id for node_id, own in earned.items() if several and len({one.query for one in own}) > 1}
     floor = 0.0
     if mode is Mode.RECIPROCAL_RANK and rankings:
         floor = min((one.weight for one in rankings if one.weight > 0), default=0.0) / (k + pool + 1)
-    lifted = {node_id: (score - floor) * boosts[node_id] for node_id, score in raw.items()}
+    lifted = {
+        node_id: (score - floor) * (agreement_boost if node_id in agreed else 1.0) for node_id, score in raw.items()
+    }
     best = max(lifted.values(), default=1.0)
     scale = best if best > 0 else 1.0  # SIMPLE passes negative scores on as they are
-    fused = [
-        Fused(node_id, raw[node_id], lifted[node_id] / scale, boosts[node_id], tuple(credits_))
-        for node_id, credits_ in earned.items()
+    ordered = sorted(lifted, key=lambda node_id: (-lifted[node_id], node_id))
+    return [
+        Fused(one, raw[one], lifted[one] / scale, agreement_boost if one in agreed else 1.0, tuple(earned[one]))
+        for one in ordered
     ]
-    return sorted(fused, key=lambda one: (-one.score, one.node_id))
 
 
 def _credits(ranking: Ranking, mode: Mode, k: float, *, count_unscored: bool) -> list[tuple[str, Credit]]:

@@ -1,0 +1,297 @@
+"""How fast, how large, how incremental: our hybrid retrieval against LlamaIndex's own, in the same run.
+
+    python benchmarks/latency.py --sizes 1000 10000 30000 100000
+
+Real pages are chunked; beyond what exists they are repeated with changed words. Vectors are synthetic (unit length,
+384 dimensions), so that times are those of retrieval beyond the query's embedding. Chroma is one persistent collection,
+shared by both. Queries alternate between the systems in one process; memory is measured in a process of its own for
+each. Times depend on the machine and on what else runs there: only the ratios are claims.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import multiprocessing
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bm25s
+import chromadb
+import numpy as np
+from common import machine, markdown_table
+from datasets import kubernetes_docs
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.schema import TextNode
+from llama_index.retrievers.bm25 import BM25Retriever
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+)
+from llama_index_contextual.retrievers.chroma import stored_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from llama_index.core.retrievers import BaseRetriever
+
+DIMENSIONS = 384
+TOP_K = 10
+DOCUMENT = 8  # chunks of the document that is added and deleted
+WORD = re.compile(r"[a-z]{5,}")
+
+
+class Synthetic(BaseEmbedding):
+    """A unit vector for each query, the same one every time."""
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return unit_vectors(1, seed=sum(query.encode()))[0].tolist()  # type: ignore[no-any-return]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_query_embedding(text)
+
+
+@dataclass
+class Result:
+    """Times in milliseconds, sizes in MiB."""
+
+    chunks: int
+    build: float
+    stock_build: float
+    load: float
+    stock_load: float
+    add: float
+    delete: float
+    p50: float
+    p95: float
+    stock_p50: float
+    stock_p95: float
+    stock_pool_p50: float
+    stock_pool_p95: float
+    disk: float
+    rss: float = 0.0
+    stock_rss: float = 0.0
+
+
+def unit_vectors(count: int, seed: int) -> Any:
+    """Random directions, one a row."""
+    vectors = np.random.default_rng(seed).normal(size=(count, DIMENSIONS)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def chunks(count: int) -> list[TextNode]:
+    """Chunks of real pages with heading context; beyond what exists, repeated with a third of the words changed."""
+    parser = HeadingAwareMarkdownNodeParser(tokenizer="estimate", chunk_size=256, chunk_overlap=0)
+    nodes = ContextualNodePostprocessor(context="headings")(
+        parser.get_nodes_from_documents(kubernetes_docs(min(1568, max(40, count // 4))).documents[""])
+    )
+    turns = ((nodes[number % len(nodes)], number // len(nodes)) for number in range(count))
+    return [_changed(node, turn) for node, turn in turns if isinstance(node, TextNode)]
+
+
+def _changed(node: TextNode, turn: int) -> TextNode:
+    if not turn:
+        return node
+    rng = random.Random(f"{node.node_id}{turn}")  # noqa: S311  no secret
+    text = WORD.sub(lambda match: f"{match.group()}{turn}" if rng.random() < 1 / 3 else match.group(), node.text)
+    return node.model_copy(update={"id_": f"{node.node_id}-{turn}", "text": text})
+
+
+def store_in(folder: str) -> ChromaVectorStore:
+    """The collection in a folder."""
+    client = chromadb.PersistentClient(folder, chromadb.Settings(anonymized_telemetry=False))
+    return ChromaVectorStore(chroma_collection=client.get_or_create_collection("chunks"))
+
+
+def fill(folder: str, nodes: list[TextNode]) -> None:
+    """Put the nodes into Chroma with synthetic vectors."""
+    store = store_in(folder)
+    for start in range(0, len(nodes), 2000):
+        part = nodes[start : start + 2000]
+        vectors = unit_vectors(len(part), seed=start)
+        store.add([n.model_copy(update={"embedding": v.tolist()}) for n, v in zip(part, vectors, strict=True)])
+
+
+def ours(store: ChromaVectorStore, keyword: ContextualBM25Retriever) -> ContextualFusionRetriever:
+    """Our hybrid retriever; each arm proposes 100 candidates."""
+    vector = ContextualVectorRetriever(store, Synthetic(), companion=keyword)
+    return ContextualFusionRetriever([vector, keyword], similarity_top_k=TOP_K)
+
+
+def stock(store: ChromaVectorStore, keyword: BM25Retriever, per_arm: int = TOP_K) -> QueryFusionRetriever:
+    """LlamaIndex's; each arm proposes as many as are returned, unless told otherwise."""
+    context = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex([], storage_context=context, embed_model=Synthetic())
+    keyword.similarity_top_k = per_arm
+    return QueryFusionRetriever(
+        [index.as_retriever(similarity_top_k=per_arm), keyword],
+        llm=MockLLM(),
+        num_queries=1,
+        use_async=False,
+        mode="reciprocal_rerank",  # type: ignore[arg-type]
+        similarity_top_k=TOP_K,
+    )
+
+
+def timed(action: Callable[[], Any], repeat: int = 1) -> tuple[float, Any]:
+    """The fastest of several runs in milliseconds, and what the last one gave."""
+    best, value = float("inf"), None
+    for _ in range(repeat):
+        gc.collect()
+        start = time.perf_counter()
+        value = action()
+        best = min(best, (time.perf_counter() - start) * 1000)
+    return best, value
+
+
+def query_times(retrievers: list[BaseRetriever], queries: list[str]) -> Iterator[tuple[float, float]]:
+    """p50 and p95 of each retriever; queries alternate between them, so that a busy machine is busy for all."""
+    for retriever in retrievers:
+        for query in queries[:20]:
+            retriever.retrieve(query)
+    times: list[list[float]] = [[] for _ in retrievers]
+    for query in queries:
+        for number, retriever in enumerate(retrievers):
+            start = time.perf_counter()
+            retriever.retrieve(query)
+            times[number].append((time.perf_counter() - start) * 1000)
+    for found in times:
+        yield statistics.median(found), statistics.quantiles(found, n=20)[-1]
+
+
+def measure(folder: str, size: int, queries: list[str]) -> Result:
+    """Everything but memory, in this process."""
+    store = store_in(folder)
+    nodes = stored_nodes(store)
+    repeat = 3 if size <= 10_000 else 1
+    build, keyword = timed(lambda: ContextualBM25Retriever(nodes), repeat)
+    stock_build, stock_keyword = timed(lambda: BM25Retriever(nodes=nodes, similarity_top_k=TOP_K), repeat)
+    kept, stock_kept = f"{folder}/ours", f"{folder}/stock"
+    keyword.persist(kept)
+    stock_keyword.persist(stock_kept)
+    disk = sum(path.stat().st_size for path in Path(kept).iterdir()) / 2**20
+    load, keyword = timed(lambda: ContextualBM25Retriever.from_persist_dir(kept), repeat)
+    stock_load, stock_keyword = timed(lambda: BM25Retriever.from_persist_dir(stock_kept), repeat)
+    document = [node.model_copy(update={"id_": f"new-{number}"}) for number, node in enumerate(nodes[:DOCUMENT])]
+    adds, deletes = [], []
+    for _ in range(20):
+        adds.append(timed(lambda: keyword.add(document))[0])
+        deletes.append(timed(lambda: keyword.delete([node.node_id for node in document]))[0])
+    gc.collect()
+    systems = [ours(store, keyword), stock(store, stock_keyword), stock(store, _twin(stock_keyword), 100)]
+    mine, theirs, pool = query_times(systems, queries)  # type: ignore[arg-type]
+    return Result(
+        size,
+        build,
+        stock_build,
+        load,
+        stock_load,
+        statistics.mean(adds),
+        statistics.mean(deletes),
+        *mine,
+        *theirs,
+        *pool,
+        disk,
+    )
+
+
+def _twin(keyword: BM25Retriever) -> BM25Retriever:
+    return BM25Retriever(existing_bm25=keyword.bm25, similarity_top_k=100)
+
+
+def resident(folder: str, queries: list[str], *, stock_system: bool) -> float:
+    """MiB that a process keeps which opened an index and answered queries."""
+    store = store_in(folder)
+    if stock_system:
+        retriever: Any = stock(store, BM25Retriever.from_persist_dir(f"{folder}/stock"))
+    else:
+        retriever = ours(store, ContextualBM25Retriever.from_persist_dir(f"{folder}/ours"))
+    for query in queries:
+        retriever.retrieve(query)
+    gc.collect()
+    status = Path("/proc/self/status").read_text("ascii")
+    return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024  # type: ignore[union-attr]
+
+
+def apart(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call in a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, arguments, named)
+
+
+def table(results: list[Result]) -> str:
+    """Ours, the stock hybrid's and the ratio."""
+    header = ["chunks", *(f"{r.chunks:,}" for r in results)]
+
+    def row(name: str, cell: Callable[[Result], str]) -> list[str]:
+        return [name, *(cell(result) for result in results)]
+
+    def ratio(mine: float, theirs: float, unit: str = "ms") -> str:
+        return f"{mine:,.1f} / {theirs:,.1f} {unit} = {mine / theirs:.2f}"
+
+    rows = [
+        row("query p50, ours / stock", lambda r: ratio(r.p50, r.stock_p50)),
+        row("query p95, ours / stock", lambda r: ratio(r.p95, r.stock_p95)),
+        row("query p50, ours / stock with our pool of 100", lambda r: ratio(r.p50, r.stock_pool_p50)),
+        row("query p95, ours / stock with our pool of 100", lambda r: ratio(r.p95, r.stock_pool_p95)),
+        row("BM25 build, ours / stock", lambda r: ratio(r.build, r.stock_build)),
+        row("BM25 load, ours / stock", lambda r: ratio(r.load, r.stock_load)),
+        row(
+            f"add a document of {DOCUMENT} chunks, ours / ours build",
+            lambda r: f"{r.add:,.1f} ms = {r.add / r.build:.2%}",
+        ),
+        row("delete it, ours / ours build", lambda r: f"{r.delete:,.1f} ms = {r.delete / r.build:.2%}"),
+        row("resident memory, ours / stock", lambda r: ratio(r.rss, r.stock_rss, "MiB")),
+        row("BM25 on disk, ours", lambda r: f"{r.disk:,.1f} MiB"),
+    ]
+    return markdown_table(header, rows)
+
+
+def main() -> None:
+    """Measure each size and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 30_000, 100_000])
+    parser.add_argument("--json", type=Path, help="also write the numbers here")
+    options = parser.parse_args()
+    queries = [question.text for question in kubernetes_docs(1).questions]
+    results = []
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            fill_time, _ = timed(lambda: apart(_fill_with, folder, size))  # noqa: B023  called at once
+            result = apart(measure, folder, size, queries)
+            result.rss = apart(resident, folder, queries[:100], stock_system=False)
+            result.stock_rss = apart(resident, folder, queries[:100], stock_system=True)
+        results.append(result)
+        print(
+            f"{size} chunks: Chroma filled in {fill_time / 1000:.0f} s; {asdict(result)}", file=sys.stderr, flush=True
+        )
+    print(f"{machine()}, bm25s {bm25s.__version__}\n\n{table(results)}")
+    if options.json:
+        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1), "utf-8")
+
+
+def _fill_with(folder: str, size: int) -> None:
+    fill(folder, chunks(size))
+
+
+if __name__ == "__main__":
+    main()
