@@ -8,10 +8,22 @@ import chromadb
 import pytest
 from llama_index.core import SimpleDirectoryReader, StorageContext, VectorStoreIndex
 from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import Document, MetadataMode
+from llama_index.llms.openai_like import OpenAILike
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, LocalEmbedding
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+    LocalEmbedding,
+    RecencyPostprocessor,
+)
 
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 LLM_KEYS = {"path", "header_path", "start_line", "end_line", "date"}
@@ -106,3 +118,37 @@ def test_context_for_the_nodes_of_an_index_built_without_it(documents, store, em
     # A reranker reads the EMBED view: now it sees where each chunk comes from.
     assert all("Document: " in hit.node.get_content(MetadataMode.EMBED) for hit in given)
     assert all("context" not in hit.node.metadata for hit in plain), "the input is not changed"
+
+
+def test_the_stock_fusion_over_our_arms_with_recency_after_it(documents, store, embedding):
+    nodes = IngestionPipeline(
+        transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(), embedding], vector_store=store
+    ).run(documents=documents)
+    arms = [
+        ContextualVectorRetriever(store, embedding, similarity_top_k=10),
+        ContextualBM25Retriever.from_defaults(vector_store=store, similarity_top_k=10),
+    ]
+    stock = QueryFusionRetriever(
+        arms, llm=MockLLM(), num_queries=1, use_async=False, mode="reciprocal_rerank", similarity_top_k=len(nodes)
+    )
+    hits = stock.retrieve("When does the deployment freeze start?")
+    assert len({hit.node.node_id for hit in hits}) == len(hits), "the arms' nodes have equal hashes: none comes twice"
+    recency = RecencyPostprocessor(now="2026-11-20", weight=0.5)
+    first, *_ = recency.postprocess_nodes(hits)
+    assert first.node.metadata["path"] == "memory/2026-11-18.md"
+
+
+def test_a_query_engine_with_a_real_model_cites_what_it_was_given(documents, store, embedding, llama_server):
+    IngestionPipeline(
+        transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(), embedding], vector_store=store
+    ).run(documents=documents)
+    retriever = ContextualFusionRetriever(
+        [ContextualVectorRetriever(store, embedding), ContextualBM25Retriever.from_defaults(vector_store=store)],
+        similarity_top_k=2,
+    )
+    llm = OpenAILike(model="smollm2", api_base=llama_server.api_base, api_key="none", is_chat_model=True, max_tokens=24)
+    response = RetrieverQueryEngine.from_args(retriever, llm=llm).query("What is the default timeout of the gateway?")
+    assert str(response).strip()
+    assert response.source_nodes[0].node.metadata["header_path"] == "Gateway > Timeout"
+    for source in response.source_nodes:
+        check_views(source.node, documents)
