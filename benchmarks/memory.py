@@ -17,7 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import chromadb
 from common import RememberingEmbedding, machine, markdown_table
@@ -41,9 +41,13 @@ from llama_index_contextual.memory.languages import lexicon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from llama_index_contextual.memory.queries import Query
+    from llama_index_contextual.memory.search import Pool, Search
 
 Hit = tuple[str, int, int]  # path, first line, last line
-Ask = "Callable[[str, date], Sequence[Hit]]"
+SEARCHES: dict[Path, OneSearchAQuestion] = {}  # by the storage of the index
 
 
 class OneEmbeddingAQuestion(RememberingEmbedding):
@@ -101,9 +105,28 @@ def plain(index: ContextualIndex) -> Callable[[str, date], Sequence[Hit]]:
     return ask
 
 
+class OneSearchAQuestion:
+    """Lets all settings rank the same pools: they differ only in what comes after the search."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._pools: dict[Any, Pool] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._search, name)
+
+    def search(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+        """The pool, searched for once."""
+        key = (tuple(queries), days)
+        if key not in self._pools:
+            self._pools[key] = self._search.search(queries, days)
+        return self._pools[key]
+
+
 def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Sequence[Hit]]:
     """The digest, ten hits long."""
     memory = MemoryContext(index, max_results=10, max_tokens=10_000, **settings)
+    memory._search = cast("Any", SEARCHES.setdefault(index.storage, OneSearchAQuestion(memory._search)))  # noqa: SLF001
 
     def ask(question: str, now: date) -> list[Hit]:
         entries = memory.get(question, now=now).entries

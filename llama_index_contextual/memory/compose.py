@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 
 DAYS_AFTER: Final = 7  # what happened on a day is also told in the days after it
+_EVIDENCE_SHARE_ON_DAY: Final = 0.3
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
 
 
@@ -64,53 +65,84 @@ def rank(
         settings: Boosts.
     """
     hits = {one.node.node_id: one for one in (*dated.found, *pool.found)}
-    by_query: dict[str, dict[str, float]] = {}
-    for one in pool.found:
-        for kind, score in one.scores.items():
-            by_query.setdefault(kind, {})[one.node.node_id] = score / pool.best
+    by_query = _by_query(pool)
     merged = merge_scores(list(by_query.values()))
-    on_days = {one.node.node_id for one in dated.found}
-    for one in dated.found:
-        score = _DATED_SHARE * one.scores.get("original", 0.0) / dated.best
-        merged[one.node.node_id] = max(merged.get(one.node.node_id, 0.0), score)
-    reasons: dict[str, list[str]] = {node_id: [] for node_id in merged}
-    closeness = {node_id: _closeness(day_of(hits[node_id].node), dates) for node_id in merged}
-    for node_id, near in closeness.items():
-        if near > 0:
-            boost = 1 + settings.date_boost * near
-            merged[node_id] *= boost
-            reasons[node_id].append(f"named date x{boost:.2f}")
-    if recency is not None and not dates:
-        nodes = [NodeWithScore(node=hits[node_id].node, score=score) for node_id, score in merged.items()]
-        for why in recency.explain(nodes):
-            merged[why.node_id] = why.score_after
-            if why.multiplier != 1:
-                reasons[why.node_id].append(f"recency x{why.multiplier:.2f} ({why.age_days:.0f} days, {why.reason})")
+    by_query["dates"] = {
+        one.node.node_id: _DATED_SHARE * one.scores.get("original", 0.0) / dated.best for one in dated.found
+    }
+    for node_id, score in by_query["dates"].items():
+        merged[node_id] = max(merged.get(node_id, 0.0), score)
+    scores, reasons = merged, dict[str, str]()
+    if dates:
+        scores, reasons = _by_date(hits, merged, dates, settings.date_boost)
+    elif recency is not None:
+        scores, reasons = _by_age(hits, merged, recency)
     ranked = [
         Ranked(
             hits[node_id],
             score,
-            tuple(kind for kind, found in {**by_query, "dates": on_days}.items() if node_id in found),
-            tuple(reasons[node_id]),
-            closeness[node_id] >= 1,
+            tuple(kind for kind, found in by_query.items() if node_id in found),
+            (reasons[node_id],) if node_id in reasons else (),
+            _on_named_day(hits[node_id].node, dates),
             _evidence(hits[node_id], pool),
         )
-        for node_id, score in merged.items()
+        for node_id, score in scores.items()
     ]
     return sorted(ranked, key=lambda one: (-one.score, one.id))
 
 
-def select(ranked: Sequence[Ranked], settings: MemorySettings, *, seen: Collection[str] = ()) -> list[Ranked]:
+def _by_query(pool: Pool) -> dict[str, dict[str, float]]:
+    """Scores by kind of query and node id, as shares of the best that a hit can have."""
+    by_query: dict[str, dict[str, float]] = {}
+    for one in pool.found:
+        for kind, score in one.scores.items():
+            by_query.setdefault(kind, {})[one.node.node_id] = score / pool.best
+    return by_query
+
+
+def _by_date(
+    hits: Mapping[str, Found], scores: Mapping[str, float], dates: Sequence[NamedDate], boost: float
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Raise notes of the named days, and say so."""
+    factors = {node_id: 1 + boost * _closeness(day_of(hits[node_id].node), dates) for node_id in scores}
+    raised = {node_id: score * factors[node_id] for node_id, score in scores.items()}
+    return raised, {node_id: f"named date x{factor:.2f}" for node_id, factor in factors.items() if factor > 1}
+
+
+def _by_age(
+    hits: Mapping[str, Found], scores: Mapping[str, float], recency: RecencyPostprocessor
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Lower old notes, and say so."""
+    explained = recency.explain(
+        [NodeWithScore(node=hits[node_id].node, score=score) for node_id, score in scores.items()]
+    )
+    reasons = {
+        why.node_id: f"recency x{why.multiplier:.2f} ({why.age_days:.0f} days, {why.reason})"
+        for why in explained
+        if why.multiplier != 1
+    }
+    return {why.node_id: why.score_after for why in explained}, reasons
+
+
+def select(
+    ranked: Sequence[Ranked], settings: MemorySettings, *, seen: Collection[str] = (), has_subject: bool = True
+) -> list[Ranked]:
     """Leave out hits without evidence, those seen before, and near-duplicates; cut to the limit.
 
-    A hit of a named day needs no other evidence: "what did we do yesterday" has no word that a note would share.
+    Args:
+        ranked: Best first.
+        settings: The evidence that a hit needs, and how many hits there may be.
+        seen: Ids or citations to leave out.
+        has_subject: Whether the message has keywords or names. "What did we do yesterday?" has none, so a note of that
+            day needs no evidence; where it has some, a note of that day needs less than others.
     """
+    least = settings.min_evidence
+    least_on_day = _EVIDENCE_SHARE_ON_DAY * least if has_subject else 0.0
     told = [
         one
         for one in ranked
-        if (one.evidence is None or one.on_named_day or one.evidence >= settings.min_evidence)
-        and one.id not in seen
-        and _entry(one, "").citation not in seen
+        if (one.evidence is None or one.evidence >= (least_on_day if one.on_named_day else least) or not least)
+        and not {one.id, _entry(one, "").citation} & set(seen)
     ]
     kept = told[: 4 * settings.max_results]
     repeated = near_duplicates([one.found.node.get_content() for one in kept])
@@ -161,6 +193,14 @@ def _closeness(day: date | None, dates: Sequence[NamedDate]) -> float:
         return 0.0
     distances = [distance for named in dates if 0 <= (distance := named.distance(day)) <= DAYS_AFTER]
     return 1 - min(distances) / (DAYS_AFTER + 1) if distances else 0.0
+
+
+def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
+    """Whether a note is of a day, or a week at most, that the message names; "in 2023" is no such thing."""
+    day = day_of(node)
+    return day is not None and any(
+        one.first <= day <= one.last and (one.last - one.first).days < DAYS_AFTER for one in dates
+    )
 
 
 def _evidence(found: Found, pool: Pool) -> float | None:

@@ -126,7 +126,8 @@ class MemoryContext:
                 now=now,
             )
         ranked = rank(pool, dated, derived.dates, recency, settings)
-        chosen = select(ranked, settings, seen=set(seen))
+        has_subject = len(derived.queries) > 1
+        chosen = select(ranked, settings, seen=seen, has_subject=has_subject)
         query = derived.queries[0].text
         entries = entries_of(chosen, self._search.alternatives(query), self._search.terms, settings.max_tokens)
         reason = "found" if entries else ("no hit with enough evidence" if ranked else "nothing found")

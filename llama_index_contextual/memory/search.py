@@ -162,16 +162,18 @@ class FusionSearch:
     def _pool_of(self, explanation: Explanation, queries: Sequence[Query]) -> Pool:
         kinds = {query.text: query.kind for query in queries}
         ordered = [kinds.get(text, "original") for text in explanation.queries]
+        # A reranker of the user's has the last word on the order, and its scores may mean anything.
+        reranked = bool(self._retriever.node_postprocessors)
         found = tuple(
             Found(
                 hit.node.node,
-                _scores(hit, explanation, ordered),
+                {"original": 1 / (explanation.k + hit.rank)} if reranked else _scores(hit, explanation, ordered),
                 hit.cosine,
                 {term.term: term.idf for term in hit.terms},
             )
             for hit in explanation
         )
-        best = 1 / (explanation.k + 1) if explanation.mode == "reciprocal_rerank" else 1.0
+        best = 1 / (explanation.k + 1) if reranked or explanation.mode == "reciprocal_rerank" else 1.0
         vectors = any(one.cosine is not None for one in found)
         return Pool(found, best, self._query_weight(queries[0].text), vectors)
 

@@ -6,6 +6,7 @@ from datetime import date, datetime, timezone
 
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index_contextual import ContextualFusionRetriever, MemoryContext, RecencyPostprocessor
@@ -104,6 +105,33 @@ def test_recency_counts_once_even_if_the_retriever_has_it_too(arms):
 def test_evergreen_notes_do_not_age(memory):
     [first, *_] = memory.get("what is my color preference?", now=date(2036, 1, 1)).entries
     assert (first.path, first.reasons) == ("MEMORY.md", ())
+
+
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ("what did we do yesterday?", True),  # no subject: every note of the day
+        ("what did JC do yesterday?", True),
+        ("what is the capital of Mongolia today", False),
+        ("what was the stock price of Apple yesterday?", False),  # a date alone is no evidence where there is a subject
+        ("what was the GDP of Mongolia in 2026?", False),
+    ],
+)
+def test_notes_of_a_named_day_need_little_evidence_but_some(memory, message, found):
+    assert bool(memory.get(message, now=NOW).entries) == found
+
+
+def test_a_reranker_of_the_users_keeps_the_last_word(arms):
+    class Backwards(BaseNodePostprocessor):
+        def _postprocess_nodes(self, nodes, query_bundle=None):
+            return [NodeWithScore(node=hit.node, score=-(hit.score or 0)) for hit in reversed(nodes)]
+
+    message = "does JC like ginger?"
+    plain = MemoryContext(ContextualFusionRetriever(list(arms)), min_evidence=0).get(message, now=NOW)
+    reranked = ContextualFusionRetriever(list(arms), node_postprocessors=[Backwards()])
+    turned = MemoryContext(reranked, min_evidence=0, include_recency=False).get(message, now=NOW)
+    assert turned.entries[0].id != plain.entries[0].id
+    assert turned.entries[0].id not in [entry.id for entry in plain.entries]
 
 
 def test_a_hit_that_was_seen_is_not_shown_again(memory):

@@ -38,7 +38,7 @@ KEYWORDS = [
     ("what did JC say about the dairy-free ice cream", ["dairy-free", "ice", "cream"]),
     ("¿A Marta le gusta el té?", ["gusta", "té"]),  # té is tea, te is a stop word
     ("dime como se llama el perro", ["llama", "perro"]),
-    ("What happened last Friday with the car's engine?", ["happened", "car", "engine"]),
+    ("What happened last Friday with the car's engine?", ["car", "engine"]),
     ("one two three alpha beta gamma delta epsilon zeta", ["two", "three", "alpha", "beta", "gamma"]),
     ("tea, tea and tea", ["tea"]),
     ("what is it?", []),
