@@ -123,6 +123,7 @@ def good_text(request: Request) -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     server: FakeModel
+    protocol_version = "HTTP/1.1"  # clients keep connections, with all that can go wrong then
 
     def log_message(self, *_: Any) -> None:
         """Keep the test output clean."""
@@ -184,6 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data if cut is None else data[:cut])
+        self.close_connection = cut is not None
 
 
 @pytest.fixture

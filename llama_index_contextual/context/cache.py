@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Reuse = Literal["chunk", "document"]
 
+OBJECT: Final = "object:"  # before the name of something that was passed as an object
 _COLLECTION: Final = "contexts"
 _STATES: Final = "context_states"
 _FILE: Final = "contexts.sqlite"
@@ -42,6 +43,8 @@ def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> Bas
         return cache
     if cache is None or cache is True:
         return SQLiteKVStore(Path(get_cache_dir()) / "contextual" / _FILE)
+    if isinstance(cache, str) and cache.startswith(OBJECT):
+        raise SettingError(f"cache={cache!r} was a store, which is never written down. Cure: pass it again.")
     if isinstance(cache, str | os.PathLike) and os.fspath(cache):
         path = Path(cache)
         return SQLiteKVStore(path / _FILE if path.is_dir() else path)

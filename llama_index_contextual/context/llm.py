@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
@@ -12,7 +13,7 @@ from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.context import models
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks, fingerprint
-from llama_index_contextual.context.cache import ContextCache, Reuse, open_store
+from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
 from llama_index_contextual.context.calls import CircuitBreaker, Patience
 from llama_index_contextual.context.estimate import estimate
 from llama_index_contextual.context.loop import LoopThread
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 _PROMPT_KEY: Final = "context_prompt"
-_OBJECT: Final = "object:"
 
 
 class LLMContextGenerator(ContextGenerator, PromptMixin):
@@ -105,9 +105,9 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         api_key: str | None = None,
     ) -> None:
         if isinstance(llm, str):
-            if llm.startswith(_OBJECT):
+            if llm.startswith(OBJECT):
                 raise SettingError(
-                    f"{llm[len(_OBJECT) :]} was an LLM object, which is never written down. Cure: pass it again, "
+                    f"{llm[len(OBJECT) :]} was an LLM object, which is never written down. Cure: pass it again, "
                     "ContextualNodePostprocessor.from_dict(data, generator=resolve_generator('llm', llm=...))."
                 )
             models.ModelSpec.parse(llm)  # raises now and not in the middle of a run
@@ -127,7 +127,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         if reuse not in ("chunk", "document"):
             raise SettingError(f"reuse={reuse!r} is not known. Cure: 'chunk' or 'document'.")
         check_prompt(prompt or CONTEXT_PROMPT)
-        self._given, self._llm = llm, llm if isinstance(llm, LLM) else None
+        self._given, self._llm = llm, models.with_own_client(llm) if isinstance(llm, LLM) else None
         self._api_key = api_key
         self._store = open_store(cache)
         self._prompt = prompt or CONTEXT_PROMPT
@@ -141,8 +141,9 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         self._reset()
 
     def _reset(self) -> None:
-        self._lock, self._loop = threading.Lock(), LoopThread()
+        self._lock, self._loop, self._connected = threading.Lock(), LoopThread(), False
         self._breaker = CircuitBreaker(self.breaker_threshold, self.breaker_cooldown)
+        self._life = models.SignOfLife()
         self._usage = ContextUsage()
         self.last_failures: Counter[str] = Counter()
 
@@ -168,7 +169,10 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
                 given = self._given
                 if given is None:
                     given = Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
-                self._llm = given if isinstance(given, LLM) else self._make(given)
+                self._llm = models.with_own_client(given) if isinstance(given, LLM) else self._make(given)
+            if not self._connected:
+                self._connected = True
+                self._loop.before_close(partial(models.close_client, self._llm))
             return self._llm
 
     def _make(self, spec: str) -> LLM:
@@ -198,23 +202,28 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
 
     async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Do the same on the caller's event loop."""
+        """Do the same without blocking the event loop."""
         return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
 
     def generate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
     ) -> list[list[ChunkContext | None]]:
         """Do several documents, ``num_workers`` calls at a time."""
-        return self._loop.run(self.agenerate_all(batches, progress))
+        return self._loop.run(self._run(batches, progress))
 
     async def agenerate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
     ) -> list[list[ChunkContext | None]]:
-        """Do the same on the caller's event loop; when it is cancelled, so are the requests.
+        """Do the same without blocking the event loop; when it is cancelled, so are the requests.
 
         Raises:
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
+        return await self._loop.arun(self._run(batches, progress))
+
+    async def _run(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None
+    ) -> list[list[ChunkContext | None]]:
         run = Run(self._settings(), self._usage, progress)
         texts = await run(batches)
         self.last_failures, self.cache_error = run.failed, run.cache_error
@@ -239,10 +248,11 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     def config(self) -> dict[str, Any]:
         """Give the settings as plain data: names instead of objects, and no key."""
         given = self._given
-        known = isinstance(self._store, SQLiteKVStore)
-        store = str(cast("SQLiteKVStore", self._store).path) if known else self._store is not None
+        store: str | bool = f"{OBJECT}{type(self._store).__name__}" if self._store is not None else False
+        if isinstance(self._store, SQLiteKVStore):
+            store = str(self._store.path)
         kept = {key: value for key, value in vars(self).items() if key in _PLAIN}
-        llm = f"{_OBJECT}{models.model_name(given)}" if isinstance(given, LLM) else given
+        llm = f"{OBJECT}{models.model_name(given)}" if isinstance(given, LLM) else given
         return {"spec": "llm", "llm": llm, "cache": store, "fallback": None, **kept}
 
     def state(self) -> str:
@@ -276,6 +286,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
             prompt=self._prompt,
             cache=self._cache(),
             breaker=self._breaker,
+            life=self._life,
             patience=Patience(self.attempts, max_wait=self.max_wait),
             num_workers=workers,
             **{key: getattr(self, key) for key in _RUN},
@@ -289,4 +300,6 @@ _RUN: Final = (
 _PLAIN: Final = frozenset(
     {*_RUN, "reuse", "num_workers", "writing_rate", "attempts", "max_wait", "breaker_threshold", "breaker_cooldown"}
 )
-_LIVE: Final = frozenset({"_lock", "_loop", "_breaker", "_usage", "last_failures", "cache_error"})
+_LIVE: Final = frozenset(
+    {"_lock", "_loop", "_connected", "_breaker", "_life", "_usage", "last_failures", "cache_error"}
+)

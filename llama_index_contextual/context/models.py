@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from llama_index.core.llms import LLM, ChatResponse, CustomLLM
 from llama_index_contextual.errors import MissingExtraError, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from llama_index.core.llms import ChatMessage
 
@@ -22,6 +23,9 @@ OLLAMA_URL: Final = "http://localhost:11434"
 DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
 _CLIENT_TIMEOUT: Final = 3600.0  # ours is shorter, and cancels the request
+_BELIEVED_ALIVE: Final = 60.0  # seconds
+_BELIEVED_DEAD: Final = 5.0  # few: somebody may be starting it
+_ASYNC_CLIENTS: Final = ("_aclient", "_async_client")  # where OpenAI's and Ollama's integrations keep theirs
 _CLOSED: Final = frozenset({401, 403})
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")
@@ -174,6 +178,48 @@ def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return 
     if url.endswith("/api/tags") and answer.is_success and not _has_model(answer, name):
         return f"Ollama has no model {name!r} (cure: ollama pull {name})"
     return None
+
+
+class SignOfLife:
+    """Remembers what a probe found, because an index asks for contexts file by file.
+
+    Args:
+        clock: Where the time comes from.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until = float("-inf")
+        self._reason: str | None = None
+
+    def missing(self, llm: LLM, seconds: float) -> str | None:
+        """Give the reason why a model is of no use, at most some seconds old; see :func:`probe`."""
+        if self._clock() >= self._until:
+            self._reason = probe(llm, seconds)
+            self._until = self._clock() + (_BELIEVED_ALIVE if self._reason is None else _BELIEVED_DEAD)
+        return self._reason
+
+
+def with_own_client(llm: LLM) -> LLM:
+    """Give an LLM whose asynchronous client has not been used on another event loop, where it could hang."""
+    used = [name for name in _ASYNC_CLIENTS if getattr(llm, name, None) is not None]
+    if not used:
+        return llm
+    copy = llm.model_copy()
+    for name in used:
+        setattr(copy, name, None)
+    return copy
+
+
+async def close_client(llm: LLM) -> None:
+    """Close the connections of an LLM's asynchronous client; the LLM makes itself another when it is used again."""
+    for name in _ASYNC_CLIENTS:
+        client = getattr(llm, name, None)
+        if client is not None:
+            setattr(llm, name, None)
+            close = getattr(client, "close", None) or getattr(getattr(client, "_client", None), "aclose", None)
+            if close is not None:
+                await close()
 
 
 async def chat(llm: LLM, messages: Sequence[ChatMessage], max_tokens: int) -> ChatResponse:

@@ -54,6 +54,7 @@ class RunSettings:
     prompt: BasePromptTemplate
     cache: ContextCache
     breaker: CircuitBreaker
+    life: models.SignOfLife
     patience: Patience
     batch_size: int
     num_workers: int
@@ -147,7 +148,7 @@ class Run:
         if self.settings.fallback_only:
             reason: str | None = "fallback_only"
         else:
-            reason = await asyncio.to_thread(models.probe, self.settings.llm, self.settings.probe_timeout)
+            reason = await asyncio.to_thread(self.settings.life.missing, self.settings.llm, self.settings.probe_timeout)
         if reason is not None:
             for one in todo:
                 self._fail(reason, len(one.missing))
