@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 RESULT = Path(__file__).parent / "results" / "context_cost.md"
-CHAPTER = "ch14-03-cargo-workspaces.md"
+CHAPTER = "ch12-01-accepting-command-line-arguments.md"
 CHUNKS = 24
-ANSWER_TOKENS = 40
+ANSWER_TOKENS = 24
 OTHER_PROMPT = "Name the subject of the chunk in one short sentence. Answer only with it."
 OURS_OTHER_PROMPT = PromptTemplate(
     "<document>\n{document}\n</document>\n{chunks}\nName the subject of each chunk in one short sentence. "
