@@ -210,3 +210,11 @@ def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_
     assert 0 < estimate["price"] < 0.01
     assert not (tmp_path / "notes" / ".contextual" / "manifest.json").exists()
     assert "2 calls" in run(*arguments).stdout
+
+
+def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_index(run, tmp_path):
+    assert run("context", "does JC like ginger?", "-f", tmp_path, "--disabled").stdout.startswith(
+        "(Memory is switched off"
+    )
+    assert run("context", "hola", "-f", tmp_path).stdout.startswith("(No relevant prior context")
+    assert not list(tmp_path.iterdir())

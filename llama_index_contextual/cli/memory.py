@@ -13,6 +13,8 @@ Results = Annotated[int, typer.Option("--max-results", min=1, help="Most hits of
 HalfLife = Annotated[float, typer.Option(min=0.01, help="Days after which a dated note's recency factor is a half.")]
 Recency = Annotated[bool, typer.Option("--recency/--no-recency", help="Whether newer notes win among near equals.")]
 
+Enabled = Annotated[bool, typer.Option("--enabled/--disabled", help="Disabled, memory says so in one line and stops.")]
+
 
 def context(
     message: Annotated[str, typer.Argument(help="What the user wrote.")],
@@ -22,12 +24,13 @@ def context(
     max_results: Results = 4,
     half_life_days: HalfLife = 30.0,
     recency: Recency = True,
+    enabled: Enabled = True,
     as_json: AsJson = False,
 ) -> None:
     """The digest of notes that an agent reads before it answers a message."""
     from llama_index_contextual.mcp_server import run_context
 
-    settings = _settings(max_results, half_life_days, recency=recency)
+    settings = _settings(max_results, half_life_days, recency=recency, enabled=enabled)
     digest = run_context(folder, message, settings=settings, storage=storage, embed_model=embed_model)
     if as_json:
         print_json(digest.to_dict())
@@ -44,15 +47,18 @@ def mcp(
     max_results: Results = 4,
     half_life_days: HalfLife = 30.0,
     recency: Recency = True,
+    enabled: Enabled = True,
 ) -> None:
     """Serve a folder of notes to agents over the Model Context Protocol."""
     from llama_index_contextual.mcp_server import serve
 
-    settings = _settings(max_results, half_life_days, recency=recency)
+    settings = _settings(max_results, half_life_days, recency=recency, enabled=enabled)
     serve(folder, transport=transport, port=port, settings=settings, storage=storage, embed_model=embed_model)
 
 
-def _settings(max_results: int, half_life_days: float, *, recency: bool) -> Any:
+def _settings(max_results: int, half_life_days: float, *, recency: bool, enabled: bool) -> Any:
     from llama_index_contextual.memory.settings import MemorySettings
 
-    return MemorySettings(max_results=max_results, half_life_days=half_life_days, include_recency=recency)
+    return MemorySettings(
+        enabled=enabled, max_results=max_results, half_life_days=half_life_days, include_recency=recency
+    )
