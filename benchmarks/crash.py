@@ -1,0 +1,389 @@
+"""Kill an index at random, again and again, and count what is lost: nothing should be.
+
+One warm interpreter forks a child that works on a folder (index, refresh, delete, an LLM pass) and kills it with
+SIGKILL at a random moment; a second child then opens the index, asks it, refreshes once, and verifies. The index lives
+on from round to round, so that damage would add up. Chroma is real and writes its vector files every 100 vectors instead
+of every 1,000, so that kills meet that moment too; the embedding is a hash, for speed; the LLM is a function.
+
+    python benchmarks/crash.py --rounds 1000        # resumable: run it again and it goes on where it was
+    python benchmarks/crash.py --report             # print the table so far
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import platform
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
+from llama_index.core.schema import Document
+
+from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.storage import chroma
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ACTIONS = ("index", "refresh", "refresh", "refresh", "delete", "llm")
+DIMENSIONS = 64
+EVERY = 100  # vectors between two writes of Chroma's vector files
+
+
+class HashEmbedding(BaseEmbedding):
+    """Vectors from a hash of the text; each text that was embedded is a line in a file."""
+
+    _log: Path = PrivateAttr()
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(model_name="hash", embed_batch_size=2048)
+        self._log = log
+
+    def _vector(self, text: str) -> list[float]:
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        vector: list[float] = np.random.default_rng(seed).normal(size=DIMENSIONS).tolist()
+        return vector
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        _append(self._log, [hashlib.sha256(text.encode()).hexdigest() for text in texts])
+        return [self._vector(text) for text in texts]
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._vector(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._vector(query)
+
+
+class CountingLLM(CustomLLM):
+    """Answers after a few milliseconds; each call that it finished is a line in a file."""
+
+    log: str
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """A window that every page fits into."""
+        return LLMMetadata(model_name="counting", context_window=32_000)
+
+    def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:  # noqa: ARG002
+        """A sentence that differs from prompt to prompt."""
+        digest = hashlib.sha256(prompt.encode()).hexdigest()
+        time.sleep(0.003)
+        _append(Path(self.log), [digest])
+        return CompletionResponse(text=f"This passage belongs to handbook entry {digest[:8]} about storage machinery.")
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponseGen:  # noqa: ARG002
+        """The same in one piece."""
+        yield self.complete(prompt)
+
+
+def _append(path: Path, lines: Sequence[str]) -> None:
+    """One write, so that a kill leaves whole lines."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
+    finally:
+        os.close(descriptor)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one round showed."""
+
+    round: int
+    action: str
+    killed_at: float
+    was_killed: bool
+    problems: list[str] = field(default_factory=list)
+    rebuilt: bool = False
+    chunks: int = 0
+    embedded_again: int = 0
+    calls_repeated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The folders of one run."""
+
+    root: Path
+
+    @property
+    def docs(self) -> Path:
+        """What is indexed."""
+        return self.root / "docs"
+
+    @property
+    def storage(self) -> Path:
+        """The index."""
+        return self.root / "storage"
+
+    @property
+    def embeddings(self) -> Path:
+        """Texts that were embedded, by hash, one a line."""
+        return self.root / "embedded.log"
+
+    @property
+    def calls(self) -> Path:
+        """Prompts that the LLM has answered, by hash, one a line."""
+        return self.root / "calls.log"
+
+    def open(self, action: str) -> ContextualIndex:
+        """The index, in the settings that an action works with."""
+        options: dict[str, Any] = {}
+        if action == "llm":
+            options = {"context": "llm", "llm": CountingLLM(log=str(self.calls)), "batch_size": 1, "num_workers": 2}
+        embedding = HashEmbedding(self.embeddings)
+        return ContextualIndex.open(self.docs, storage=self.storage, embed_model=embedding, **options)
+
+
+def page(rng: random.Random) -> str:
+    """A page of some sections, each long enough to be a chunk."""
+    title, words = (
+        f"# Page {rng.randrange(10**6)}",
+        ["disk", "lock", "queue", "shard", "token", "cache", "node", "lease"],
+    )
+    sections = [
+        f"## Part {number} {rng.choice(words)}\n\n" + " ".join(rng.choice(words) for _ in range(90)) + ".\n"
+        for number in range(rng.randint(2, 6))
+    ]
+    return "\n".join([title, "", *sections])
+
+
+def change(docs: Path, rng: random.Random) -> None:
+    """Edit, add, rename and delete some pages."""
+    for _ in range(rng.randint(3, 15)):
+        files = sorted(docs.rglob("*.md"))
+        kind = rng.choice(("add", "edit", "edit", "insert", "rename", "remove"))
+        if kind == "add" or len(files) < 25:
+            (docs / f"page-{rng.randrange(10**6)}.md").write_text(page(rng))
+            continue
+        file = rng.choice(files)
+        if kind == "edit":
+            file.write_text(
+                file.read_text().replace("## Part 1", f"## Part 1 again {rng.randrange(99)}", 1) + "\nMore.\n"
+            )
+        elif kind == "insert":
+            file.write_text("A line at the top.\n\n" + file.read_text())
+        elif kind == "rename":
+            file.rename(docs / f"page-{rng.randrange(10**6)}.md")
+        elif len(files) > 30:
+            file.unlink()
+
+
+def work(stage: Stage, action: str, rng: random.Random) -> None:
+    """What is killed."""
+    with stage.open(action) as index:
+        if action == "delete":
+            for path in rng.sample(sorted(index.manifest().documents), k=5):
+                index.delete(path)
+        index.refresh()
+
+
+def check(stage: Stage, outcome: Outcome) -> None:
+    """What has to hold afterwards: it opens, answers, and one refresh makes it whole."""
+    with stage.open(outcome.action) as index:
+        before = index.manifest().collection
+        index.as_retriever().retrieve("Which shard holds the lease?")
+        index.refresh()
+        outcome.rebuilt = index.manifest().collection != before
+        verification = index.verify()
+        outcome.problems += verification.problems
+        if verification.pending.any:
+            outcome.problems.append(f"something is left to refresh: {verification.pending}")
+        parser = index.settings.pipeline.parser
+        expected = Counter(
+            node.node_id
+            for file in sorted(stage.docs.rglob("*.md"))
+            for node in parser.get_nodes_from_documents([document(file, stage.docs)])
+        )
+        with tempfile.TemporaryFile("w+") as lines:
+            index.export(lines)
+            lines.seek(0)
+            found = Counter(json.loads(line)["id"] for line in lines)
+        outcome.chunks = found.total()
+        if found != expected:
+            outcome.problems.append(f"{(expected - found).total()} chunks lost, {(found - expected).total()} too many")
+        if not index.as_retriever(5).retrieve("Which shard holds the lease?"):
+            outcome.problems.append("no answer")
+
+
+def document(file: Path, root: Path) -> Document:
+    """A page as the index reads it."""
+    path = file.relative_to(root).as_posix()
+    return Document(id_=path, text=file.read_text(), metadata={"path": path})
+
+
+def fork(task: Callable[[], object]) -> tuple[int, int]:
+    """Run a task in a child; returns its process id and the reading end of a pipe that gets its result."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return pid, reading
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        os.write(writing, json.dumps(task()).encode())
+        code = 0
+    except BaseException:  # noqa: BLE001  the parent wants to know of anything
+        os.write(writing, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def read_all(descriptor: int) -> str:
+    """What a child said before its end."""
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read().decode()
+
+
+def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
+    """Change the folder, work on the index and kill that, check."""
+    rng = random.Random(number)  # noqa: S311  reproducible, not secret
+    action = rng.choice(ACTIONS) if stage.storage.exists() else "index"
+    stage.docs.mkdir(parents=True, exist_ok=True)
+    change(stage.docs, rng)
+    if action == "index":
+        shutil.rmtree(stage.storage, ignore_errors=True)
+        for log in (stage.embeddings, stage.calls):
+            log.unlink(missing_ok=True)
+    delay = rng.random() * typical.get(action, 1.0) * 1.1
+    started = time.monotonic()
+    pid, reading = fork(lambda: work(stage, action, rng))
+    while time.monotonic() - started < delay and os.waitpid(pid, os.WNOHANG) == (0, 0):
+        time.sleep(0.002)
+    outcome = Outcome(number, action, round(time.monotonic() - started, 3), was_killed=False)
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGKILL)
+        outcome.was_killed = True
+        os.waitpid(pid, 0)
+    said = read_all(reading)
+    if not outcome.was_killed:
+        typical[action] = outcome.killed_at
+        if said != "null":
+            outcome.problems.append(f"the work failed by itself: {said[-500:]}")
+    else:
+        typical[action] = max(typical.get(action, 0.3), delay / 0.9 if delay > typical.get(action, 0.3) else 0.0)
+    pid, reading = fork(lambda: asdict(checked(stage, outcome)))
+    said = read_all(reading)
+    if os.waitpid(pid, 0)[1]:
+        outcome.problems.append(said[-1500:])
+        return outcome
+    outcome = Outcome(**json.loads(said))
+    outcome.embedded_again, outcome.calls_repeated = repeats(stage.embeddings), repeats(stage.calls)
+    return outcome
+
+
+def checked(stage: Stage, outcome: Outcome) -> Outcome:
+    """The outcome, completed by a check."""
+    check(stage, outcome)
+    return outcome
+
+
+def repeats(log: Path) -> int:
+    """Lines of a log that stand in it more than once."""
+    lines = Counter(log.read_text().splitlines()) if log.exists() else Counter()
+    return sum(count - 1 for count in lines.values())
+
+
+def run(root: Path, rounds: int, results: Path | None = None, *, quiet: bool = False) -> list[Outcome]:
+    """Do rounds that are not done yet; each is a line of the results file when it ends."""
+    chroma.CONFIGURATION["hnsw"]["sync_threshold"] = EVERY
+    logging.getLogger("llama_index_contextual").setLevel(logging.ERROR)
+    stage = Stage(root)
+    stage.root.mkdir(parents=True, exist_ok=True)
+    done = (
+        [Outcome(**json.loads(line)) for line in results.read_text().splitlines()]
+        if results and results.exists()
+        else []
+    )
+    typical: dict[str, float] = {}
+    for outcome in done:
+        typical[outcome.action] = max(typical.get(outcome.action, 0.3), outcome.killed_at)
+    for number in range(len(done), rounds):
+        outcome = one_round(stage, number, typical)
+        done.append(outcome)
+        if results:
+            with results.open("a") as file:
+                file.write(json.dumps(asdict(outcome)) + "\n")
+        if outcome.problems:
+            print(
+                f"round {number} ({outcome.action}, killed at {outcome.killed_at} s): {outcome.problems}",
+                file=sys.stderr,
+            )
+        elif not quiet and number % 25 == 0:
+            print(f"{number} rounds", file=sys.stderr)
+    return done
+
+
+def table(done: Sequence[Outcome]) -> str:
+    """The figures, in Markdown."""
+    lines = [
+        "| killed during | rounds | killed in time | vector files torn and rebuilt | rounds with a problem |",
+        "|---|---|---|---|---|",
+    ]
+    for action in (*dict.fromkeys(ACTIONS), "all"):
+        rows = [one for one in done if action in (one.action, "all")]
+        numbers = (
+            len(rows),
+            sum(o.was_killed for o in rows),
+            sum(o.rebuilt for o in rows),
+            sum(bool(o.problems) for o in rows),
+        )
+        lines.append(f"| {action} | " + " | ".join(map(str, numbers)) + " |")
+    return "\n".join(lines)
+
+
+def totals(done: Sequence[Outcome]) -> dict[str, int]:
+    """Repeats, counted over the lives of the index between two full indexings."""
+    last: dict[int, Outcome] = {}
+    life = 0
+    for outcome in done:
+        life += outcome.action == "index"
+        last[life] = outcome
+    return {
+        "texts embedded twice": sum(outcome.embedded_again for outcome in last.values()),
+        "LLM calls repeated": sum(outcome.calls_repeated for outcome in last.values()),
+    }
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1] / ".benchmarks-cache/crash")
+    parser.add_argument("--report", action="store_true", help="only print what is there")
+    options = parser.parse_args()
+    results = options.folder / "results.jsonl"
+    rounds = 0 if options.report else options.rounds
+    done = run(options.folder / "stage", rounds, results)
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {datetime.now(tz=timezone.utc):%Y-%m-%d}\n"
+    )
+    print(table(done))
+    print("\n" + "; ".join(f"{name}: {number}" for name, number in totals(done).items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Fifty kills at random moments: nothing is lost, nothing doubled, nothing paid twice.
+
+A thousand of the same rounds are run by ``benchmarks/crash.py``, whose results the repository keeps. They run in an
+interpreter of their own, which forks before Chroma is opened for the first time: its threads do not survive a fork.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, "benchmarks")
+import crash
+done = crash.run(Path(sys.argv[1]), int(sys.argv[2]), quiet=True)
+print(json.dumps([[o.round, o.action, o.was_killed, o.problems] for o in done]))
+print(json.dumps(crash.totals(done)))
+"""
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="the test forks")
+def test_fifty_kills_lose_and_repeat_nothing(tmp_path):
+    ended = subprocess.run(  # noqa: S603  our own script
+        [sys.executable, "-c", RUN, str(tmp_path), "50"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    rounds, totals = map(json.loads, ended.stdout.splitlines())
+    assert [one for one in rounds if one[3]] == []
+    assert sum(killed for _, _, killed, _ in rounds) >= 25, "most rounds end in a kill"
+    # A kill may lose the calls in flight (two workers) and the batch that was being embedded, and no other.
+    assert totals["LLM calls repeated"] <= 2 * sum(action == "llm" for _, action, _, _ in rounds)
+    assert totals["texts embedded twice"] <= 64
