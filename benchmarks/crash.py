@@ -2,8 +2,8 @@
 
 One warm interpreter forks a child that works on a folder (index, refresh, delete, an LLM pass) and kills it with
 SIGKILL at a random moment; a second child then opens the index, asks it, refreshes once, and verifies. The index lives
-on from round to round, so that damage would add up. Chroma is real and writes its vector files every 100 vectors instead
-of every 1,000, so that kills meet that moment too; the embedding is a hash, for speed; the LLM is a function.
+on from round to round, so that damage would add up. Chroma is real and writes its vector files every 100 vectors
+instead of every 1,000, so that kills meet that moment too; the embedding is a hash, for speed; the LLM is a function.
 
     python benchmarks/crash.py --rounds 1000        # resumable: run it again and it goes on where it was
     python benchmarks/crash.py --report             # print the table so far
@@ -378,9 +378,8 @@ def main() -> None:
     results = options.folder / "results.jsonl"
     rounds = 0 if options.report else options.rounds
     done = run(options.folder / "stage", rounds, results)
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {datetime.now(tz=timezone.utc):%Y-%m-%d}\n"
-    )
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    print(f"{machine}, {datetime.now(tz=timezone.utc):%Y-%m-%d}\n")
     print(table(done))
     print("\n" + "; ".join(f"{name}: {number}" for name, number in totals(done).items()))
 

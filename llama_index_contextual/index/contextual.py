@@ -24,9 +24,9 @@ from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.recovery import (
     DEFAULT_COLLECTION,
     complete_successor,
-    manifest_from_store,
     rebuild,
     reconcile,
+    recovered_manifest,
     start_successor,
 )
 from llama_index_contextual.index.refresh import Refresh
@@ -37,7 +37,7 @@ from llama_index_contextual.index.writer import Vectorizer, Writer
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.retrievers.hybrid import KEYWORD_WEIGHT
-from llama_index_contextual.storage.chroma import open_client
+from llama_index_contextual.storage.chroma import DamagedError
 from llama_index_contextual.storage.files import FileRules, find_files
 from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
 from llama_index_contextual.storage.lock import WriteLock
@@ -194,11 +194,8 @@ class ContextualIndex:
             logger.warning("%s It is made again from Chroma.", error)
             found = None
         if found is None and self.exists and not self.settings.shared:
-            client = open_client(self.settings.layout.chroma)
-            try:
-                found = manifest_from_store(client)
-            finally:
-                client.close()  # type: ignore[attr-defined]  # its declared type does not have it
+            with contextlib.suppress(DamagedError):  # then Chroma is lost as well, which reading it finds and mends
+                found = recovered_manifest(self.settings.layout.chroma)
         return found or Manifest(collection=DEFAULT_COLLECTION)
 
     def refresh(
@@ -339,9 +336,9 @@ class ContextualIndex:
         layout, shared = self.settings.layout, self.settings.shared
         layout.create()
         with contextlib.nullcontext() if shared else self._lock.hold():
-            manifest = self.manifest()
-            self.settings.check(manifest)
-            with self._live.reading() as view:
+            with self._live.reading() as view:  # which repairs what it must, and so comes before the manifest
+                manifest = self.manifest()
+                self.settings.check(manifest)
                 lost = [] if shared or manifest.complete else view.store.without_vectors()
             if lost:
                 self._repair()

@@ -24,6 +24,7 @@ from llama_index_contextual.storage.manifest import Entry, Manifest, load_manife
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from chromadb.api import ClientAPI
 
@@ -44,11 +45,19 @@ def next_name(collection: str) -> str:
     return f"{base}-{int(number) + 1}" if base and number.isdigit() else f"{collection}-2"
 
 
-def manifest_from_store(client: ClientAPI) -> Manifest | None:
-    """What Chroma says about an index whose manifest is lost; None where it holds none.
+def recovered_manifest(folder: Path) -> Manifest | None:
+    """What Chroma's folder says about an index whose manifest is lost; None where it holds none.
 
     Content hashes are unknown, so the next refresh reads every file again; ids are the same, so it embeds nothing.
     """
+    client = open_client(folder)
+    try:
+        return _manifest_of(client)
+    finally:
+        cast("Any", client).close()
+
+
+def _manifest_of(client: ClientAPI) -> Manifest | None:
     names = [collection.name for collection in client.list_collections()]
     stores = [NodeStore(client, name) for name in names if name.startswith(DEFAULT_COLLECTION)]
     if not stores:

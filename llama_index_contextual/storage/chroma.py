@@ -201,22 +201,25 @@ class NodeStore:
         ``ChromaVectorStore.add`` would silently keep the old text of an id that exists.
         """
         for part in _parts(rows, self._batch):
-            self.collection.upsert(
-                ids=[row.node.node_id for row in part],
-                embeddings=[row.vector for row in part],
-                documents=[row.node.get_content(metadata_mode=MetadataMode.NONE) for row in part],
-                metadatas=[row.merged for row in part],
-            )
+            with _explained("write"):
+                self.collection.upsert(
+                    ids=[row.node.node_id for row in part],
+                    embeddings=[row.vector for row in part],
+                    documents=[row.node.get_content(metadata_mode=MetadataMode.NONE) for row in part],
+                    metadatas=[row.merged for row in part],
+                )
 
     def update_metadata(self, rows: Sequence[Row]) -> None:
         """Give stored nodes new metadata and leave texts and vectors alone."""
         for part in _parts(rows, self._batch):
-            self.collection.update(ids=[row.node.node_id for row in part], metadatas=[row.merged for row in part])
+            with _explained("update"):
+                self.collection.update(ids=[row.node.node_id for row in part], metadatas=[row.merged for row in part])
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete nodes by id; unknown ids are no error."""
         for part in _parts(ids, self._batch):
-            self.collection.delete(ids=list(part))
+            with _explained("delete"):
+                self.collection.delete(ids=list(part))
 
     def _read(self, where: dict[str, Any] | None = None, *, text: bool = False) -> Iterator[tuple[Stored, str]]:
         offset = 0
@@ -231,6 +234,18 @@ class NodeStore:
             if len(page["ids"]) < _PAGE:
                 return
             offset += _PAGE
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Chroma raises many classes for a full disk or a lost server; all of them mean that a write did not happen."""
+    try:
+        yield
+    except Exception as error:
+        raise StorageError(
+            f"Chroma could not {what} nodes ({error}). What was indexed before is unharmed. "
+            "Cure: see that the disk has room and the folder is writable, or that the server runs, then refresh."
+        ) from error
 
 
 def store_metadata(node: BaseNode, entry: str, kind: str) -> dict[str, Any]:

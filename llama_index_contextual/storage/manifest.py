@@ -90,7 +90,7 @@ def load_manifest(path: Path) -> Manifest | None:
             )
         documents = {key: Entry(**entry) for key, entry in raw.pop("documents").items()}
         return Manifest(documents=documents, **raw)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise StorageError(f"{path} cannot be read ({error.strerror}).") from error

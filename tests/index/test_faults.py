@@ -1,0 +1,209 @@
+"""What disks, stray deletions and garbage do to an index: a clear message, a cure, and nothing lost."""
+
+import errno
+import json
+import os
+import sqlite3
+
+import pytest
+from llama_index.core import Document, MockEmbedding
+
+from llama_index_contextual.errors import StorageError
+from llama_index_contextual.index import ContextualIndex, refresh
+from llama_index_contextual.index import writer as writer_room
+from llama_index_contextual.storage import manifest as manifest_room
+from llama_index_contextual.storage import vectors as vectors_room
+
+
+class CountingEmbedding(MockEmbedding):
+    """Distinct vectors from a text's length and letters; counts the texts it was given."""
+
+    count: int = 0
+
+    def _get_text_embeddings(self, texts):
+        self.count += len(texts)
+        return [[float(len(text)), *(float(text.count(letter)) for letter in "aeiou"), 1.0] for text in texts]
+
+    def _get_query_embedding(self, query):
+        return [1.0] * 7
+
+
+@pytest.fixture
+def counting():
+    return CountingEmbedding(7, model_name="counting")
+
+
+@pytest.fixture
+def used(folder, counting):
+    """A closed index over the folder and one document given by hand."""
+    with ContextualIndex.open(folder, embed_model=counting) as index:
+        index.refresh()
+        index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
+    counting.count = 0
+    return folder / ".contextual"
+
+
+def chunks_after_refresh(folder, counting):
+    with ContextualIndex.open(folder, embed_model=counting) as index:
+        index.refresh()
+        verification = index.verify()
+        assert verification.ok, str(verification)
+        assert not verification.pending.any
+        assert (
+            "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
+            or "by-hand" not in index.manifest().documents
+        )
+        return verification.chunks
+
+
+def remove_vector_segment(storage):
+    for part in (storage / "chroma").iterdir():
+        if part.is_dir():
+            for file in part.iterdir():
+                file.unlink()
+            part.rmdir()
+
+
+def tear_vector_segment(storage):
+    """What a kill leaves behind that hits Chroma while it writes its vector files."""
+    for part in (storage / "chroma").iterdir():
+        if part.is_dir():
+            for file in part.iterdir():
+                file.write_bytes(file.read_bytes()[: max(1, file.stat().st_size // 3)])
+
+
+DAMAGE = {
+    "a torn manifest": lambda storage: (storage / "manifest.json").write_bytes(b'{"version": 1, "docu'),
+    "a deleted manifest": lambda storage: (storage / "manifest.json").unlink(),
+    "a deleted stamp": lambda storage: (storage / "generation").unlink(),
+    "a vector cache full of garbage": lambda storage: (storage / "vectors.sqlite3").write_bytes(b"garbage" * 1000),
+    "a deleted vector cache": lambda storage: (storage / "vectors.sqlite3").unlink(),
+    "a torn keyword index": lambda storage: [
+        file.write_bytes(b"torn") for file in (storage / "bm25").rglob("*") if file.is_file()
+    ],
+    "everything that is a cache": lambda storage: [
+        file.unlink() for file in storage.iterdir() if file.is_file() and file.name != "manifest.json"
+    ],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_what_is_derived_is_made_again_without_embedding(used, folder, counting, damage):
+    damage(used)
+    assert chunks_after_refresh(folder, counting) == 5
+    assert counting.count == 0
+
+
+@pytest.mark.parametrize("damage", [remove_vector_segment, tear_vector_segment])
+def test_damaged_vector_files_are_filled_from_the_cache_also_for_a_mere_reader(folder, counting, damage):
+    many = [Document(text=f"Fact {number}: {'x' * (number % 50)}", id_=f"d{number}") for number in range(1100)]
+    with ContextualIndex.open(folder, embed_model=counting) as index:
+        index.refresh()
+        index.refresh(many)  # more than the 1,000 after which Chroma writes its vector files
+    assert [part for part in (folder / ".contextual/chroma").iterdir() if part.is_dir()], "nothing to damage"
+    counting.count = 0
+    damage(folder / ".contextual")
+    with ContextualIndex.open(folder, embed_model=counting, create=False) as reader:
+        assert "Cookie" in reader.as_retriever(1).retrieve("Cookie carrots")[0].node.text
+        verification = reader.verify()
+    assert verification.chunks == 1104
+    assert [problem for problem in verification.problems if "interrupted" not in problem] == []
+    assert counting.count == 0
+
+
+def test_a_chroma_database_full_of_garbage_is_set_aside_and_files_are_indexed_again(used, folder, counting, caplog):
+    (used / "chroma/chroma.sqlite3").write_bytes(b"garbage" * 1000)
+    assert chunks_after_refresh(folder, counting) == 4
+    assert counting.count == 0
+    assert "have to be given again: by-hand" in caplog.text
+    assert list(used.glob("chroma.damaged-*"))
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fail_manifest(monkeypatch):
+    def full(_descriptor):
+        raise FULL
+
+    monkeypatch.setattr(manifest_room.os, "fsync", full)
+
+
+def fail_vectors(monkeypatch):
+    def full(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(vectors_room.VectorCache, "_transaction", full)
+
+
+@pytest.mark.parametrize("fail", [fail_manifest, fail_vectors])
+def test_a_full_disk_is_named_and_harms_nothing(used, folder, counting, monkeypatch, fail):
+    (folder / "new.md").write_text("# New\n\nSomething new.\n")
+    with monkeypatch.context() as broken:
+        fail(broken)
+        with ContextualIndex.open(folder, embed_model=counting) as index:
+            with pytest.raises(StorageError, match=r"full|No space left"):
+                index.refresh()
+            broken.undo()
+            assert "Cookie" in index.as_retriever(1).retrieve("Cookie")[0].node.text
+    assert chunks_after_refresh(folder, counting) == 6
+
+
+def test_a_full_disk_under_chroma_is_named(used, folder, counting, monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError("error returned from database: (code: 13) database or disk is full")
+
+    (folder / "new.md").write_text("# New\n\nSomething new.\n")
+    with monkeypatch.context() as broken, ContextualIndex.open(folder, embed_model=counting) as index:
+        with index._live.reading() as view:
+            broken.setattr(type(view.store.collection), "upsert", full)
+        with pytest.raises(StorageError, match=r"disk is full.*unharmed.*Cure"):
+            index.refresh()
+    assert chunks_after_refresh(folder, counting) == 6
+    assert counting.count == 1, "the vector was computed before the disk was full, and is not computed again"
+
+
+def test_a_storage_folder_that_cannot_be_made_is_named(folder, tmp_path, counting):
+    (tmp_path / "file").write_text("")
+    message = r"cannot be kept in .*Cure: .*storage="
+    opened = ContextualIndex.open(folder, storage=tmp_path / "file" / "store", embed_model=counting)
+    with opened as index, pytest.raises(StorageError, match=message):
+        index.refresh()
+
+
+def test_a_newer_storage_is_refused(used, folder, counting):
+    stored = json.loads((used / "manifest.json").read_text())
+    (used / "manifest.json").write_text(json.dumps({**stored, "version": 99}))
+    with pytest.raises(StorageError, match="upgrade"):
+        ContextualIndex.open(folder, embed_model=counting)
+
+
+def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeypatch):
+    other = CountingEmbedding(7, model_name="other")
+    with ContextualIndex.open(folder, embed_model=other, reindex="all") as index, monkeypatch.context() as broken:
+
+        def fail(*_):
+            raise KeyboardInterrupt
+
+        broken.setattr(refresh.Refresh, "_delete", fail)
+        with pytest.raises(KeyboardInterrupt):
+            index.refresh()
+    with ContextualIndex.open(folder, embed_model=CountingEmbedding(7, model_name="counting")) as old:
+        assert old.verify().ok, "the old index is whole until the new one is"
+    embedded = other.count
+    with ContextualIndex.open(folder, embed_model=other, reindex="all") as index:
+        report = index.refresh()
+        assert index.verify().ok
+        assert report.chunks == 5, "what was given by hand came along"
+    assert embedded + report.embedded <= other.count == 5, "the second run goes on where the first was stopped"
+    with ContextualIndex.open(folder, embed_model=other) as index:
+        assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
+
+
+def test_a_model_that_gives_no_vectors_is_named(folder):
+    class Broken(MockEmbedding):
+        def _get_text_embeddings(self, texts):
+            return [[0.0] * 3 for _ in texts[1:]]
+
+    with pytest.raises(Exception, match=r"gave .* vectors"):
+        writer_room.embed_texts(Broken(3), ["a", "b"])
