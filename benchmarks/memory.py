@@ -37,7 +37,7 @@ from llama_index_contextual import (
 from llama_index_contextual.dates import date_from_path
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.memory.gate import gate
-from llama_index_contextual.memory.languages import lexicon
+from llama_index_contextual.memory.lexicon import lexicon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

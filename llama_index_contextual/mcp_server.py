@@ -23,7 +23,7 @@ from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings
 from llama_index_contextual.memory.digest import DISABLED
 from llama_index_contextual.memory.gate import gate
-from llama_index_contextual.memory.languages import lexicon
+from llama_index_contextual.memory.lexicon import lexicon
 from llama_index_contextual.storage.files import FileRules, find_files
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index_contextual.memory.compose import DAYS_AFTER, entries_of, rank, select
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
 from llama_index_contextual.memory.gate import gate
-from llama_index_contextual.memory.languages import lexicon
+from llama_index_contextual.memory.lexicon import lexicon
 from llama_index_contextual.memory.message import clean_message
 from llama_index_contextual.memory.queries import DerivedQueries, Query, derive_queries
 from llama_index_contextual.memory.search import Pool, search_over

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.memory.languages import unaccented
+from llama_index_contextual.memory.lexicon import unaccented
 from llama_index_contextual.memory.message import clean_message, count_words, is_question, words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.memory.languages import Lexicon
+    from llama_index_contextual.memory.lexicon import Lexicon
 
 # Globs over the whole first token: a prefix test would take "/newsletter" for "/new".
 DEFAULT_COMMANDS: Final = tuple(

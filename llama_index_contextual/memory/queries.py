@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import date
 
-    from llama_index_contextual.memory.languages import Lexicon
+    from llama_index_contextual.memory.lexicon import Lexicon
 
 MAX_KEYWORDS: Final = 5
 _RARE_NAME: Final = 0.8

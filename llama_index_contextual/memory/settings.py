@@ -8,7 +8,7 @@ from typing import Final
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory.gate import DEFAULT_COMMANDS
-from llama_index_contextual.memory.languages import DEFAULT_LANGUAGES, lexicon
+from llama_index_contextual.memory.lexicon import DEFAULT_LANGUAGES, lexicon
 
 # benchmarks/results/memory.md: the heaviest decay that costs less than half a point of recall@4
 RECENCY_WEIGHT: Final = 0.1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.dates import date_from_heading
 
 if TYPE_CHECKING:
-    from llama_index_contextual.memory.languages import DatePattern, Lexicon
+    from llama_index_contextual.memory.lexicon import DatePattern, Lexicon
 
 _NUMERIC: Final = re.compile(r"(?<![\d.])(?:19|20|21)\d\d([-/.])\d\d\1\d\d(?!\d)")
 _NUMERIC_MONTH: Final = re.compile(r"(?<![\d./-])((?:19|20|21)\d\d)-(0[1-9]|1[0-2])(?![\d-])")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory.gate import gate
-from llama_index_contextual.memory.languages import lexicon
+from llama_index_contextual.memory.lexicon import lexicon
 
 SKIPPED = {
     "slash command": [

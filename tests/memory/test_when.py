@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.languages import lexicon
+from llama_index_contextual.memory.lexicon import lexicon
 from llama_index_contextual.memory.when import NamedDate, find_dates
 
 TODAY = date(2026, 4, 10)
