@@ -23,6 +23,7 @@ import warnings
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,9 +134,9 @@ class _Handler(BaseHTTPRequestHandler):
 def proxy(api_base: str | None) -> Iterator[CountingProxy]:
     """Count what goes to a server: the given one, or a fresh llama.cpp that has read nothing yet."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    from servers import llama_cpp
+    local = import_module("servers").llama_cpp  # the tests' own
 
-    with nullcontext(api_base) if api_base else llama_cpp() as found:
+    with nullcontext(api_base) if api_base else local() as found:
         server = CountingProxy(str(found) if api_base else f"{found}/v1")
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

@@ -31,7 +31,7 @@ def group_by_document(
 
     Args:
         nodes: In any order; those of one document are put in its order where their offsets say it.
-        documents: Whole documents, found by id.
+        documents: Whole documents, found by id, else by path.
         docstore: Where LlamaIndex keeps documents. A pipeline writes it *after* its transformations, so what it holds
             may be an older text: it is used only where every chunk is found in it.
 
@@ -39,7 +39,10 @@ def group_by_document(
         For each document its chunks, and the positions in ``nodes`` that they came from. Documents appear in the
         order of their first chunk.
     """
-    known = {document.node_id: document for document in documents or ()}
+    known: dict[str, BaseNode] = {}
+    for whole in documents or ():
+        known.setdefault(str(whole.metadata.get(PATH) or whole.node_id), whole)
+        known[whole.node_id] = whole
     groups: dict[str, list[int]] = {}
     for position, node in enumerate(nodes):
         groups.setdefault(document_id(node), []).append(position)
@@ -47,7 +50,8 @@ def group_by_document(
     for doc_id, found in groups.items():
         positions = sorted(found, key=lambda position: (_start(nodes[position]), position))
         chunks = tuple(nodes[position] for position in positions)
-        document = _source_document(doc_id, chunks, known.get(doc_id), docstore)
+        given = known.get(doc_id) or known.get(str(chunks[0].metadata.get(PATH, "")))
+        document = _source_document(doc_id, chunks, given, docstore)
         result.append((DocumentChunks(document, chunks), positions))
     return result
 

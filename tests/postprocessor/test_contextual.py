@@ -10,6 +10,8 @@ from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.ingestion.pipeline import get_transformation_hash
 from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.embeddings.ollama import OllamaEmbedding
 
 from llama_index_contextual.context import ChunkContext, ContextGenerator, HeadingContextGenerator
 from llama_index_contextual.context.documents import group_by_document
@@ -218,6 +220,29 @@ def test_nodes_of_several_documents_in_any_order():
     nodes = [TextNode(text=f"{i}", metadata={"path": f"{i % 2}.md"}) for i in range(5)]
     groups = [(chunks.document.path, positions) for chunks, positions in group_by_document(nodes)]
     assert groups == [("0.md", [0, 2, 4]), ("1.md", [1, 3])]
+
+
+def test_document_by_path_where_the_nodes_name_none():
+    page = Document(text="One.\n\nTwo.\n\nThree.", metadata={"path": "a.md"})
+    [(chunks, _)] = group_by_document([TextNode(text="Two.", metadata={"path": "a.md"})], documents=[page])
+    assert (chunks.document.text, chunks.document.origin) == (page.text, "documents")
+
+
+@pytest.mark.parametrize(("stored", "origin"), [(TEXT, "docstore"), ("# Guide\n\nAn older text.", "neighbourhood")])
+def test_document_from_a_docstore_unless_it_is_stale(document, stored, origin):
+    docstore = SimpleDocumentStore()
+    docstore.add_documents([Document(text=stored, id_=document.id_)])
+    nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
+    [(chunks, _)] = group_by_document(nodes[1:], docstore=docstore)
+    assert chunks.document.origin == origin
+
+
+def test_instruction_prefixes_go_around_context_and_text(nodes):
+    [_, node] = ContextualNodePostprocessor()(nodes)
+    text = node.get_content(MetadataMode.EMBED)
+    embedding = OllamaEmbedding(model_name="nomic-embed-text", text_instruction="search_document:")
+    expected = "search_document: context: Document: guide.md > Guide\n\n## Install\n\nRun it."
+    assert embedding._format_text(text) == expected
 
 
 def test_absolute_paths_do_not_get_into_contexts():
