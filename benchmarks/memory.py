@@ -197,7 +197,9 @@ def latency(chunks: int, repeats: int) -> str:
         node.embedding = [numbers.gauss(0, 1) for _ in range(384)]
     with tempfile.TemporaryDirectory() as folder:
         client = chromadb.PersistentClient(folder, chromadb.Settings(anonymized_telemetry=False))
-        store = ChromaVectorStore(chroma_collection=client.create_collection("n", metadata={"hnsw:space": "cosine"}))
+        store = ChromaVectorStore(
+            chroma_collection=client.create_collection("notes", metadata={"hnsw:space": "cosine"})
+        )
         for start in range(0, len(nodes), 5000):
             store.add(nodes[start : start + 5000])
         keyword = ContextualBM25Retriever(nodes)

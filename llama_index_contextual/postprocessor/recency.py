@@ -96,9 +96,7 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         ['new', 'old']
     """
 
-    half_life_days: float = Field(
-        default=30.0, description="Days after which half of the score above the baseline is left."
-    )
+    half_life_days: float = Field(default=30.0, description="Days after which the decay factor is one half.")
     # benchmarks/results/memory.md: at 0.1 recall@4 keeps within half a point, at 1 it falls from 74 to 26
     weight: float = Field(default=0.1, description="How much of it age may take: 0 nothing, 1 all of it.")
     floor: float = Field(default=0.0, description="The least that the decay factor falls to, however old the node.")
@@ -187,9 +185,8 @@ class RecencyPostprocessor(BaseNodePostprocessor):
             return None, "evergreen"
         if when := parse_date(metadata.get(self.date_key)):
             return when, f"metadata:{self.date_key}"
-        stamp = metadata.get(DATE_TS)
-        if self.date_key == DATE and isinstance(stamp, int | float):
-            return datetime.fromtimestamp(stamp, timezone.utc).date(), f"metadata:{DATE_TS}"
+        if self.date_key == DATE and (day := _day_of(metadata.get(DATE_TS))):
+            return day, f"metadata:{DATE_TS}"
         for title in reversed(split_header_path(str(metadata.get(HEADER_PATH) or ""))):
             if heading_date := date_from_heading(title):
                 return heading_date, "heading"
@@ -197,6 +194,16 @@ class RecencyPostprocessor(BaseNodePostprocessor):
             if path_date := date_from_path(path):
                 return path_date, "path"
         return None, "no date"
+
+
+def _day_of(stamp: object) -> date | None:
+    """Read seconds since the epoch; somebody else's milliseconds are no date."""
+    if not isinstance(stamp, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(stamp, timezone.utc).date()
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:

@@ -56,6 +56,7 @@ def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
         ({"date": "2026-04-09"}, 1, "metadata:date"),
         ({"date": "2026-04-09", "path": "memory/2020-01-01.md"}, 1, "metadata:date"),  # front matter beats the path
         ({"date_ts": 1775692800}, 1, "metadata:date_ts"),
+        ({"date_ts": 1775692800000, "path": "2026-04-09.md"}, 1, "path"),  # milliseconds are no seconds
         ({"header_path": "Log > 2026-04-09 > Standup", "path": "log.md"}, 1, "heading"),
         ({"header_path": "2026-04-01 > 2026-04-09", "path": "2020-01-01.md"}, 1, "heading"),
         ({"path": "a/b/2026/04/09-standup.md"}, 1, "path"),
