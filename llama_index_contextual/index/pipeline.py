@@ -50,6 +50,12 @@ class NodePipeline:
     contexts: ContextualNodePostprocessor
     identity: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def paid_source(self) -> str | None:
+        """The ``context_source`` of contexts that cost something, or None where contexts are free or off."""
+        generator = self.contexts.generator
+        return None if generator is None or generator.free else generator.name
+
     def nodes(self, documents: Sequence[Document], stored: Mapping[str, Stored]) -> list[BaseNode]:
         """Nodes of some documents, with contexts.
 
@@ -58,9 +64,7 @@ class NodePipeline:
             stored: What the index holds of it by node id: a context that was paid for is not paid for again.
         """
         nodes = [node for document in documents for node in self.parser.get_nodes_from_documents([document])]
-        generator = self.contexts.generator
-        paid = generator is not None and not generator.free
-        for node in nodes if paid else ():
+        for node in nodes if self.paid_source else ():
             known = stored.get(node.node_id)
             if known is not None:
                 node.metadata.update({key: known.metadata[key] for key in _PAID if key in known.metadata})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.errors import DocumentError
@@ -72,7 +72,7 @@ class Refresh:
         """Bring the store up to date with some sources; see :func:`make_plan` for ``covered`` and ``blocked``."""
         seen = [Seen(source.id, source.sha256, source.size, source.kind) for source in sources]
         settings = None if self.keep_outdated else self.settings
-        known = self.writer.manifest.documents
+        known = self._known()
         plan = make_plan(known, seen, settings=settings, covered=covered, blocked=blocked)
         by_id = {source.id: source for source in sources}
         self._note(plan)
@@ -83,6 +83,20 @@ class Refresh:
         self.progress(len(plan.unchanged))
         if plan.to_index or plan.deleted or not self.writer.manifest.complete:
             self.writer.commit(complete=True)
+
+    def _known(self) -> dict[str, Entry]:
+        """What the manifest remembers; documents in which a fallback stood in for a paid generator count as outdated.
+
+        Only their missing contexts are asked for again: the others are in the cache.
+        """
+        documents = self.writer.manifest.documents
+        wanted = self.pipeline.paid_source
+        if wanted is None:
+            return dict(documents)
+        return {
+            key: replace(entry, settings="") if set(entry.contexts) - {wanted} else entry
+            for key, entry in documents.items()
+        }
 
     def _note(self, plan: Plan) -> None:
         report = self.report

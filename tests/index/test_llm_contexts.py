@@ -1,0 +1,42 @@
+"""Paid contexts in an index: asked for once, and again only where a fallback stood in."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.index import ContextualIndex
+
+
+@pytest.fixture
+def llm(fake_model):
+    return {"context": "llm", "llm": fake_model.llm, "probe_timeout": 5}
+
+
+def test_a_second_refresh_asks_for_nothing(opened, fake_model, llm):
+    index = opened(**llm)
+    report = index.refresh()
+    assert report.context_sources == {"llm:fake": report.chunks}
+    asked = len(fake_model.requests)
+    assert asked > 0
+    assert index.refresh().embedded == 0
+    assert len(fake_model.requests) == asked
+
+
+def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(folder, embedding, fake_model, llm):
+    fake_model.probe_status = 503
+    with ContextualIndex.open(folder, embed_model=embedding, **llm) as index:
+        with pytest.warns(ContextualWarning):
+            report = index.refresh()
+        assert "llm:fake" not in report.context_sources
+        assert sum(report.context_sources.values()) == report.chunks
+    fake_model.probe_status = 200
+    with ContextualIndex.open(folder, embed_model=embedding) as index:  # it remembers context and model
+        report = index.refresh()
+        assert report.context_sources == {"llm:fake": report.chunks}
+        assert report.embedded == report.chunks, "another context is another embedded text"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert index.refresh().outdated == []
