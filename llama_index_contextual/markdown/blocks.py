@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyromark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
@@ -30,13 +33,17 @@ GLUED: Final = 0  # after a heading
 
 _PARSER: Final = pyromark.Markdown(options=pyromark.Options.ENABLE_TABLES)
 _CONTAINERS: Final = frozenset({"List", "Item", "BlockQuote"})
-_LEAVES: Final = {
+_LEAVES: Final = frozenset({"Paragraph", "HtmlBlock", "Heading", "CodeBlock", "Table", "Rule"})
+_KINDS: Final = {
     "Paragraph": "text",
     "HtmlBlock": "html",
     "Heading": "heading",
     "CodeBlock": "code",
     "Table": "table",
     "Rule": "rule",
+    "List": "list",
+    "Item": "list",
+    "BlockQuote": "quote",
 }
 # Kinds that a paragraph ending in a colon introduces.
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
@@ -126,126 +133,131 @@ def outline(masked: str, body: int = 0) -> Outline:
         masked: What :func:`mask` returned.
         body: Where the front matter ends: the first mark.
     """
-    builder = _Builder(masked, body)
-    containers: list[tuple[int, str]] = []  # (end, kind) of the lists, items and quotes around
+    marks = _Marker(masked, body)
+    containers: list[tuple[int, str]] = []  # (end, tag) of the lists, items and quotes around
+    for start, end, tag, value in _blocks(masked):
+        while containers and start >= containers[-1][0]:
+            containers.pop()
+        if containers:
+            marks.nested(start, end, tag, value, containers)
+        else:
+            marks.top(start, end, tag, value)
+        if tag in _CONTAINERS:
+            containers.append((end, tag))
+    marks.close()
+    return marks.outline
+
+
+def _blocks(masked: str) -> Iterator[tuple[int, int, str, Any]]:
+    """The blocks and containers in order: (start, end, tag, value).
+
+    This loop sees every event of the parser, so it does as little as possible with each.
+    """
     skip = 0  # inside a leaf every event (inline markup, rows, text) is passed over unseen
+    leaves = _LEAVES
     for event, span in _PARSER.events_with_range(masked):
         start = span["start"]
         if start < skip:
             continue
-        tag: Any = "Rule" if event == "Rule" else "" if isinstance(event, str) else event.get("Start")
-        if not tag:
+        if event.__class__ is dict:
+            tag: Any = event.get("Start")  # type: ignore[union-attr]
+            if tag is None:
+                continue
+            value = None
+            if tag.__class__ is dict:
+                ((tag, value),) = tag.items()
+        elif event == "Rule":
+            tag, value = "Rule", None
+        else:
             continue
-        value: Any = None
-        if not isinstance(tag, str):
-            ((tag, value),) = tag.items()
-        kind = _LEAVES.get(tag)
-        while containers and start >= containers[-1][0]:
-            containers.pop()
-        end = span["end"]
-        if tag in _CONTAINERS:
-            builder.container(start, end, tag, containers)
-            containers.append((end, tag))
-        elif kind:
-            skip = end
-            builder.leaf(start, end, kind, value, containers)
-    builder.close()
-    return builder.outline
+        if tag in leaves:
+            skip = span["end"]
+            yield start, skip, tag, value
+        elif tag in _CONTAINERS:
+            yield start, span["end"], tag, value
 
 
-class _Builder:
-    """Appends marks at line starts, each offset once."""
+class _Marker:
+    """Writes marks, at line starts and at most one an offset."""
+
+    __slots__ = ("_after_rule", "_last", "_masked", "_previous", "_top_end", "outline")
 
     def __init__(self, masked: str, body: int) -> None:
-        self.masked = masked
         self.outline = Outline()
-        self.top_end = body  # where the last top-level block ended
-        self.previous = ""  # its kind
-        self.after_rule = False
-        self.last_offset = -1
-        self.body = body
+        self._masked = masked
+        self._last = -1  # offset of the last mark
+        self._top_end = body  # where the last top-level block ends
+        self._previous = ""  # its kind
+        self._after_rule = False
 
-    def container(self, start: int, end: int, kind: str, containers: list[tuple[int, str]]) -> None:
-        if not containers:
-            self._top(start, end, "list" if kind == "List" else "quote")
-            return
-        if kind == "Item":
-            depth = sum(1 for _, outer in containers if outer == "List")
-            if containers[0][1] == "BlockQuote":
-                depth += 1
-            self._mark(start, max(NESTED, ITEM - 5 * (depth - 1)), self.previous)
-        else:
-            self._nested(start, containers)
-
-    def leaf(self, start: int, end: int, kind: str, value: Any, containers: list[tuple[int, str]]) -> None:
-        if containers:
-            self._nested(start, containers)
-        else:
-            self._top(start, end, kind)
-        marks = self.outline
-        if kind in {"code", "table"}:
-            info = value.get("Fenced", "") if kind == "code" and isinstance(value, dict) else ""
-            first = self._line_start(start)
-            marks.atoms[len(marks.offsets) - 1] = Atom(first, end, kind, info)
-        elif kind == "heading" and not containers:
-            level = int(value["level"][1])
-            marks.headings.append(Heading(len(marks.offsets) - 1, level, start, end))
-
-    def close(self) -> None:
-        marks = self.outline
-        self._uncovered(len(self.masked))
-        if not marks.offsets:
-            marks.offsets.append(self.body)
-            marks.strengths.append(BLOCK)
-            marks.kinds.append("text")
-        marks.offsets.append(len(self.masked))
-        marks.strengths.append(SECTION)
-        marks.kinds.append("")
-
-    def _line_start(self, start: int) -> int:
-        return self.masked.rfind("\n", 0, start) + 1
-
-    def _top(self, start: int, end: int, kind: str) -> None:
-        self._uncovered(start)
-        self.top_end = end
-        previous = self.previous
+    def top(self, start: int, end: int, tag: str, value: Any) -> None:
+        kind = _KINDS[tag]
+        masked, previous = self._masked, self._previous
+        if start - self._top_end > 1:
+            self._uncovered(start)
+            previous = self._previous
         if kind == "heading":
             strength = SECTION
         elif previous == "heading" or kind == "rule":
             strength = GLUED
-        elif self.after_rule:
+        elif self._after_rule:
             strength = RULE
-        elif previous == "text" and kind in _INTRODUCED and self._introduces(start):
+        elif previous == "text" and kind in _INTRODUCED and masked[max(0, start - 80) : start].rstrip()[-1:] == ":":
             strength = INTRO
         else:
             strength = BLOCK
+        self._top_end = end
         self._mark(start, strength, kind)
-        if kind == "rule" and previous in {"", "heading"}:
-            return  # a rule right under a heading is still glued to what follows
-        self.after_rule = kind == "rule"
-        self.previous = kind
+        if kind != "rule" or previous not in {"", "heading"}:  # a rule right under a heading changes nothing
+            self._after_rule = kind == "rule"
+            self._previous = kind
+        if value is not None:
+            self._detail(start, end, kind, value)
+            if kind == "heading":
+                marks = self.outline
+                marks.headings.append(Heading(len(marks.offsets) - 1, int(value["level"][1]), start, end))
 
-    def _introduces(self, start: int) -> bool:
-        return self.masked[max(0, start - 80) : start].rstrip()[-1:] == ":"
+    def nested(self, start: int, end: int, tag: str, value: Any, containers: list[tuple[int, str]]) -> None:
+        if tag == "Item":
+            depth = sum(1 for _, outer in containers if outer != "Item")
+            strength = max(NESTED, ITEM + 5 - 5 * depth)
+        else:
+            strength = CONTINUATION if containers[-1][1] == "Item" else NESTED
+        self._mark(start, strength, self._previous)
+        if value is not None:
+            self._detail(start, end, _KINDS[tag], value)
 
-    def _nested(self, start: int, containers: list[tuple[int, str]]) -> None:
-        in_item = containers[-1][1] == "Item"
-        self._mark(start, CONTINUATION if in_item else NESTED, self.previous)
+    def close(self) -> None:
+        marks = self.outline
+        self._uncovered(len(self._masked))
+        if not marks.offsets:
+            self._mark(self._top_end, BLOCK, "text")
+        marks.offsets.append(len(self._masked))
+        marks.strengths.append(SECTION)
+        marks.kinds.append("")
+
+    def _detail(self, start: int, end: int, kind: str, value: Any) -> None:
+        """Note a fence or table, to be kept whole."""
+        if kind == "code" or kind == "table":
+            info = value.get("Fenced", "") if value.__class__ is dict else ""
+            first = self._masked.rfind("\n", 0, start) + 1
+            self.outline.atoms[len(self.outline.offsets) - 1] = Atom(first, end, kind, info)
 
     def _uncovered(self, start: int) -> None:
         """Mark text that no event covers: link reference definitions."""
-        between = self.masked[self.top_end : start]
+        between = self._masked[self._top_end : start]
         if between and not between.isspace():
-            offset = self.top_end + len(between) - len(between.lstrip())
-            self._mark(offset, GLUED if self.previous == "heading" else BLOCK, "text")
-            self.previous = "text"
+            offset = self._top_end + len(between) - len(between.lstrip())
+            self._mark(offset, GLUED if self._previous == "heading" else BLOCK, "text")
+            self._previous = "text"
 
     def _mark(self, start: int, strength: int, kind: str) -> None:
-        offset = self._line_start(start)
-        if offset <= self.last_offset:
-            return
-        self.last_offset = offset
-        marks = self.outline
-        marks.offsets.append(offset)
-        marks.strengths.append(strength)
-        marks.kinds.append(kind)
+        masked = self._masked
+        if start and masked[start - 1] != "\n":
+            start = masked.rfind("\n", 0, start) + 1
+        if start > self._last:
+            self._last = start
+            marks = self.outline
+            marks.offsets.append(start)
+            marks.strengths.append(strength)
+            marks.kinds.append(kind)

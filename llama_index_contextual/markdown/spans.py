@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.front_matter import read_front_matter
-from llama_index_contextual.markdown.packing import Piece, pack, refine
+from llama_index_contextual.markdown.packing import Piece, pack, refine, whole
 from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.titles import heading_titles
@@ -77,9 +77,16 @@ def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: in
     lines = _LineCounter(text)
     spans: list[Span] = []
     for group in groups:
-        marks = refine(text, outline, group[0].first, group[-1].last, scale, settings)
+        first, last = group[0].first, group[-1].last
+        if sums[last] - sums[first] <= settings.chunk_size:
+            piece = whole(text, outline, first, last, scale)
+            if piece.tokens <= settings.chunk_size:
+                if piece.end > piece.start:
+                    spans.append(_describe(text, piece, group, outline, lines, settings.chunk_size))
+                continue
+        marks = refine(text, outline, sums, (first, last), scale, settings)
         pieces = pack(text, marks, scale, settings)
-        spans.extend(_describe(text, piece, group, outline, lines) for piece in pieces)
+        spans.extend(_describe(text, piece, group, outline, lines, settings.chunk_size) for piece in pieces)
     return spans
 
 
@@ -97,7 +104,7 @@ def _outline(text: str, body: int, settings: ChunkSettings) -> blocks.Outline:
     )
 
 
-def _describe(text: str, piece: Piece, group: list[Section], outline: blocks.Outline, lines: _LineCounter) -> Span:
+def _describe(text: str, piece: Piece, group: list[Section], outline: blocks.Outline, lines: _LineCounter, size: int) -> Span:
     if len(group) > 1:
         offsets = outline.offsets
         group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.own]
@@ -113,7 +120,7 @@ def _describe(text: str, piece: Piece, group: list[Section], outline: blocks.Out
         level=level,
         kind=kind,
         tokens=piece.tokens,
-        overflow=piece.overflow,
+        overflow=piece.tokens > size,
         continues=_continues(text, piece),
         overlap=piece.own - piece.start,
     )

@@ -1,7 +1,7 @@
-"""Counting tokens of many slices of one document, exactly and few times.
+"""Counting tokens of many slices of one document: exactly, and each character about once.
 
-A *scale* is made for one document and answers how many tokens lie between two offsets: ``between`` may be a sum over
-parts (an estimate for a tokenizer that is not additive), ``exact`` is the count of the slice taken alone.
+A *scale* is made for one document. It first weighs the parts between the marks (their sums are exact for tokenizers
+that add up at line starts, estimates for others), then says what an assembled slice taken alone has.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -21,37 +24,35 @@ if TYPE_CHECKING:
     import tiktoken
 
 BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
-
-
 _WIDER_FROM: Final = (0x80, 0x800, 0x10000)  # the first characters of two, three and four bytes
+_PIECE: Final = 10_000  # characters at once where tiktoken's regular expression gives up
+_INDENTED: Final = re.compile(r"[ \t]{0,99}\S")
+_CLOSING: Final = frozenset(".,:;?!")  # one token each, and no token of cl100k holds a letter before them
 
 
 class Scale(Protocol):
     """Token counts of slices of one document."""
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """Tokens before each of the ascending offsets, from the first one on; line starts give the best sums."""
+        """Tokens before each of the ascending offsets, counted from the first one."""
 
-    def exact(self, start: int, end: int) -> int:
-        """Tokens of ``text[start:end]`` taken alone."""
+    def exact(self, start: int, end: int, stop: int) -> int:
+        """Tokens of ``text[start:end]`` taken alone, where ``text[end:stop]`` is white space."""
 
 
 class EstimateScale:
     """UTF-8 bytes ÷ 3.5, rounded up."""
 
     def __init__(self, text: str) -> None:
-        self._bytes = None if text.isascii() else _bytes_before(text)
+        self._bytes = None if text.isascii() else bytes_before(text)
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """See :class:`Scale`."""
-        if self._bytes is None:
-            first = offsets[0]
-            return [math.ceil((offset - first) / BYTES_PER_TOKEN) for offset in offsets]
-        at = self._bytes[np.asarray(offsets)]
+        """See :class:`Scale`; within one token of exact."""
+        at = np.asarray(offsets) if self._bytes is None else self._bytes[np.asarray(offsets)]
         counts: list[int] = np.ceil((at - at[0]) / BYTES_PER_TOKEN).astype(np.int64).tolist()
         return counts
 
-    def exact(self, start: int, end: int) -> int:
+    def exact(self, start: int, end: int, stop: int) -> int:  # noqa: ARG002
         """See :class:`Scale`."""
         if self._bytes is None:
             return math.ceil((end - start) / BYTES_PER_TOKEN)
@@ -59,27 +60,91 @@ class EstimateScale:
 
 
 class CallableScale:
-    """Any tokenizer, taken as a black box: counts parts once each, and every assembled slice again."""
+    """Any tokenizer, taken as a black box: counts each part once, and every assembled slice again.
 
-    def __init__(self, text: str, count: Callable[[str], int]) -> None:
+    Args:
+        text: The document.
+        count: Tokens of a text.
+        adds_up: Whether counts of parts cut at white space always add up to the count of the whole, as word pieces
+            do; then nothing is counted twice.
+    """
+
+    def __init__(self, text: str, count: Callable[[str], int], *, adds_up: bool = False) -> None:
         self._text = text
         self._count = count
+        self._known: dict[int, int] | None = {} if adds_up else None
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
         """See :class:`Scale`."""
-        total = 0
-        sums = [0]
-        for start, end in itertools.pairwise(offsets):
-            total += self._count(self._text[start:end])
-            sums.append(total)
+        text, count = self._text, self._count
+        sums = [0, *itertools.accumulate(count(text[a:b]) for a, b in itertools.pairwise(offsets))]
+        if self._known is not None and not self._known:
+            self._known = dict(zip(offsets, sums, strict=True))
         return sums
 
-    def exact(self, start: int, end: int) -> int:
+    def exact(self, start: int, end: int, stop: int) -> int:
         """See :class:`Scale`."""
+        if self._known and start in self._known and stop in self._known:
+            return self._known[stop] - self._known[start]
         return self._count(self._text[start:end])
 
 
-def _bytes_before(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+class BytePairScale:
+    """A byte-pair tokenizer such as cl100k: the document is encoded once, and slices are looked up.
+
+    A token boundary that is a line start (with no blank line after it) splits every text alike: its regular expression
+    never takes a line feed together with what follows, and byte pairs never merge across. So the tokens between two
+    such boundaries are those of the slice alone. At the other end, a boundary between two tokens gives the slice the
+    same tokens, because the merges inside it did not depend on what followed; where a token goes on over the end
+    (``".\\n\\n"`` is one), the last line is encoded again.
+    """
+
+    def __init__(self, text: str, encoding: tiktoken.Encoding, widths: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        self._text = text
+        self._encoding = encoding
+        self._bytes = None if text.isascii() else bytes_before(text)
+        self._ends = np.cumsum(widths[_encode(encoding, text)])
+
+    def cumulative(self, offsets: Sequence[int]) -> list[int]:
+        """See :class:`Scale`; exact at line starts."""
+        at = np.asarray(offsets) if self._bytes is None else self._bytes[np.asarray(offsets)]
+        before = np.searchsorted(self._ends, at, side="right")
+        counts: list[int] = (before - before[0]).tolist()
+        return counts
+
+    def exact(self, start: int, end: int, stop: int) -> int:  # noqa: ARG002
+        """See :class:`Scale`."""
+        text = self._text
+        before, at_start = self._tokens_before(start)
+        if start and not (at_start and text[start - 1] in "\r\n" and _INDENTED.match(text, start)):
+            return self._encoded(start, end)
+        until, at_end = self._tokens_before(end)
+        if at_end:
+            return until - before
+        if text[end - 1] in _CLOSING and text[end - 2 : end - 1].isalnum():
+            return until - before + 1
+        line = text.rfind("\n", start, end) + 1 or start
+        return self._tokens_before(line)[0] - before + self._encoded(line, end)
+
+    def _tokens_before(self, offset: int) -> tuple[int, bool]:
+        """How many tokens end at or before an offset, and whether one ends right there."""
+        at = offset if self._bytes is None else self._bytes[offset]
+        count = int(self._ends.searchsorted(at, side="right"))
+        return count, count == 0 or bool(self._ends[count - 1] == at)
+
+    def _encoded(self, start: int, end: int) -> int:
+        return len(_encode(self._encoding, self._text[start:end]))
+
+
+def _encode(encoding: tiktoken.Encoding, text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    try:
+        return encoding.encode_to_numpy(text, disallowed_special=())
+    except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
+        parts = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+        return np.concatenate([encoding.encode_to_numpy(part, disallowed_special=()) for part in parts])
+
+
+def bytes_before(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     """UTF-8 bytes before each character, and at the end."""
     code = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     width = np.searchsorted(_WIDER_FROM, code, side="right") + 1
@@ -88,10 +153,7 @@ def _bytes_before(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 @functools.cache
 def cl100k() -> tiktoken.Encoding:
-    """LlamaIndex's default tokenizer, from the copy of its vocabulary that LlamaIndex ships."""
-    import os
-    from pathlib import Path
-
+    """LlamaIndex's default tokenizer, from the copy of its vocabulary that LlamaIndex ships: no download."""
     import llama_index.core
     import tiktoken
 
@@ -106,8 +168,14 @@ def cl100k() -> tiktoken.Encoding:
             os.environ.pop(name, None)
 
 
-def _count_cl100k(text: str) -> int:
-    return len(cl100k().encode_ordinary(text))
+@functools.cache
+def _widths() -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The bytes of each cl100k token."""
+    encoding = cl100k()
+    widths = np.zeros(encoding.n_vocab, np.int64)
+    ordinary = range(len(encoding.token_byte_values()))
+    widths[: len(ordinary)] = [len(encoding.decode_single_token_bytes(token)) for token in ordinary]
+    return widths
 
 
 @functools.cache
@@ -115,7 +183,7 @@ def _minilm() -> Callable[[str], int]:
     from llama_index_contextual.embedding import minilm_tokenizer
 
     tokenizer = minilm_tokenizer()
-    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized]) -> Scale:
@@ -128,14 +196,15 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized]) -> Scale:
 
     Raises:
         SettingError: The name is unknown.
+        MissingExtraError: ``"minilm"`` needs the ``local`` extra.
     """
     if tokenizer == "estimate":
         return EstimateScale(text)
     if tokenizer == "cl100k":
-        return CallableScale(text, _count_cl100k)
+        return BytePairScale(text, cl100k(), _widths())
     if tokenizer == "minilm":
-        return CallableScale(text, _minilm())
-    if callable(tokenizer):
+        return CallableScale(text, _minilm(), adds_up=True)
+    if not isinstance(tokenizer, str):
         return CallableScale(text, lambda part: len(tokenizer(part)))
     raise SettingError(
         f"tokenizer={tokenizer!r} is not known. Cure: 'cl100k', 'minilm', 'estimate', or a callable that returns tokens"
