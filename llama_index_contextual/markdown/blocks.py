@@ -196,10 +196,10 @@ class _Marker:
         if start - self._top_end > 1:
             self._uncovered(start)
             previous = self._previous
-        if kind == "heading":
-            strength = SECTION
-        elif previous == "heading" or kind == "rule":
+        if previous == "heading" or kind == "rule":
             strength = GLUED
+        elif kind == "heading":
+            strength = SECTION
         elif self._after_rule:
             strength = RULE
         elif previous == "text" and kind in _INTRODUCED and masked[max(0, start - 80) : start].rstrip()[-1:] == ":":
@@ -238,7 +238,7 @@ class _Marker:
 
     def _detail(self, start: int, end: int, kind: str, value: Any) -> None:
         """Note a fence or table, to be kept whole."""
-        if kind == "code" or kind == "table":
+        if kind in {"code", "table"}:
             info = value.get("Fenced", "") if value.__class__ is dict else ""
             first = self._masked.rfind("\n", 0, start) + 1
             self.outline.atoms[len(self.outline.offsets) - 1] = Atom(first, end, kind, info)

@@ -70,7 +70,12 @@ def whole(text: str, outline: blocks.Outline, first: int, last: int, scale: Scal
 
 
 def refine(
-    text: str, outline: blocks.Outline, sums: Sequence[int], between: tuple[int, int], scale: Scale, settings: ChunkSettings
+    text: str,
+    outline: blocks.Outline,
+    sums: Sequence[int],
+    between: tuple[int, int],
+    scale: Scale,
+    settings: ChunkSettings,
 ) -> Marks:
     """The marks of ``outline`` between two, with finer ones inside blocks over the budget.
 
@@ -92,8 +97,9 @@ def refine(
         if tokens <= settings.chunk_size:
             continue
         atom = outline.atoms.get(index)
-        finer = _finer(text, outline.offsets[index], outline.offsets[index + 1], (kind, atom), scale, settings)
-        counts = scale.cumulative([outline.offsets[index], *(offset for offset, _ in finer), outline.offsets[index + 1]])
+        start, end = outline.offsets[index : index + 2]
+        finer = _finer(text, start, end, (kind, atom), scale, settings)
+        counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
         for (offset, strength), count in zip(finer, counts[1:], strict=False):
             marks.append(offset, strength, kind, atom, sums[index] + shift + count)
         shift += counts[-1] - tokens
@@ -123,8 +129,15 @@ def _finer(
     return places
 
 
+def _closing_fence(text: str, start: int, end: int) -> int:
+    """Offset of the line that closes a fence: of the last line if it has nothing but fence characters, else ``end``."""
+    last = text[start:end].rstrip()
+    line = max(last.rfind("\n"), last.rfind("\r")) + 1
+    return start + line if not last[line:].strip("`~> \t") else end
+
+
 def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int, int]]:
-    """Places to cut inside one sentence or line, at least every ``step`` characters: after white space if there is any."""
+    """Places to cut inside one sentence or line, at least every ``step`` characters: after white space if possible."""
     while end - start > step:
         space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
         start = space + 1 if space > 0 else start + step
@@ -141,13 +154,14 @@ def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None
         return
     lines = [match.start() for match in _LINE.finditer(text, start, end) if match.start() < end]
     head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
+    closing = end if atom is None or atom.kind == "table" else _closing_fence(text, start, end)
     for number, offset in enumerate(lines[1:], start=1):
         if atom and (number < head or (number == head and head == 1)):
             yield offset, blocks.GLUED
         elif not text[lines[number - 1] : offset].strip():
             yield offset, blocks.PIECE
-        elif atom and atom.kind == "code" and not text[offset:end].lstrip().strip("`~ \t\r\n"):
-            yield offset, blocks.GLUED  # the closing fence
+        elif offset >= closing:
+            yield offset, blocks.GLUED
             return
         else:
             yield offset, blocks.LINE
@@ -208,10 +222,11 @@ def _overflowing(marks: Marks, first: int, settings: ChunkSettings) -> int:
     """Where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds the cap."""
     total = len(marks.offsets) - 1
     last = first + 1
-    while last < total and not marks.strengths[last]:
+    sums = marks.cumulative
+    while last < total and not marks.strengths[last] and sums[last] - sums[first] <= settings.cap:
         last += 1
-    if marks.cumulative[last] - marks.cumulative[first] > settings.cap:
-        last = max(first + 1, bisect_right(marks.cumulative, marks.cumulative[first] + settings.chunk_size) - 1)
+    if sums[last] - sums[first] > settings.cap:
+        last = max(first + 1, bisect_right(sums, sums[first] + settings.chunk_size) - 1)
     return min(last, total)
 
 
@@ -220,7 +235,7 @@ def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale,
     offsets, sums = marks.offsets, marks.cumulative
     room = settings.chunk_overlap
     at = offsets[last]
-    if not room or last >= len(offsets) - 1 or marks.strengths[last] == blocks.SECTION:
+    if not room or last >= len(offsets) - 1 or marks.kinds[last] == "heading":
         return at
     start = at
     for mark in range(last - 1, first, -1):

@@ -83,7 +83,8 @@ def group_sections(
         sections: In order.
         cumulative: Tokens before each mark.
         min_size: In tokens.
-        size: No merge exceeds this many tokens.
+        size: No merge of two sections that fit this many tokens exceeds it. A section that does not fit is cut anyway,
+            so a small neighbour joins it, and shares a piece with its beginning or end.
     """
     groups: list[list[Section]] = []
     for section in sections:
@@ -107,19 +108,20 @@ def _tokens(group: Sequence[Section], cumulative: Sequence[int]) -> int:
 
 def _joins(group: list[Section], section: Section, cumulative: Sequence[int], min_size: int, size: int) -> bool:
     tokens = _tokens(group, cumulative)
-    if all(s.bare for s in group):
+    if group[-1].bare:
         return tokens < size
-    if tokens >= min_size or cumulative[section.last] - cumulative[group[0].first] > size:
+    if tokens >= min_size or not _related(group[0], section):
         return False
-    return _related(group[0], section)
+    own = cumulative[section.last] - cumulative[section.first]
+    return tokens + own <= size or own > size
 
 
 def _joins_backwards(groups: list[list[Section]], cumulative: Sequence[int], min_size: int, size: int) -> bool:
     before, group = groups[-2], groups[-1]
-    bare = all(s.bare for s in group)
-    if _tokens(group, cumulative) >= min_size and not bare:
+    tokens, bare = _tokens(group, cumulative), all(s.bare for s in group)
+    if tokens >= min_size and not bare:
         return False
-    if cumulative[group[-1].last] - cumulative[before[0].first] > size:
+    if tokens + _tokens(before, cumulative) > size and _tokens(before[-1:], cumulative) <= size:
         return False
     return bare or _related(before[-1], group[0])
 

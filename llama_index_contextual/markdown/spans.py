@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.front_matter import read_front_matter
@@ -14,11 +14,9 @@ from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.titles import heading_titles
 from llama_index_contextual.markdown.tokens import make_scale
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n?|\n)[ \t]*(?:(?:\r\n?|\n)[ \t]*)+(?<=[\r\n])")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=.)", re.DOTALL)
+_LINE: Final = re.compile(r"[^\r\n]*")
 _MAX_HEADER_ROW: Final = 300  # characters of a table's header row repeated in the context of its later pieces
 
 
@@ -104,11 +102,17 @@ def _outline(text: str, body: int, settings: ChunkSettings) -> blocks.Outline:
     )
 
 
-def _describe(text: str, piece: Piece, group: list[Section], outline: blocks.Outline, lines: _LineCounter, size: int) -> Span:
+def _describe(
+    text: str, piece: Piece, group: list[Section], outline: blocks.Outline, lines: _LineCounter, size: int
+) -> Span:
     if len(group) > 1:
         offsets = outline.offsets
         group = [s for s in group if offsets[s.first] < piece.end and offsets[s.last] > piece.own]
-    headings, level = common_path(group)
+    if len(group) == 1:
+        headings = group[0].path
+        level = group[0].levels[-1] if headings else 0
+    else:
+        headings, level = common_path(group)
     kinds = piece.kinds - {"heading", "rule"}
     kind = next(iter(kinds)) if len(kinds) == 1 else "mixed" if kinds else "heading"
     return Span(
@@ -132,11 +136,8 @@ def _continues(text: str, piece: Piece) -> str:
         return ""
     if atom.kind == "code":
         return atom.info.split(maxsplit=1)[0] if atom.info.strip() else ""
-    return next(_rows(text, atom), "")[:_MAX_HEADER_ROW].strip()
-
-
-def _rows(text: str, atom: blocks.Atom) -> Iterator[str]:
-    yield from text[atom.start : atom.end].splitlines()
+    row = _LINE.match(text, atom.start, min(atom.end, atom.start + _MAX_HEADER_ROW))
+    return row[0].strip() if row else ""
 
 
 class _LineCounter:

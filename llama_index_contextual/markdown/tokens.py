@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import tiktoken
 
 BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
-_WIDER_FROM: Final = (0x80, 0x800, 0x10000)  # the first characters of two, three and four bytes
+_CONTINUES, _CONTINUATION = np.uint8(0xC0), np.uint8(0x80)  # a byte inside a UTF-8 character is 0b10xxxxxx
 _PIECE: Final = 10_000  # characters at once where tiktoken's regular expression gives up
 _INDENTED: Final = re.compile(r"[ \t]{0,99}\S")
 _CLOSING: Final = frozenset(".,:;?!")  # one token each, and no token of cl100k holds a letter before them
@@ -90,13 +90,13 @@ class CallableScale:
 
 
 class BytePairScale:
-    """A byte-pair tokenizer such as cl100k: the document is encoded once, and slices are looked up.
+    r"""A byte-pair tokenizer such as cl100k: the document is encoded once, and slices are looked up.
 
     A token boundary that is a line start (with no blank line after it) splits every text alike: its regular expression
     never takes a line feed together with what follows, and byte pairs never merge across. So the tokens between two
     such boundaries are those of the slice alone. At the other end, a boundary between two tokens gives the slice the
     same tokens, because the merges inside it did not depend on what followed; where a token goes on over the end
-    (``".\\n\\n"`` is one), the last line is encoded again.
+    (``".\n\n"`` is one), the last line is encoded again.
     """
 
     def __init__(self, text: str, encoding: tiktoken.Encoding, widths: np.ndarray[Any, np.dtype[np.int64]]) -> None:
@@ -146,9 +146,8 @@ def _encode(encoding: tiktoken.Encoding, text: str) -> np.ndarray[Any, np.dtype[
 
 def bytes_before(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     """UTF-8 bytes before each character, and at the end."""
-    code = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    width = np.searchsorted(_WIDER_FROM, code, side="right") + 1
-    return np.concatenate((np.zeros(1, np.int64), np.cumsum(width)))
+    data = np.frombuffer(text.encode(), dtype=np.uint8)
+    return np.append(np.flatnonzero((data & _CONTINUES) != _CONTINUATION), len(data))
 
 
 @functools.cache
