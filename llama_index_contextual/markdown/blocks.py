@@ -155,12 +155,13 @@ def _blocks(masked: str) -> Iterator[tuple[int, int, str, Any]]:
     """
     skip = 0  # inside a leaf every event (inline markup, rows, text) is passed over unseen
     leaves = _LEAVES
-    for event, span in _PARSER.events_with_range(masked):
+    events: Any = _PARSER.events_with_range(masked)
+    for event, span in events:
         start = span["start"]
         if start < skip:
             continue
         if event.__class__ is dict:
-            tag: Any = event.get("Start")  # type: ignore[union-attr]
+            tag: Any = event.get("Start")
             if tag is None:
                 continue
             value = None

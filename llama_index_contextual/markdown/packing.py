@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.markdown.settings import ChunkSettings
     from llama_index_contextual.markdown.tokens import Scale
 
+_SPACE: Final = re.compile(r"\s+")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 # No character is more than four tokens of a byte-level tokenizer.
 _TOKENS_PER_CHARACTER: Final = 4
@@ -89,16 +90,19 @@ def refine(
     """
     first, last = between
     marks = Marks()
+    held = sums[first]  # tokens before the heading, if any, that holds on to the block
     shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in
     for index in range(first, last):
         tokens = sums[index + 1] - sums[index]
+        if outline.strengths[index]:
+            held = sums[index]
         kind = outline.kinds[index]
         marks.append(outline.offsets[index], outline.strengths[index], kind, None, sums[index] + shift)
         if tokens <= settings.chunk_size:
             continue
         atom = outline.atoms.get(index)
         start, end = outline.offsets[index : index + 2]
-        finer = _finer(text, start, end, (kind, atom), scale, settings)
+        finer = _finer(text, start, end, (kind, atom), scale, settings, settings.cap - sums[index] + held)
         counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
         for (offset, strength), count in zip(finer, counts[1:], strict=False):
             marks.append(offset, strength, kind, atom, sums[index] + shift + count)
@@ -114,6 +118,7 @@ def _finer(
     what: tuple[str, blocks.Atom | None],
     scale: Scale,
     settings: ChunkSettings,
+    cap: int,
 ) -> list[tuple[int, int]]:
     """Places to cut inside one block over the budget: lines or sentences, and inside those that exceed the cap too."""
     finer = list(_inside(text, start, end, *what))
@@ -124,7 +129,7 @@ def _finer(
     for number, (low, high) in enumerate(pairwise(offsets)):
         if number:
             places.append(finer[number - 1])
-        if sums[number + 1] - sums[number] > settings.cap:
+        if sums[number + 1] - sums[number] > cap:
             places.extend(_anywhere(text, low, high, step))
     return places
 
@@ -141,6 +146,10 @@ def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int,
     while end - start > step:
         space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
         start = space + 1 if space > 0 else start + step
+        blank = _SPACE.match(text, start, end)
+        start = blank.end() if blank else start
+        if start >= end:
+            return
         yield start, blocks.SPACE if space > 0 else blocks.CHARACTER
 
 
@@ -152,19 +161,15 @@ def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None
         return
     if kind == "heading":
         return
-    lines = [match.start() for match in _LINE.finditer(text, start, end) if match.start() < end]
+    lines = [match for match in _LINE.finditer(text, start, end) if match[0].strip()]
     head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
     closing = end if atom is None or atom.kind == "table" else _closing_fence(text, start, end)
-    for number, offset in enumerate(lines[1:], start=1):
-        if atom and (number < head or (number == head and head == 1)):
+    for number, (before, line) in enumerate(pairwise(lines), start=1):
+        offset = line.start()
+        if atom and (number <= head or offset >= closing):
             yield offset, blocks.GLUED
-        elif not text[lines[number - 1] : offset].strip():
-            yield offset, blocks.PIECE
-        elif offset >= closing:
-            yield offset, blocks.GLUED
-            return
         else:
-            yield offset, blocks.LINE
+            yield offset, blocks.LINE if before.end() == offset else blocks.PIECE
 
 
 def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iterator[Piece]:
@@ -190,7 +195,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
             if tokens <= settings.chunk_size or forced:
                 break
             limit -= tokens - settings.chunk_size  # the parts' sum was too small: a tokenizer that is not additive
-        if chunk and not chunk.isspace():
+        if end > offsets[first]:  # something that the chunk before does not hold
             atom = marks.atoms[first] if start == offsets[first] else None
             yield Piece(start, offsets[first], end, tokens, set(marks.kinds[first:last]), atom)
         start = _overlap_start(text, marks, first, last, scale, settings)
@@ -241,7 +246,7 @@ def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale,
     for mark in range(last - 1, first, -1):
         if sums[last] - sums[mark] > room or marks.kinds[mark] == "heading":
             break
-        if marks.atoms[mark] is None:
+        if marks.atoms[mark] is None and marks.strengths[mark] not in {blocks.SPACE, blocks.CHARACTER}:
             start = offsets[mark]
     before = last - 1
     if start == at and marks.atoms[before] is None and marks.kinds[before] in {"text", "list", "quote"}:

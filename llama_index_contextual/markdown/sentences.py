@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _segment: Callable[[str, str], list[str]] = sentencex.segment  # type: ignore[attr-defined]  # compiled, untyped
 # sentencex is superlinear on one long CJK line (1 MB: 10.8 s), so it reads windows of this many characters.
 _WINDOW: Final = 4000
+_SPACE: Final = re.compile(r"\s+")
 # sentencex ends a sentence between the full stop and the "**" or bracket that closes it.
 _CLOSERS: Final = re.compile(r"[*_~`)\]}\"'\u201d\u2019»]+\s*")
 
@@ -24,19 +25,23 @@ def sentence_starts(text: str, start: int, end: int, language: str = "en") -> li
     while position < end:
         stop = min(end, position + _WINDOW)
         window = text[position:stop]
-        parts = _segment(language, window)
+        parts = [part for part in _segment(language, window) if part]
         if "".join(parts) != window:
             parts = [window]
-        if stop < end and len(parts) > 1:
+        if stop < end and len(parts) == 1:
+            position = stop  # one sentence longer than a window: its end is for a later one to find
+            continue
+        if stop < end:
             parts.pop()  # the last sentence of a window may go on: the next window starts with it
         for part in parts:
             position += len(part)
             starts.append(_after_closers(text, position, end))
-    return [offset for offset in starts if start < offset < end]
+    return sorted({offset for offset in starts if start < offset < end})
 
 
 def _after_closers(text: str, position: int, end: int) -> int:
-    if text[position - 1].isspace():
-        return position
-    closers = _CLOSERS.match(text, position, end)
-    return closers.end() if closers else position
+    """Past the marks that close the sentence before and past white space: a sentence starts with neither."""
+    if not text[position - 1].isspace() and (closers := _CLOSERS.match(text, position, end)):
+        position = closers.end()
+    space = _SPACE.match(text, position, end)
+    return space.end() if space else position

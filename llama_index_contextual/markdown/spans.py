@@ -15,7 +15,7 @@ from llama_index_contextual.markdown.titles import heading_titles
 from llama_index_contextual.markdown.tokens import make_scale
 
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n?|\n)[ \t]*(?:(?:\r\n?|\n)[ \t]*)+(?<=[\r\n])")
-_LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=.)", re.DOTALL)
+_LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
 _LINE: Final = re.compile(r"[^\r\n]*")
 _MAX_HEADER_ROW: Final = 300  # characters of a table's header row repeated in the context of its later pieces
 

@@ -130,7 +130,7 @@ class BytePairScale:
         """How many tokens end at or before an offset, and whether one ends right there."""
         at = offset if self._bytes is None else self._bytes[offset]
         count = int(self._ends.searchsorted(at, side="right"))
-        return count, count == 0 or bool(self._ends[count - 1] == at)
+        return count, (int(self._ends[count - 1]) if count else 0) == at
 
     def _encoded(self, start: int, end: int) -> int:
         return len(_encode(self._encoding, self._text[start:end]))

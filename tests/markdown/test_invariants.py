@@ -1,0 +1,147 @@
+"""What holds for every document: text is a slice, nothing is lost, lines are right, budgets are exact."""
+
+import itertools
+import random
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
+from llama_index_contextual.markdown.tokens import cl100k
+
+WORDS = st.sampled_from(
+    ["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**", "[link](x)"]
+    + ["[[wiki|page]]", "#tag", "^block-id", "$x^2$", "|", "-", "1.", ">", "*", "\\"]
+)
+SENTENCES = st.lists(WORDS, min_size=1, max_size=30).map(" ".join)
+BLOCKS = st.one_of(
+    SENTENCES,
+    st.builds(lambda level, title: f"{'#' * level} {title}", st.integers(1, 6), SENTENCES),
+    SENTENCES.map(lambda title: f"{title}\n==="),
+    st.lists(SENTENCES, min_size=1, max_size=6).map(lambda lines: "```py\n" + "\n".join(lines) + "\n```"),
+    st.lists(SENTENCES, min_size=1, max_size=5).map(lambda items: "\n".join(f"- {item}" for item in items)),
+    st.lists(SENTENCES, min_size=1, max_size=4).map(lambda items: "\n".join(f"1. {item}\n\n   more" for item in items)),
+    st.lists(SENTENCES, min_size=1, max_size=4).map(lambda lines: "> [!note]\n" + "\n".join(f"> {x}" for x in lines)),
+    st.integers(1, 40).map(lambda rows: "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * rows),
+    st.sampled_from(
+        ["---", "***", "<!-- c\n\n# no -->", "<details>\n<summary>x</summary>\n\nin\n\n</details>", "[a]: /b"]
+    ),
+    st.sampled_from(
+        ["    indented", "\t- tab", "~~~\nopen", "$$\nx\n$$", "[^1]: note", "%% comment %%", "{/* mdx */}"]
+    ),
+    st.text(max_size=20).filter(lambda text: not re.search("[\ud800-\udfff]", text)),
+)
+DOCUMENTS = st.tuples(
+    st.sampled_from(["", "\ufeff", "---\ntitle: x\n---\n", "+++\ntitle = 'x'\n+++\n", "\n\n"]),
+    st.lists(BLOCKS, max_size=12),
+    st.sampled_from(["\n\n", "\n", "\r\n\r\n", "\r\r", "\n \n"]),
+).map(lambda parts: parts[0] + parts[2].join(parts[1]))
+SETTINGS = st.builds(
+    lambda size, overlap, least, tokenizer: ChunkSettings(
+        chunk_size=size, chunk_overlap=size * overlap // 10, min_chunk_size=size * least // 10, tokenizer=tokenizer
+    ),
+    st.integers(3, 120),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.sampled_from(["cl100k", "estimate", str.split]),
+)
+
+
+def count(text):
+    return len(cl100k().encode_ordinary(text))
+
+
+def lines_before(text, offset):
+    """Lines as editors count them: CRLF, CR and LF each end one."""
+    return len(re.findall(r"\r\n|\r|\n", text[: offset + (text[offset - 1 : offset + 1] == "\r\n")]))
+
+
+def check(text, given_settings):
+    spans = split_markdown(text, settings=given_settings)
+    covered = bytearray(len(text))
+    for span in spans:
+        chunk = text[span.start : span.end]
+        assert chunk.strip()
+        assert chunk == chunk.rstrip()
+        covered[span.start : span.end] = b"x" * len(chunk)
+        assert span.start_line == lines_before(text, span.start) + 1
+        assert span.end_line == lines_before(text, span.end - 1) + 1
+        if given_settings.tokenizer == "cl100k":
+            assert span.tokens == count(chunk)
+        assert span.overflow == (span.tokens > given_settings.chunk_size)
+    starts = [span.start + span.overlap for span in spans]
+    assert starts == sorted(set(starts))
+    assert all(one.start + one.overlap <= one.end for one in spans)
+    body = read_front_matter(text).end
+    missed = [
+        at for at in range(body, len(text)) if not covered[at] and not text[at].isspace() and text[at] != "\ufeff"
+    ]
+    assert not missed, text[missed[0] - 20 : missed[0] + 20]
+    return spans
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(DOCUMENTS, SETTINGS)
+def test_generated_documents(text, given_settings):
+    spans = check(text, given_settings)
+    assert spans == split_markdown(text, settings=given_settings)
+    if given_settings.chunk_overlap == 0:
+        assert all(before.end <= after.start for before, after in itertools.pairwise(spans))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(DOCUMENTS, SETTINGS)
+def test_overflow_stays_under_the_cap_and_lines_mode_covers_too(text, given_settings):
+    plain = ChunkSettings(
+        chunk_size=given_settings.chunk_size, chunk_overlap=0, min_chunk_size=0, tokenizer="cl100k", semantic=False
+    )
+    for span in split_markdown(text, settings=plain):
+        assert span.tokens <= max(plain.cap, 4)  # one character may be four tokens
+    chunks = "".join(text[span.start : span.end] for span in split_markdown(text, settings=plain))
+    assert "".join(chunks.split()) == "".join(text.removeprefix("\ufeff").split())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=6, unique=True), st.integers(0, 5), st.integers(1, 400))
+def test_a_new_section_changes_no_other_chunk(numbers, position, length):
+    sections = [f"## Section {n}\n\n" + f"Sentence {n} stands here. " * 30 + "\n\n" for n in numbers]
+    before = "".join(sections)
+    position = min(position, len(sections))
+    new = "## Brand new\n\n" + "Something else that nobody said. " * max(20, length) + "\n\n"
+    after = "".join([*sections[:position], new, *sections[position:]])
+    old_chunks = [before[s.start : s.end] for s in split_markdown(before)]
+    new_chunks = [after[s.start : s.end] for s in split_markdown(after)]
+    assert [chunk for chunk in new_chunks if "Something else" not in chunk and "Brand new" not in chunk] == old_chunks
+
+
+def test_real_pages_and_their_mutations(data):
+    pages = sorted((data("kubernetes-docs") / "corpus").glob("*.md"))[::40]
+    pages += sorted((data("markdown") / "fastapi").rglob("*.md"))[::25]
+    dice = random.Random(20260409)  # noqa: S311  not for secrets
+    for page in pages:
+        text = page.read_bytes().decode("utf-8")
+        check(text, ChunkSettings())
+        for _ in range(3):
+            at = dice.randrange(len(text) or 1)
+            mutated = (
+                text[:at]
+                + dice.choice(["```", "\n\n", "<!--", "|", "#", "\r", "\t", "- ", "\0", "> "])
+                + text[at + 3 :]
+            )
+            if read_front_matter(text).end <= at:  # broken front matter is another test's
+                check(mutated, ChunkSettings(chunk_size=120, chunk_overlap=30))
+
+
+@pytest.mark.parametrize("folder", ["commonmark", "gfm"])
+def test_every_example_of_the_specifications(data, folder):
+    texts = [path.read_bytes().decode("utf-8") for path in (data("markdown") / folder).glob("*.txt")]
+    examples = [
+        example.replace("→", "\t")
+        for text in texts
+        for example in re.findall(r"^`{32} example[^\n]*\n(.*?)^\.$", text, re.DOTALL | re.MULTILINE)
+    ]
+    assert len(examples) > 600
+    for example in examples:
+        check(example, ChunkSettings(chunk_size=10, chunk_overlap=2, min_chunk_size=2, tokenizer="cl100k"))
