@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.markdown.tokens import cl100k
 
-WORDS = st.sampled_from(
-    ["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**", "[link](x)"]
-    + ["[[wiki|page]]", "#tag", "^block-id", "$x^2$", "|", "-", "1.", ">", "*", "\\"]
+WORDS = st.one_of(
+    st.sampled_from(["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**"]),
+    st.sampled_from(["[link](x)", "[[wiki|page]]", "#tag", "^block-id", "$x^2$", "|", "-", "1.", ">", "*", "\\"]),
 )
 SENTENCES = st.lists(WORDS, min_size=1, max_size=30).map(" ".join)
 BLOCKS = st.one_of(
