@@ -284,7 +284,7 @@ def main() -> None:
         print(
             f"{size} chunks: Chroma filled in {fill_time / 1000:.0f} s; {asdict(result)}", file=sys.stderr, flush=True
         )
-    print(f"{machine()}, bm25s {bm25s.__version__}\n\n{table(results)}")
+        print(f"{machine()}, bm25s {bm25s.__version__}\n\n{table(results)}\n", flush=True)
     if options.json:
         options.json.write_text(json.dumps([asdict(result) for result in results], indent=1), "utf-8")
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_index_contextual.retrievers.arm_settings import is_keyword
 from llama_index_contextual.retrievers.candidates import Candidate, CandidateRetriever
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import NodeWithScore, QueryBundle
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Question:
     """One query for one arm.
 
@@ -42,33 +43,53 @@ Answer = list[Candidate] | Exception
 
 
 def ask(questions: Sequence[Question], pool: int, timeout: float | None) -> list[Answer]:
-    """Ask all at once and wait; an arm that fails or is late gives its exception, in order of the questions."""
-    running = [_start(question, pool) for question in questions[:-1]]
-    own = questions[-1:] if timeout is None else ()
-    running += [_start(question, pool) for question in questions[len(running) : len(questions) - len(own)]]
-    last = [_attempt(question, pool) for question in own]  # without a limit, the caller's thread does the last itself
+    """Ask all at once and wait; an arm that fails or is late gives its exception, in order of the questions.
+
+    Without a time limit the caller's own thread does what one thread can do best: see :func:`_together`.
+    """
+    own = _together(questions) if timeout is None else []
+    running = {question: _start([question], pool) for question in questions if question not in own}
+    done = {question: _attempt(question, pool) for question in own}
     deadline = None if timeout is None else time.monotonic() + timeout
-    return [_result(future, deadline) for future in running] + last
+    return [done[one] if one in done else _result(running[one], deadline) for one in questions]
 
 
 async def ask_async(questions: Sequence[Question], pool: int, timeout: float | None) -> list[Answer]:
     """The same on an event loop, which goes on meanwhile."""
-    tasks = [asyncio.wait_for(_ask_one_async(question, pool), timeout) for question in questions]
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
-    return [_as_answer(answer) for answer in answers]
+    own = _together([one for one in questions if _blocks(one.retriever)]) if timeout is None else []
+    group = _start(own, pool) if own else None
+    apart = [question for question in questions if question not in own]
+    tasks = [asyncio.wait_for(_ask_one_async(question, pool), timeout) for question in apart]
+    answers = [_as_answer(answer) for answer in await asyncio.gather(*tasks, return_exceptions=True)]
+    found = dict(zip(apart, answers, strict=True))
+    if group is not None:
+        together: list[Answer] = await asyncio.wrap_future(group)
+        found |= dict(zip(own, together, strict=True))
+    return [found[question] for question in questions]
 
 
-def _start(question: Question, pool: int) -> Future[Answer]:
+def _together(questions: Sequence[Question]) -> list[Question]:
+    """What one thread does one after the other: the keyword arms, and the last of the others.
+
+    Keyword arms compute for about a millisecond, and Python runs one thread at a time: a thread more would win nothing,
+    and on a busy machine each change of threads costs several milliseconds.
+    """
+    quick = [question for question in questions if is_keyword(question.retriever)]
+    others = [question for question in questions if question not in quick]
+    return quick + others[-1:]
+
+
+def _start(questions: Sequence[Question], pool: int) -> Future[list[Answer]]:
     """Ask in a thread of its own, which does not outlive the interpreter.
 
     In an executor, a hanging arm would starve later callers and keep the event loop and the process from ending.
     """
-    future: Future[Answer] = Future()
+    future: Future[list[Answer]] = Future()
     context = contextvars.copy_context()  # LlamaIndex's spans and callbacks live in context variables
 
     def answer() -> None:
         future.set_running_or_notify_cancel()
-        future.set_result(context.run(_attempt, question, pool))
+        future.set_result([context.run(_attempt, question, pool) for question in questions])
 
     threading.Thread(target=answer, daemon=True).start()
     return future
@@ -81,9 +102,9 @@ def _attempt(question: Question, pool: int) -> Answer:
         return error
 
 
-def _result(future: Future[Answer], deadline: float | None) -> Answer:
+def _result(future: Future[list[Answer]], deadline: float | None) -> Answer:
     try:
-        return future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        return future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))[0]
     except Exception as error:  # noqa: BLE001  a TimeoutError, of which Python 3.10 has three kinds
         return error
 
@@ -102,15 +123,14 @@ def _ask_one(question: Question, pool: int) -> list[Candidate]:
 
 
 async def _ask_one_async(question: Question, pool: int) -> Answer:
-    retriever = question.retriever
-    if isinstance(retriever, CandidateRetriever) or _blocks(retriever):
-        return await asyncio.wrap_future(_start(question, pool))
-    return _plain(await retriever.aretrieve(question.bundle), pool)
+    if _blocks(question.retriever):
+        return (await asyncio.wrap_future(_start([question], pool)))[0]
+    return _plain(await question.retriever.aretrieve(question.bundle), pool)
 
 
 def _blocks(retriever: BaseRetriever) -> bool:
-    """Whether a retriever's asynchronous call is the synchronous one: LlamaIndex's default, and Chroma's."""
-    if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
+    """Whether a retriever would compute on the event loop: ours, LlamaIndex's default, and any on Chroma."""
+    if isinstance(retriever, CandidateRetriever) or type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
         return True
     store = getattr(retriever, "_vector_store", None)
     return isinstance(store, BasePydanticVectorStore) and type(store).aquery is BasePydanticVectorStore.aquery

@@ -237,14 +237,13 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return Found(await asyncio.to_thread(self._cut, found), pool, steps)
 
     def _questions(self, queries: list[QueryBundle]) -> list[Question]:
-        """Every query for every arm that gets it, keyword arms last: the caller's own thread asks the last."""
-        questions = [
+        """Every query for every arm that gets it."""
+        return [
             Question(number, position, arm, own_copy(query))
             for position, query in enumerate(queries)
             for number, arm in enumerate(self._retrievers)
             if position == 0 or self.variants == "all" or is_keyword(arm)
         ]
-        return sorted(questions, key=lambda one: is_keyword(one.retriever))
 
     def _pool(self, queries: list[QueryBundle], questions: list[Question], answers: list[Answer]) -> Pool:
         notes = report_failures(
