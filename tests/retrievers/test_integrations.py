@@ -1,0 +1,203 @@
+"""Our retrievers inside what people build with LlamaIndex: engines, routers, agents, indexes that change."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core import SimpleDirectoryReader, StorageContext, VectorStoreIndex
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.llms import MockLLM
+from llama_index.core.llms.mock import MockFunctionCallingLLM
+from llama_index.core.postprocessor import LLMRerank, SimilarityPostprocessor
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.query_engine import CitationQueryEngine, RetrieverQueryEngine, RouterQueryEngine
+from llama_index.core.response_synthesizers import get_response_synthesizer
+from llama_index.core.schema import Document, IndexNode, MetadataMode, NodeWithScore
+from llama_index.core.selectors import LLMSingleSelector
+from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.tools import QueryEngineTool, RetrieverTool
+
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+
+
+def ids(found):
+    return [one.node.node_id for one in found]
+
+
+@pytest.fixture
+def hybrid(index, embedding):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    vector = ContextualVectorRetriever(index, embedding, companion=keyword)
+    return ContextualFusionRetriever([vector, keyword], similarity_top_k=3)
+
+
+@pytest.fixture
+def synthesizer():
+    return get_response_synthesizer(llm=MockLLM(), streaming=False)
+
+
+# Engines
+
+
+def test_a_query_engine_answers_from_the_hits(hybrid):
+    response = RetrieverQueryEngine.from_args(hybrid, llm=MockLLM()).query("the dog Cookie")
+    assert "loves carrots" in str(response)
+    assert ids(response.source_nodes) == ids(hybrid.retrieve("the dog Cookie"))
+
+
+async def test_a_query_engine_answers_asynchronously(hybrid):
+    response = await RetrieverQueryEngine.from_args(hybrid, llm=MockLLM()).aquery("the dog Cookie")
+    assert ids(response.source_nodes) == ids(hybrid.retrieve("the dog Cookie"))
+
+
+def test_a_query_engine_streams(hybrid):
+    response = RetrieverQueryEngine.from_args(hybrid, llm=MockLLM(), streaming=True).query("the dog Cookie")
+    assert "loves carrots" in "".join(response.response_gen)
+
+
+def test_a_citation_engine_numbers_our_sources(hybrid):
+    engine = CitationQueryEngine.from_args(None, llm=MockLLM(), retriever=hybrid)
+    response = engine.query("the dog Cookie")
+    assert response.source_nodes[0].node.get_content().startswith("Source 1:")
+    assert "loves carrots" in response.source_nodes[0].node.get_content()
+
+
+def test_a_router_sends_queries_to_us(hybrid, synthesizer):
+    class First(MockLLM):
+        """Chooses the first tool."""
+
+        def predict(self, prompt, **kwargs):
+            return '[{"choice": 1, "reason": "only one"}]'
+
+    tool = QueryEngineTool.from_defaults(RetrieverQueryEngine(hybrid, synthesizer), name="notes", description="Notes.")
+    router = RouterQueryEngine(LLMSingleSelector.from_defaults(llm=First()), [tool], summarizer=None, llm=MockLLM())
+    assert "loves carrots" in str(router.query("the dog Cookie"))
+
+
+async def test_an_agents_tool_retrieves_through_us(hybrid):
+    tool = RetrieverTool.from_defaults(hybrid, name="notes", description="Notes.")
+    assert "loves carrots" in (await tool.acall("the dog Cookie")).content
+    agent = FunctionAgent(tools=[tool], llm=MockFunctionCallingLLM(max_tokens=8))
+    assert [one.metadata.name for one in await agent.get_tools()] == ["notes"]
+
+
+# After us
+
+
+def test_a_reranker_sees_the_context_and_has_the_last_word(index, embedding, nodes):
+    seen = {}
+
+    class Reversing(BaseNodePostprocessor):
+        def _postprocess_nodes(self, nodes, query_bundle=None):
+            seen.update({one.node.node_id: one.node.get_content(metadata_mode=MetadataMode.EMBED) for one in nodes})
+            return [NodeWithScore(node=one.node, score=float(i)) for i, one in enumerate(nodes)][::-1]
+
+    for node in nodes:
+        node.metadata["context"] = f"Document: {node.node_id}"
+    keyword = ContextualBM25Retriever(nodes)
+    hybrid = ContextualFusionRetriever([keyword], similarity_top_k=3)
+    engine = RetrieverQueryEngine.from_args(hybrid, llm=MockLLM(), node_postprocessors=[Reversing()])
+    answered = ids(engine.query("budget of the house").source_nodes)
+    assert answered == ids(hybrid.retrieve("budget of the house"))[::-1]
+    assert all(f"Document: {name}" in text for name, text in seen.items())
+
+
+def test_stock_postprocessors_fit(hybrid):
+    class Chooses(MockLLM):
+        def predict(self, prompt, **kwargs):
+            return "Doc: 2, Relevance: 9\nDoc: 1, Relevance: 3"
+
+    for one in (SimilarityPostprocessor(similarity_cutoff=0.1), LLMRerank(llm=Chooses(), top_n=2)):
+        engine = RetrieverQueryEngine.from_args(hybrid, llm=MockLLM(), node_postprocessors=[one])
+        assert engine.query("the dog Cookie").source_nodes
+
+
+def test_index_nodes_lead_on_from_the_fusion(index, embedding, nodes):
+    pointer = IndexNode(id_="pointer", index_id="more", text="everything on zebras", obj=nodes[3])
+    keyword = ContextualBM25Retriever([pointer, *nodes])
+    assert ids(ContextualFusionRetriever([keyword]).retrieve("zebras")) == ["config"]
+
+
+# Indexes that change
+
+
+@pytest.fixture
+def changing(store, embedding):
+    """A VectorStoreIndex on Chroma with our transformations, and a docstore so that it can refresh."""
+    context = StorageContext.from_defaults(vector_store=store, docstore=SimpleDocumentStore())
+    return VectorStoreIndex(
+        [],
+        storage_context=context,
+        embed_model=embedding,
+        transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(context="headings")],
+        store_nodes_override=True,
+    )
+
+
+def page(name, body):
+    return Document(text=f"# {name}\n\n{body}\n", id_=name, metadata={"path": f"{name}.md"})
+
+
+def test_insert_delete_and_refresh_reach_both_arms(changing, store, embedding, tmp_path):
+    def answer(query):
+        keyword = ContextualBM25Retriever.open(tmp_path, store)
+        vector = ContextualVectorRetriever(changing, embedding, companion=keyword)
+        return {one.node.metadata["path"] for one in ContextualFusionRetriever([vector, keyword]).retrieve(query)}
+
+    changing.insert(page("dog", "Cookie loves carrots."))
+    changing.insert(page("cat", "The cat sleeps."))
+    assert answer("carrots") == {"dog.md", "cat.md"}
+    changing.delete_ref_doc("dog", delete_from_docstore=True)
+    assert answer("carrots") == {"cat.md"}
+    changed = changing.refresh_ref_docs([page("cat", "The cat likes carrots now."), page("owl", "An owl.")])
+    assert changed == [True, True]
+    assert answer("carrots") == {"cat.md", "owl.md"}
+    keyword = ContextualBM25Retriever.open(tmp_path, store)
+    assert [one.node.text for one in keyword.retrieve("carrots")] == ["# cat\n\nThe cat likes carrots now."]
+
+
+def test_the_context_counts_in_both_arms(changing, store, embedding):
+    changing.insert(page("Kubernetes", "It restarts by itself."))
+    changing.insert(page("Oven", "It gets warm by itself."))
+    keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
+    assert [one.node.metadata["path"] for one in keyword.retrieve("kubernetes")] == ["Kubernetes.md"]
+    best = ContextualVectorRetriever(changing, embedding).retrieve("kubernetes")[0]
+    assert best.node.metadata["path"] == "Kubernetes.md"
+
+
+def test_metadata_of_the_directory_reader_is_no_obstacle(tmp_path, changing, store, embedding):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "dog.md").write_text("# Dog\n\nCookie loves carrots.\n", "utf-8")
+    documents = SimpleDirectoryReader(str(tmp_path / "notes")).load_data()
+    for document in documents:
+        changing.insert(document)
+    keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
+    hybrid = ContextualFusionRetriever([ContextualVectorRetriever(changing, embedding, companion=keyword), keyword])
+    (hit,) = hybrid.retrieve("carrots")
+    assert hit.node.metadata["file_name"] == "dog.md"
+    assert keyword.retrieve("file_path") == []  # key names are not words to search for, as they are by default
+
+
+def test_qdrant_scores_our_terms_on_its_side(embedding):
+    qdrant = pytest.importorskip("llama_index.vector_stores.qdrant")
+    from qdrant_client import QdrantClient
+
+    from llama_index_contextual.analysis import SparseEncoder
+
+    encoder = SparseEncoder()
+    store = qdrant.QdrantVectorStore(
+        "notes",
+        client=QdrantClient(":memory:"),
+        enable_hybrid=True,
+        sparse_doc_fn=encoder.documents,
+        sparse_query_fn=encoder.queries,
+    )
+    context = StorageContext.from_defaults(vector_store=store)
+    documents = [page("code", "def getUserName(): pass"), page("other", "Nothing of that kind.")]
+    built = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=embedding)
+    found = built.as_retriever(vector_store_query_mode="sparse", sparse_top_k=1).retrieve("the name of a user")
+    assert [one.node.metadata["path"] for one in found] == ["code.md"]
