@@ -37,7 +37,7 @@ class CallFailedError(Exception):
     def __init__(self, reason: str, *, fatal: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.attempts = 0
+        self.attempts = 1
         self.fatal = fatal
         """Whether the server seems to be the cause, so that other calls would fare no better."""
 

@@ -18,7 +18,7 @@ from llama_index_contextual.context.calls import CircuitBreaker, Patience
 from llama_index_contextual.context.estimate import estimate
 from llama_index_contextual.context.loop import LoopThread
 from llama_index_contextual.context.prompt import CONTEXT_PROMPT, check_prompt
-from llama_index_contextual.context.runner import Run, RunSettings
+from llama_index_contextual.context.runner import Learned, Run, RunSettings
 from llama_index_contextual.context.sqlite_store import SQLiteKVStore
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 from llama_index_contextual.errors import SettingError
@@ -143,7 +143,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     def _reset(self) -> None:
         self._lock, self._loop, self._connected = threading.Lock(), LoopThread(), False
         self._breaker = CircuitBreaker(self.breaker_threshold, self.breaker_cooldown)
-        self._life = models.SignOfLife()
+        self._life, self._learned = models.SignOfLife(), Learned()
         self._usage = ContextUsage()
         self.last_failures: Counter[str] = Counter()
 
@@ -287,6 +287,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
             cache=self._cache(),
             breaker=self._breaker,
             life=self._life,
+            learned=self._learned,
             patience=Patience(self.attempts, max_wait=self.max_wait),
             num_workers=workers,
             **{key: getattr(self, key) for key in _RUN},
@@ -301,5 +302,5 @@ _PLAIN: Final = frozenset(
     {*_RUN, "reuse", "num_workers", "writing_rate", "attempts", "max_wait", "breaker_threshold", "breaker_cooldown"}
 )
 _LIVE: Final = frozenset(
-    {"_lock", "_loop", "_connected", "_breaker", "_life", "_usage", "last_failures", "cache_error"}
+    {"_lock", "_loop", "_connected", "_breaker", "_life", "_learned", "_usage", "last_failures", "cache_error"}
 )

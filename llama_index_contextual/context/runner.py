@@ -45,6 +45,19 @@ _MAX_SHRINKS: Final = 4
 _GIVE_UP_BATCHES: Final = 2  # batches in a row whose answers could not be matched to chunks
 
 
+@dataclass(slots=True)
+class Learned:
+    """What earlier runs found out about a model, because an index asks for contexts file by file.
+
+    Attributes:
+        room: Tokens of a document that its server takes, where that was less than the LLM said.
+        size: 1 where it cannot answer about several chunks at once.
+    """
+
+    room: int | None = None
+    size: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """What a run needs to know; :class:`LLMContextGenerator` documents the fields."""
@@ -55,6 +68,7 @@ class RunSettings:
     cache: ContextCache
     breaker: CircuitBreaker
     life: models.SignOfLife
+    learned: Learned
     patience: Patience
     batch_size: int
     num_workers: int
@@ -105,6 +119,7 @@ class Run:
         self._window = Window(0, count_tokens)
         self._size = settings.batch_size
         self._unmatched_batches = 0
+        self._reserved = 0  # tokens of the prompts that are being read
         self._calls = asyncio.Semaphore(settings.num_workers)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
@@ -157,6 +172,9 @@ class Run:
         if tokens is None:
             tokens = await asyncio.to_thread(models.context_window, self.settings.llm)
         self._window, self._size = window_for(self.settings, tokens)
+        learned = self.settings.learned
+        self._window = replace(self._window, tokens=min(self._window.tokens, learned.room or self._window.tokens))
+        self._size = min(self._size, learned.size or self._size)
         gate = asyncio.Semaphore(self.settings.num_workers)
         await _all(self._document(one, gate) for one in todo)
 
@@ -205,7 +223,7 @@ class Run:
         if len(group) > 1:
             self._unmatched_batches = 0 if contexts else self._unmatched_batches + 1
             if self._unmatched_batches >= _GIVE_UP_BATCHES:
-                self._size = 1
+                self._size = self.settings.learned.size = 1
         good, again, reasons = [], [], []
         for number, index in enumerate(group, 1):
             context = contexts.get(number)
@@ -241,6 +259,8 @@ class Run:
         if models.is_local(settings.llm):
             timeout *= settings.num_workers  # it answers one after the other
         self._check(prompt_tokens)
+        self._sent(1)
+        self._reserved += prompt_tokens
         try:
             answer = await ask(
                 settings.llm,
@@ -251,24 +271,29 @@ class Run:
             )
         except CallFailedError as error:
             settings.breaker.record(failed=error.fatal)
-            self._sent(error.attempts)
+            self._tried(error.attempts)
             self._called(todo, len(nodes), None, error=error.reason)
             raise
+        finally:
+            self._reserved -= prompt_tokens
         settings.breaker.record(failed=False)
-        self._sent(answer.attempts)
+        self._tried(answer.attempts)
         self.usage.tokens += answer.tokens
         self.usage.seconds += answer.seconds
         return answer
 
-    def _sent(self, attempts: int) -> None:
-        self.usage.calls += attempts
-        self.usage.retries += max(0, attempts - 1)
+    def _sent(self, requests: int) -> None:
+        self.usage.calls += requests
+
+    def _tried(self, attempts: int) -> None:
+        self._sent(attempts - 1)
+        self.usage.retries += attempts - 1
 
     def _check(self, prompt_tokens: int) -> None:
         settings, used = self.settings, self.usage
         if settings.max_calls is not None and used.calls >= settings.max_calls:
             raise CallFailedError(f"max_calls={settings.max_calls} reached", fatal=False)
-        spent = used.tokens.prompt + used.tokens.completion
+        spent = used.tokens.prompt + used.tokens.completion + self._reserved
         if settings.max_tokens is not None and spent + prompt_tokens > settings.max_tokens:
             raise CallFailedError(f"max_tokens={settings.max_tokens} reached", fatal=False)
         if not settings.breaker.allows():
@@ -282,6 +307,7 @@ class Run:
             window, self._size = window_for(self.settings, said)
             smaller = min(window, smaller, key=lambda one: one.tokens)
         self._window = smaller
+        self.settings.learned.room = smaller.tokens
 
     def _keep(self, contexts: list[tuple[BaseNode, str]], document: SourceDocument) -> None:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-import time
 
 import pytest
 from fake_model import MODEL, Reply
@@ -31,7 +30,7 @@ from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.postprocessor.contextual import count_by_source
 
 PAID = f"llm:{MODEL}"
-FAST = {"attempts": 2, "chunk_timeout": 0.3, "reading_rate": 1e6, "num_workers": 1}
+FAST = {"attempts": 2, "chunk_timeout": 60.0, "reading_rate": 1e6, "num_workers": 1}
 
 
 def make_nodes(count: int, document: str = "book.md") -> list[TextNode]:
@@ -101,7 +100,7 @@ def test_first_call_alone_then_the_rest_at_once(step, fake_model):
         return Reply(delay=0.15)
 
     fake_model.reply = reply
-    run(step(num_workers=4, batch_size=1, chunk_timeout=9.0), make_nodes(5))
+    run(step(num_workers=4, batch_size=1, chunk_timeout=60.0), make_nodes(5))
     assert busy[0] == busy[1] == 1  # the second starts after the first has ended
     assert fake_model.most_busy == 4
 
@@ -197,7 +196,7 @@ LASTING = {
     "404": (Reply(status=404), 1),
     "Retry-After an hour": (Reply(status=429, headers={"Retry-After": "3600"}), 1),
     "hang": (Reply(delay=60), 1),
-    "slow first byte": (Reply(delay=2), 1),
+    "slow first byte": (Reply(delay=20), 1),
     "empty": (Reply(text=""), 1 + 2),  # a batch that leaves chunks out is followed by one question for each
     "thoughts without an end": (Reply(text="<think>Well, let me see, the first chunk"), 1 + 2),
     "unnumbered": (Reply(text="These chunks are about paragraphs."), 1),
@@ -213,7 +212,8 @@ def test_a_fault_that_lasts_is_a_fallback_and_the_next_run_asks_again(step, fake
     if fault.text == "These chunks are about paragraphs.":  # asked one by one, it is an answer like any other
         run(step(), nodes)
         return
-    counts = run(step(), nodes, falls_back=2)
+    impatient = {"chunk_timeout": 0.3} if fault.delay else {}
+    counts = run(step(**impatient), nodes, falls_back=2)
     assert counts == {"pattern": 2}
     assert len(fake_model.requests) == calls
     fake_model.reply = always(Reply())
@@ -222,9 +222,7 @@ def test_a_fault_that_lasts_is_a_fallback_and_the_next_run_asks_again(step, fake
 
 def test_a_call_that_takes_too_long_is_cancelled(step, fake_model):
     fake_model.reply = always(Reply(delay=60))
-    started = time.monotonic()
-    run(step(), make_nodes(2), falls_back=2)
-    assert time.monotonic() - started < 20  # and not 60
+    run(step(chunk_timeout=0.3), make_nodes(2), falls_back=2)
     assert fake_model.requests[0].hung_up.wait(10)
 
 
@@ -249,8 +247,11 @@ def test_a_model_that_cannot_do_batches_is_asked_one_by_one(step, fake_model):
     fake_model.reply = lambda request, _: Reply(
         text="Explains the matter in question." if request.numbers == [1] else "?"
     )
-    run(step(batch_size=4), make_nodes(40))
+    one = step(batch_size=4)
+    run(one, make_nodes(40))
     assert sum(len(request.numbers) > 1 for request in fake_model.requests) == 2
+    one(make_nodes(8, "other.md"))
+    assert sum(len(request.numbers) > 1 for request in fake_model.requests) == 2  # and that is not forgotten
 
 
 def test_context_overflow_shows_less_of_the_document(step, fake_model):
@@ -325,6 +326,12 @@ def test_budget_of_calls_stops_cleanly_and_a_later_run_goes_on(step, fake_model)
     assert len(fake_model.requests) == 4
 
 
+def test_budget_holds_for_concurrent_calls(step, fake_model):
+    fake_model.reply = always(Reply(delay=0.2))
+    run(step(max_calls=3, num_workers=4, batch_size=1, chunk_timeout=60.0), make_nodes(12), falls_back=9)
+    assert len(fake_model.requests) == 3
+
+
 def test_budget_of_tokens(step, fake_model):
     fake_model.reply = always(Reply(usage={"prompt_tokens": 5000, "completion_tokens": 10}))
     run(step(max_tokens=9000), make_nodes(30), falls_back=14)
@@ -371,7 +378,7 @@ async def test_async_says_the_same_and_does_not_block(step, fake_model):
 
     ticking = asyncio.create_task(tick())
     nodes = make_nodes(4)
-    await step(chunk_timeout=9.0).acall(nodes)
+    await step(chunk_timeout=60.0).acall(nodes)
     ticking.cancel()
     assert ticks > 10
     again = make_nodes(4)
