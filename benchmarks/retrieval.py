@@ -172,6 +172,7 @@ def rows_for(data: DataSet, *, shares: bool) -> list[Row]:
             replace(ours, name="without: k = 20 (60)", fusion={"rrf_k": 60}),
             replace(ours, name="Anthropic's preset (.8/.2, 60)", fusion={"retriever_weights": [0.8, 0.2], "rrf_k": 60}),
             replace(ours, name="without: the zero-score rule", fusion={"count_unscored": True}),
+            replace(ours, name="by scores instead of ranks", fusion={"mode": "dist_based_score"}),
         ]
     return rows
 

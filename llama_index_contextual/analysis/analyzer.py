@@ -145,7 +145,8 @@ class Analyzer:
         if len(self._memo) >= _MEMO_LIMIT:
             self._memo.clear()
         terms = self._analyse(word, code, stops=stops)
-        self._memo[code, word, stops] = terms
+        if len(word) <= LONGEST:
+            self._memo[code, word, stops] = terms
         return terms
 
     def _analyse(self, word: str, code: str, *, stops: bool) -> tuple[str, ...]:

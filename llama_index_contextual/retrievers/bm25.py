@@ -129,7 +129,9 @@ class ContextualBM25Retriever(BM25Retriever):
         for unknown in {"stemmer", "token_pattern", "skip_stemming", "tokenizer"} & set(settings):
             raise SettingError(f"{unknown}= belongs to bm25s. Cure: analyzer=Analyzer(language=…, stem=…).")
         if index is not None:
-            vector_store, docstore = (index.vector_store, None) if not index.docstore.docs else (None, index.docstore)
+            # Where the store holds the text, it is the truth: the docstore is empty, or holds whole documents.
+            from_store = index.vector_store.stores_text or not index.docstore.docs
+            vector_store, docstore = (index.vector_store, None) if from_store else (None, index.docstore)
         if vector_store is not None:
             nodes = stored_nodes(vector_store)
         elif docstore is not None:

@@ -214,11 +214,15 @@ class LexicalIndex:
 
 
 def _tidy(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Drop empty segments, and merge neighbours of one size class once there are enough of them.
+    """Drop empty segments, compact those mostly dead, merge neighbours of one size class once there are enough.
 
     So an index of n documents has O(log n) segments, and each document is merged O(log n) times.
     """
-    kept = [segment for segment in segments if segment.live_count]
+    kept = [
+        segment if 2 * segment.live_count >= len(segment) else merge_segments([segment])
+        for segment in segments
+        if segment.live_count
+    ]
     while len(kept) >= _FAN:
         classes = [_size_class(segment) for segment in kept]
         start = len(kept)

@@ -8,7 +8,7 @@ import bm25s
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llama_index.core.schema import IndexNode, TextNode
+from llama_index.core.schema import Document, IndexNode, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.retrievers.bm25 import BM25Retriever
 
@@ -208,3 +208,16 @@ def test_scores_after_any_edits_equal_those_of_a_rebuild(edits):
     assert len(edited) == len(truth)
     for query in ("budget", "dog house zebra", "user name parrot cat"):
         assert pairs(edited.retrieve(query)) == pairs(rebuilt.retrieve(query))
+
+
+def test_mostly_deleted_segments_are_compacted(nodes):
+    retriever = ContextualBM25Retriever(nodes)
+    retriever.delete(["dog", "cat"])
+    assert [len(segment) for segment in retriever.snapshot.segments] == [6]
+    retriever.delete(["code", "config"])
+    assert [len(segment) for segment in retriever.snapshot.segments] == [2]
+
+
+def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_documents(index, nodes):
+    index.docstore.add_documents([Document(id_="page", text="carrots " * 100)])
+    assert ids(ContextualBM25Retriever.from_defaults(index=index).retrieve("carrots")) == ["dog"]
