@@ -15,7 +15,7 @@ Indexed = Annotated[Path, typer.Argument(help="The folder that was indexed.")]
 
 def status(folder: Indexed = Path(), storage: Storage = None, as_json: AsJson = False) -> None:
     """What an index holds, what it was made with, and what a refresh would do."""
-    with opened(folder, storage, create=False) as index:
+    with opened(folder, storage, create=False, reindex="ignore") as index:
         found = index.status()
     if as_json:
         print_json(found.as_dict())
@@ -25,7 +25,7 @@ def status(folder: Indexed = Path(), storage: Storage = None, as_json: AsJson = 
 
 def verify(folder: Indexed = Path(), storage: Storage = None, as_json: AsJson = False) -> None:
     """Check that files, manifest, vectors and keyword index agree. Exit code 3 if they do not."""
-    with opened(folder, storage, create=False) as index:
+    with opened(folder, storage, create=False, reindex="ignore") as index:
         found = index.verify()
     if as_json:
         print_json(found.as_dict())
@@ -41,5 +41,5 @@ def export(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. Default: standard output")] = None,
 ) -> None:
     """Write every chunk with its metadata as a line of JSON."""
-    with opened(folder, storage, create=False) as index:
+    with opened(folder, storage, create=False, reindex="ignore") as index:
         index.export(out or sys.stdout)

@@ -1,6 +1,8 @@
 """The index: opened, refreshed, asked."""
 
 from llama_index_contextual.index.contextual import ContextualIndex
+from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
+from llama_index_contextual.index.migration import MigrationReport
 from llama_index_contextual.index.report import RefreshReport
 
-__all__ = ["ContextualIndex", "RefreshReport"]
+__all__ = ["ContextualIndex", "IndexStatus", "MigrationReport", "Pending", "RefreshReport", "Verification"]

@@ -19,6 +19,7 @@ from llama_index_contextual.embedding_choice import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, LockedError, SettingError, StorageError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.live import Live
+from llama_index_contextual.index.migration import MigrationReport, SourceFiles, collection_of, migrate
 from llama_index_contextual.index.opening import POLICIES, SHARED_LOCK_SECONDS, IndexSettings, Reindex, remembered
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.recovery import (
@@ -158,6 +159,38 @@ class ContextualIndex:
             raise StorageError(f"there is no index in {layout.root}. Cure: llama-index-contextual index {root}")
         settings.check(index.manifest())
         return index
+
+    @classmethod
+    def contextualize(
+        cls, existing: Any, folder: str | Path, *, storage: str | Path | None = None, **settings: Any
+    ) -> tuple[ContextualIndex, MigrationReport]:
+        """Give the nodes of an index on Chroma contexts, in a new index; the old one is only read.
+
+        Ids and texts stay. Headings and lines come from the source files where the folder has them, else the nodes'
+        own metadata has to do. A later :meth:`refresh` of the folder cuts its files afresh, with our parser.
+
+        Args:
+            existing: A ``VectorStoreIndex`` on Chroma, a ``ChromaVectorStore``, or a bare Chroma collection.
+            folder: Where the source files are.
+            storage: Where the new index lives, ``FOLDER/.contextual`` by default; there must be none yet.
+            **settings: As for :meth:`open`.
+
+        Raises:
+            SettingError: There is an index in the storage already, or ``existing`` is not on Chroma.
+        """
+        collection_of(existing)
+        index = cls.open(folder, storage=storage, **settings)
+        if index.exists:
+            raise SettingError(f"there is an index in {index.storage} already. Cure: another storage=.")
+        with index._writing() as writer:  # noqa: SLF001  our own
+            fingerprint = index.settings.fingerprint
+            writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict())
+            writer.commit(complete=False)
+            files = SourceFiles(index.folder, default_parser(index.settings.embedding))
+            contexts = index.settings.pipeline.contexts
+            report = migrate(existing, writer, contexts, fingerprint.nodes_hash, files)
+            writer.commit(complete=True)
+        return index, report
 
     def __enter__(self) -> Self:
         return self
@@ -347,7 +380,7 @@ class ContextualIndex:
                 store = view.store
                 if replacing:
                     manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
-                if not (shared or manifest.complete):
+                if not shared and self._is_doubtful(manifest, store.count()):
                     manifest = reconcile(manifest, store)
                 yield Writer(
                     store=store,
@@ -359,6 +392,11 @@ class ContextualIndex:
                     shared=shared,
                     hidden=replacing,
                 )
+
+    def _is_doubtful(self, manifest: Manifest, chunks: int) -> bool:
+        """Whether store and manifest may disagree; comparing all of it takes a second for 20,000 chunks."""
+        recorded = sum(entry.nodes for entry in manifest.documents.values())
+        return not manifest.complete or recorded != chunks or self.settings.reindex == "all"
 
     def _replaces(self) -> bool:
         """Whether a refresh has to make a successor: another embedding model, and ``reindex="all"``."""

@@ -98,7 +98,7 @@ class Verification:
     """Whether the parts of an index agree.
 
     Attributes:
-        problems: What does not, one sentence each; the cure of all is a refresh.
+        problems: What does not, one sentence each; the cure of all is a refresh with ``reindex="all"``.
         pending: What a refresh would do because files or settings changed, which is no problem.
         documents: How many were checked.
         chunks: How many were checked.
@@ -122,7 +122,9 @@ class Verification:
         checked = f"{self.documents} documents, {self.chunks} chunks"
         if self.ok:
             return f"ok: {checked} agree in manifest, vector store and keyword index"
-        return "\n".join([*self.problems, f"checked {checked}. Cure: refresh"])
+        return "\n".join(
+            [*self.problems, f"checked {checked}. Cure: refresh; if that is not enough, with reindex='all'"]
+        )
 
 
 def pending(

@@ -15,9 +15,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
+from llama_index_contextual.errors import StorageError
 from llama_index_contextual.retrievers import ContextualBM25Retriever
 from llama_index_contextual.storage.chroma import DamagedError, NodeStore, open_client, to_node
 from llama_index_contextual.storage.manifest import write_atomically
@@ -78,7 +79,7 @@ class Live:
         self._guard = threading.RLock()
         self._view: View | None = None
         self._stamp: object = None
-        self._keyword = _Keyword()
+        self._keyword = _Keyword(layout)
 
     @property
     def bm25(self) -> ContextualBM25Retriever:
@@ -135,6 +136,7 @@ class Live:
 
     def close(self) -> None:
         """Close the view, or leave that to its last query."""
+        self._keyword.save()
         with self._guard:
             if self._view is not None:
                 self._retire(self._view)
@@ -189,7 +191,9 @@ class Live:
 class _Keyword:
     """The keyword index and what it shows of the store."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._saved: object = None  # the stamp that the copy on disk shows
         self.retriever = ContextualBM25Retriever()
         self._lock = threading.RLock()
         self._stamp: object = None  # of the state that it shows; None before it is first asked for
@@ -204,11 +208,34 @@ class _Keyword:
             started = time.monotonic()
             if stamp == self._stamp or (_is_partial(stamp) and started - self._synced_at < self._cost * _SYNC_SHARE):
                 return
-            self._follow(store)
+            if self._stamp is not None or not self._load(stamp):
+                self._follow(store)
             self._stamp, self._synced_at = stamp, time.monotonic()
             self._cost = self._synced_at - started
+            self.save()
         finally:
             self._lock.release()
+
+    def save(self) -> None:
+        """Keep a finished state on disk, so that the next process need not derive it; only a cache."""
+        with self._lock:
+            if self._stamp is None or self._stamp == self._saved or _is_partial(self._stamp):
+                return
+            with contextlib.suppress(OSError, Timeout, StorageError), FileLock(self._layout.bm25_lock, timeout=0):
+                self.retriever.persist(self._layout.bm25, stamp=str(self._stamp))
+                self._saved = self._stamp
+
+    def _load(self, stamp: object) -> bool:
+        """Take the copy on disk if it shows exactly this state."""
+        try:
+            self.retriever = ContextualBM25Retriever.from_persist_dir(
+                self._layout.bm25, stamp=str(stamp), analyzer=self.retriever.analyzer
+            )
+        except StorageError:
+            return False
+        self._shown = dict.fromkeys(self.retriever.node_ids, b"")  # to be compared anew when something changes
+        self._saved = stamp
+        return True
 
     def apply(self, rows: Iterable[Row], gone: Iterable[str]) -> None:
         with self._lock:

@@ -75,11 +75,11 @@ def _manifest_of(client: ClientAPI) -> Manifest | None:
     )
 
 
-def entry_of(nodes: Sequence[Stored]) -> Entry:
+def entry_of(nodes: Sequence[Stored], settings: str = "") -> Entry:
     """The manifest's entry of a document of which only the stored nodes are known."""
     return Entry(
         sha256="",
-        settings="",
+        settings=settings,
         kind=str(nodes[0].metadata.get(KIND, "document")) if nodes else "file",
         nodes=len(nodes),
         digest=nodes_digest({node.id: node.embed_hash for node in nodes}),

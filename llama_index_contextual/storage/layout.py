@@ -69,6 +69,11 @@ class Layout:
         return self.root / "bm25"
 
     @property
+    def bm25_lock(self) -> Path:
+        """Held by whoever writes the persisted keyword index."""
+        return self.root / "bm25.lock"
+
+    @property
     def chroma_lock(self) -> Path:
         """The lock that keeps a reader from opening Chroma's files while they change."""
         return self.root / "chroma.lock"

@@ -39,6 +39,8 @@ def used(folder, counting):
     with ContextualIndex.open(folder, embed_model=counting) as index:
         index.refresh()
         index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
+        index.as_retriever().retrieve("zebras")  # which makes and keeps the keyword index
+    assert (folder / ".contextual/bm25").is_dir()
     counting.count = 0
     return folder / ".contextual"
 

@@ -2,6 +2,7 @@
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.llms import CompletionResponse, MockLLM
 
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
@@ -152,3 +153,41 @@ def test_a_wrong_setting_is_named(opened, settings, error, message):
 def test_refreshing_something_outside_is_refused(opened, tmp_path):
     with pytest.raises(SettingError, match="outside"):
         opened().refresh(tmp_path)
+
+
+def test_the_keyword_index_is_kept_and_taken_up_by_the_next_process(opened, monkeypatch):
+    first = opened()
+    first.refresh()
+    first.as_retriever().retrieve("Cookie")
+    first.close()
+    second = opened()
+    with second._live.reading() as view:
+        monkeypatch.setattr(type(view.store), "all_with_text", None)  # deriving it anew would fail
+    assert "carrots" in second.as_retriever(1).retrieve("Cookie")[0].node.text
+
+
+def test_contexts_that_were_paid_for_survive_edits_elsewhere_and_renames(opened, folder):
+    class Counting(MockLLM):
+        asked: int = 0
+
+        def complete(self, prompt, formatted=False, **_):
+            self.asked += 1
+            return CompletionResponse(
+                text=f"This passage is number {self.asked} of a handbook on animals and releases."
+            )
+
+    llm = Counting()
+    settings = {"context": "llm", "llm": llm, "batch_size": 1}
+    index = opened(**settings)
+    report = index.refresh()
+    asked = llm.asked
+    assert asked == report.chunks == sum(n for s, n in report.context_sources.items() if s.startswith("llm:"))
+    (folder / "faq.md").rename(folder / "questions.md")
+    (folder / "guide.md").write_text(folder.joinpath("guide.md").read_text() + "\n## New\n\n" + "New words here. " * 90)
+    renamed = index.refresh()
+    assert renamed.moved == [("faq.md", "questions.md")]
+    assert llm.asked - asked <= renamed.embedded, "only what is new was asked for"
+    texts = [hit.node.metadata["context"] for hit in index.as_retriever().retrieve("Why is it slow?")]
+    assert all("passage is number" in text for text in texts)
+    asked = llm.asked
+    assert (index.refresh().embedded, llm.asked) == (0, asked)

@@ -1,0 +1,111 @@
+"""An index that somebody has gets contexts, in a new collection; and looking into an index."""
+
+import io
+import json
+
+import chromadb
+import pytest
+from llama_index.core import SimpleDirectoryReader, StorageContext, VectorStoreIndex
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.schema import MetadataMode
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.index import ContextualIndex
+
+
+@pytest.fixture
+def collection(tmp_path):
+    client = chromadb.PersistentClient(str(tmp_path / "old"), settings=chromadb.Settings(anonymized_telemetry=False))
+    return client.create_collection("theirs", embedding_function=None)
+
+
+def test_a_vector_store_index_gets_contexts_and_stays_as_it_was(folder, collection, embedding):
+    store = ChromaVectorStore(chroma_collection=collection)
+    theirs = VectorStoreIndex.from_documents(
+        SimpleDirectoryReader(str(folder), recursive=True).load_data(),
+        storage_context=StorageContext.from_defaults(vector_store=store),
+        embed_model=embedding,
+        transformations=[SentenceSplitter(chunk_size=64, chunk_overlap=0)],
+    )
+    before = collection.get(include=["metadatas", "documents"])
+    index, report = ContextualIndex.contextualize(theirs, folder, embed_model=embedding)
+    with index:
+        assert report.nodes == report.located == len(before["ids"])
+        assert report.contexts == {"headings": report.nodes}
+        hit = index.as_retriever(1).retrieve("Which vegetable does Cookie like?")[0].node
+        assert hit.node_id in before["ids"]
+        assert hit.metadata["path"] == "memory/2026-01-28.md"
+        assert (hit.metadata["header_path"], hit.metadata["start_line"]) == ("Morning", 1)
+        embedded = hit.get_content(metadata_mode=MetadataMode.EMBED)
+        assert embedded.startswith("context: Document: memory/2026-01-28.md > Morning") or "> Morning" in embedded
+        assert index.verify().ok
+    assert collection.get(include=["metadatas", "documents"]) == before
+
+
+def test_a_bare_collection_gets_contexts_from_its_metadata(folder, collection, embedding):
+    collection.add(
+        ids=["a", "b", "c"],
+        embeddings=[[1.0, 0.0]] * 3,
+        documents=["Zebras sleep standing.", "", "Lions lie down."],
+        metadatas=[{"path": "zoo.md", "header_path": "Zoo > Zebras"}, {"path": "zoo.md"}, {"path": "zoo.md"}],
+    )
+    index, report = ContextualIndex.contextualize(collection, folder, embed_model=embedding)
+    with index:
+        assert (report.nodes, report.empty, report.located, report.documents) == (2, 1, 0, 2)
+        assert "Zoo > Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.metadata["context"]
+        assert index.verify().ok
+
+
+def test_what_cannot_be_migrated_is_named(folder, collection, opened, embedding):
+    with pytest.raises(SettingError, match="str is no index on Chroma"):
+        ContextualIndex.contextualize("docs", folder, embed_model=embedding)
+    opened().refresh()
+    with pytest.raises(SettingError, match="there is an index in"):
+        ContextualIndex.contextualize(collection, folder, embed_model=embedding)
+
+
+def test_status_says_what_there_is_and_what_is_behind(opened, folder):
+    index = opened()
+    index.refresh()
+    (folder / "faq.md").write_text("# FAQ\n\nOther.\n")
+    (folder / "new.md").write_text("# New\n")
+    (folder / "guide.md").unlink()
+    found = index.status()
+    assert (found.documents, found.contexts, found.complete) == (4, {"headings": 4}, True)
+    assert (found.pending.added, found.pending.changed, found.pending.deleted) == (1, 1, 1)
+    assert found.settings["embedding.model"].startswith("LocalEmbedding:")
+    assert "to refresh  1 added, 1 changed, 1 deleted" in str(found)
+    json.dumps(found.as_dict())
+
+
+def test_verify_names_what_does_not_agree_and_a_refresh_mends_it(opened, folder):
+    index = opened()
+    index.refresh()
+    assert str(index.verify()).startswith("ok: 4 documents, 4 chunks agree")
+    with index._live.reading() as view:
+        [gone] = [item.id for item in view.store.all() if item.entry == "faq.md"]
+        view.store.delete([gone])
+    found = index.verify()
+    assert not found.ok
+    assert "faq.md: the manifest says 1 chunks, the store has 0." in found.problems
+    assert any("keyword index" in problem for problem in found.problems)
+    assert index.refresh().reused == 1
+    assert index.verify().ok
+
+
+def test_export_writes_every_chunk_as_a_line(opened, tmp_path):
+    index = opened()
+    index.refresh()
+    text = io.StringIO()
+    assert index.export(text) == 4 == index.export(tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == text.getvalue()
+    lines = [json.loads(line) for line in text.getvalue().splitlines()]
+    assert [line["document"] for line in lines] == [
+        "faq.md",
+        "guide.md",
+        "memory/2026-01-28.md",
+        "memory/2026-04-09.md",
+    ]
+    assert lines[0]["metadata"]["start_line"] == 1
+    assert "faq.md" in lines[0]["context"]
