@@ -150,11 +150,15 @@ class Refresh:
         fresh = [row for work in batch for row in work.fresh]
         relocated = [row for work in batch for row in work.rows if row.is_relocated]
         gone = [id_ for work in batch for id_ in work.gone]
-        embedded = self.writer.give_vectors(fresh)
+        embedded = self.writer.give_vectors.embed(fresh)
+        moved = {new for _, new in self.report.moved}
         self.writer.write(fresh, relocated, gone)
         self.writer.record({work.source.id: self._entry(work) for work in batch})
-        self.report.embedded += embedded
-        self.report.reused += len(fresh) - embedded
+        self.report.embedded += len(embedded)
+        self.report.embedded_for_moves += sum(
+            row.embed_hash in embedded for work in batch if work.source.id in moved for row in work.fresh
+        )
+        self.report.reused += len(fresh) - len(embedded)
         self.report.relocated += len(relocated)
         self.report.removed += len(gone)
         self.progress(len(batch))

@@ -26,6 +26,7 @@ class RefreshReport:
         differences: Settings that differ from those the index was made with.
         chunks: How many nodes the index holds now.
         embedded: Texts sent to the embedding model.
+        embedded_for_moves: Those of them that only a new path made necessary, because the context shows it.
         reused: Chunks whose vector was known from an earlier run, under the same or another id.
         relocated: Chunks whose text and context stayed and whose lines or other metadata changed: not embedded.
         removed: Chunks that went.
@@ -44,6 +45,7 @@ class RefreshReport:
     differences: list[Difference] = field(default_factory=list)
     chunks: int = 0
     embedded: int = 0
+    embedded_for_moves: int = 0
     reused: int = 0
     relocated: int = 0
     removed: int = 0
@@ -69,6 +71,7 @@ class RefreshReport:
             "differences": [str(difference) for difference in self.differences],
             "chunks": self.chunks,
             "embedded": self.embedded,
+            "embedded_for_moves": self.embedded_for_moves,
             "reused": self.reused,
             "relocated": self.relocated,
             "removed": self.removed,
@@ -76,12 +79,17 @@ class RefreshReport:
             "seconds": round(self.seconds, 3),
         }
 
+    @property
+    def _moved(self) -> str:
+        why = f" (their path is part of what is embedded: {self.embedded_for_moves} chunks embedded for that)"
+        return f"moved{why if self.embedded_for_moves else ''}"
+
     def __str__(self) -> str:
         counts = {
             "added": len(self.added),
             "changed": len(self.changed),
             "made again": len(self.outdated),
-            "moved": len(self.moved),
+            self._moved: len(self.moved),
             "deleted": len(self.deleted),
             "unchanged": self.skipped,
             "failed": len(self.failed),

@@ -35,7 +35,11 @@ class Vectorizer:
     embedding: BaseEmbedding
 
     def __call__(self, rows: Sequence[Row]) -> int:
-        """Give rows their vectors, from the cache or from the model; returns how many texts were embedded.
+        """Give rows their vectors, from the cache or from the model; returns how many texts were embedded."""
+        return len(self.embed(rows))
+
+    def embed(self, rows: Sequence[Row]) -> set[str]:
+        """Do the same; returns the hashes of the texts that were embedded.
 
         New vectors are on disk before this returns, so that a kill cannot lose what was paid for.
         """
@@ -48,7 +52,7 @@ class Vectorizer:
             vectors |= computed
         for row in rows:
             row.vector = vectors[row.embed_hash]
-        return len(missing)
+        return set(missing)
 
 
 @dataclass(slots=True)

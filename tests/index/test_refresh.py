@@ -71,18 +71,14 @@ def test_a_deleted_file_goes_and_a_part_never_wipes_the_rest(opened, folder):
     assert not any("cache is cold" in text for text in texts(index, "Why is it slow?"))
 
 
-def test_a_rename_embeds_only_if_the_path_is_in_the_context(opened, folder, tmp_path):
-    for context, embedded in (("off", 0), ("headings", 1)):
-        index = opened(context=context, storage=tmp_path / context)
-        index.refresh()
-        here = next(folder.glob("faq*.md"))
-        here.rename(folder / f"faq-{context}.md")
-        report = index.refresh()
-        assert report.moved == [(here.name, f"faq-{context}.md")]
-        assert (report.added, report.deleted) == ([], [])
-        if context == "off":
-            continue
-        assert report.embedded == embedded
+def test_a_rename_embeds_what_shows_the_path_and_says_so(opened, folder):
+    index = opened(context="headings")
+    index.refresh()
+    (folder / "faq.md").rename(folder / "questions.md")
+    report = index.refresh()
+    assert report.moved == [("faq.md", "questions.md")]
+    assert (report.added, report.deleted, report.embedded, report.embedded_for_moves) == ([], [], 1, 1)
+    assert "1 moved (their path is part of what is embedded: 1 chunks embedded for that)" in str(report)
 
 
 def test_documents_are_added_updated_and_never_delete(opened):
@@ -183,10 +179,12 @@ def test_contexts_that_were_paid_for_survive_edits_elsewhere_and_renames(opened,
     asked = llm.asked
     assert asked == report.chunks == sum(n for s, n in report.context_sources.items() if s.startswith("llm:"))
     (folder / "faq.md").rename(folder / "questions.md")
-    (folder / "guide.md").write_text(folder.joinpath("guide.md").read_text() + "\n## New\n\n" + "New words here. " * 90)
     renamed = index.refresh()
     assert renamed.moved == [("faq.md", "questions.md")]
-    assert llm.asked - asked <= renamed.embedded, "only what is new was asked for"
+    assert (llm.asked, renamed.embedded, renamed.reused) == (asked, 0, 1), "the path is not in this context"
+    (folder / "guide.md").write_text(folder.joinpath("guide.md").read_text() + "\n## New\n\n" + "New words here. " * 90)
+    edited = index.refresh()
+    assert llm.asked - asked == edited.embedded > 0, "only what is new was asked for"
     texts = [hit.node.metadata["context"] for hit in index.as_retriever().retrieve("Why is it slow?")]
     assert all("passage is number" in text for text in texts)
     asked = llm.asked
