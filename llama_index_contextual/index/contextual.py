@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import Counter
 from dataclasses import replace
@@ -15,38 +14,25 @@ from typing import IO, TYPE_CHECKING, Any
 from llama_index.core.query_engine import RetrieverQueryEngine
 from tqdm import tqdm
 
-from llama_index_contextual.embedding_choice import model_id, resolve_embedding
-from llama_index_contextual.errors import FingerprintError, LockedError, SettingError, StorageError
+from llama_index_contextual.embedding_choice import resolve_embedding
+from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index import inspection
-from llama_index_contextual.index.live import Live
+from llama_index_contextual.index.gather import gather
 from llama_index_contextual.index.migration import MigrationReport, SourceFiles, collection_of, migrate
-from llama_index_contextual.index.opening import POLICIES, SHARED_LOCK_SECONDS, IndexSettings, Reindex, remembered
+from llama_index_contextual.index.opening import POLICIES, IndexSettings, Reindex, remembered
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
-from llama_index_contextual.index.recovery import (
-    DEFAULT_COLLECTION,
-    complete_successor,
-    rebuild,
-    reconcile,
-    recovered_manifest,
-    start_successor,
-)
 from llama_index_contextual.index.refresh import Refresh
 from llama_index_contextual.index.report import RefreshReport
 from llama_index_contextual.index.retrieval import LiveKeywordRetriever, LiveVectorRetriever
-from llama_index_contextual.index.sources import Source, document_sources, file_sources
-from llama_index_contextual.index.writer import Vectorizer, Writer
+from llama_index_contextual.index.session import Session
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.retrievers.hybrid import KEYWORD_WEIGHT
-from llama_index_contextual.storage.chroma import DamagedError
-from llama_index_contextual.storage.files import FileRules, find_files
+from llama_index_contextual.storage.files import FileRules
 from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
-from llama_index_contextual.storage.lock import WriteLock
-from llama_index_contextual.storage.manifest import Manifest, ManifestDamagedError, load_manifest
-from llama_index_contextual.storage.vectors import VectorCache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from chromadb.api import ClientAPI
     from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -60,8 +46,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
-
-logger = logging.getLogger(__name__)
+    from llama_index_contextual.storage.manifest import Manifest
 
 
 class ContextualIndex:
@@ -80,15 +65,7 @@ class ContextualIndex:
 
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
-        timeout = max(settings.lock_timeout, SHARED_LOCK_SECONDS) if settings.shared else settings.lock_timeout
-        self._lock = WriteLock(settings.layout.lock, timeout)
-        self._live = Live(
-            settings.layout,
-            settings.client,
-            lambda: self.manifest().collection,
-            model_id(settings.embedding),
-            self._repair,
-        )
+        self._session = Session(settings)
 
     @classmethod
     def open(
@@ -182,7 +159,7 @@ class ContextualIndex:
         index = cls.open(folder, storage=storage, **settings)
         if index.exists:
             raise SettingError(f"there is an index in {index.storage} already. Cure: another storage=.")
-        with index._writing() as writer:  # noqa: SLF001  our own
+        with index._session.writing() as writer:  # noqa: SLF001  our own
             fingerprint = index.settings.fingerprint
             writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict())
             writer.commit(complete=False)
@@ -200,7 +177,7 @@ class ContextualIndex:
 
     def close(self) -> None:
         """Let go of Chroma and of the context generator; what was written is safe already."""
-        self._live.close()
+        self._session.live.close()
         if self.settings.pipeline.contexts.generator is not None:
             self.settings.pipeline.contexts.generator.close()
 
@@ -217,19 +194,11 @@ class ContextualIndex:
     @property
     def exists(self) -> bool:
         """Whether anything has been indexed yet."""
-        return self.settings.layout.manifest.exists() or (self.settings.layout.chroma / "chroma.sqlite3").exists()
+        return self._session.exists
 
     def manifest(self) -> Manifest:
-        """What is indexed; a lost or damaged manifest is made again from Chroma."""
-        try:
-            found = load_manifest(self.settings.layout.manifest)
-        except ManifestDamagedError as error:
-            logger.warning("%s It is made again from Chroma.", error)
-            found = None
-        if found is None and self.exists and not self.settings.shared:
-            with contextlib.suppress(DamagedError):  # then Chroma is lost as well, which reading it finds and mends
-                found = recovered_manifest(self.settings.layout.chroma)
-        return found or Manifest(collection=DEFAULT_COLLECTION)
+        """What is indexed, by document: hashes, sizes, numbers of nodes."""
+        return self._session.manifest()
 
     def refresh(
         self, source: str | Path | Iterable[Document] | None = None, *, show_progress: bool = False
@@ -249,11 +218,11 @@ class ContextualIndex:
         """
         started = time.monotonic()
         report = RefreshReport()
-        replacing = self._replaces()
+        replacing = self._session.replaces()
         if replacing and source is not None:
             raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
-        with self._writing(replacing=replacing) as writer:
-            sources, covered = self._sources(source, report)
+        with self._session.writing(replacing=replacing) as writer:
+            sources, covered = gather(source, self.settings, report.failed)
             report.differences = self.settings.differences(writer.manifest)
             fingerprint = self.settings.fingerprint
             choices = dict(self.settings.choices)
@@ -268,7 +237,7 @@ class ContextualIndex:
                     report=report,
                 ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
             if replacing:
-                self._promote(writer)
+                self._session.promote(writer)
             report.chunks = writer.store.count()
             report.context_sources = _sum_contexts(writer.manifest)
         report.seconds = time.monotonic() - started
@@ -301,7 +270,7 @@ class ContextualIndex:
             ref_doc_id: Its path relative to the folder, or the id that was given. A file that is still in the folder
                 comes back with the next refresh of it.
         """
-        with self._writing() as writer:
+        with self._session.writing() as writer:
             ids = [item.id for items in writer.store.of_entries([ref_doc_id]).values() for item in items]
             if ids or ref_doc_id in writer.manifest.documents:
                 # Not complete before the manifest agrees: a kill in between is for the next refresh to finish.
@@ -322,10 +291,10 @@ class ContextualIndex:
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
             **options: More settings of :class:`ContextualFusionRetriever`.
         """
-        if self._replaces():
+        if self._session.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
-        keyword = LiveKeywordRetriever(self._live)
-        vector = LiveVectorRetriever(self._live, self.settings.embedding, keyword)
+        keyword = LiveKeywordRetriever(self._session.live)
+        vector = LiveVectorRetriever(self._session.live, self.settings.embedding, keyword)
         arms = [vector, keyword] if filters is None else [vector.with_filters(filters), keyword.with_filters(filters)]
         options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
@@ -339,18 +308,18 @@ class ContextualIndex:
 
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
-        with self._live.reading() as view:
-            return inspection.status(self.settings, self.manifest(), view.store, self._pending())
+        with self._session.live.reading() as view:
+            return inspection.status(self.settings, self._session.manifest(), view.store, self._pending())
 
     def verify(self) -> Verification:
         """Whether manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
-        with self._live.reading() as view:
-            return inspection.verify(self.manifest(), view.store, self._live, self._pending())
+        with self._session.live.reading() as view:
+            return inspection.verify(self._session.manifest(), view.store, self._session.live, self._pending())
 
     def export(self, target: str | Path | IO[str]) -> int:
         """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""
         with contextlib.ExitStack() as stack:
-            view = stack.enter_context(self._live.reading())
+            view = stack.enter_context(self._session.live.reading())
             file = (
                 stack.enter_context(Path(target).open("w", encoding="utf-8"))
                 if isinstance(target, str | Path)
@@ -360,96 +329,8 @@ class ContextualIndex:
 
     def _pending(self) -> Pending:
         report = RefreshReport()
-        sources, _ = self._sources(None, report)
-        return inspection.pending(self.settings, self.manifest(), sources, report.failed)
-
-    @contextlib.contextmanager
-    def _writing(self, *, replacing: bool = False) -> Iterator[Writer]:
-        """A write session: alone, unless a server keeps the nodes; ``replacing`` works on the index's successor."""
-        layout, shared = self.settings.layout, self.settings.shared
-        layout.create()
-        with contextlib.nullcontext() if shared else self._lock.hold():
-            with self._live.reading() as view:  # which repairs what it must, and so comes before the manifest
-                manifest = self.manifest()
-                self.settings.check(manifest)
-                lost = [] if shared or manifest.complete else view.store.without_vectors()
-            if lost:
-                self._repair()
-                manifest = self.manifest()
-            with self._vectors() as give_vectors, self._live.reading() as view:
-                store = view.store
-                if replacing:
-                    manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
-                if not shared and self._is_doubtful(manifest, store.count()):
-                    manifest = reconcile(manifest, store)
-                yield Writer(
-                    store=store,
-                    give_vectors=give_vectors,
-                    live=self._live,
-                    path=layout.building if replacing else layout.manifest,
-                    manifest=manifest,
-                    lock=self._lock,
-                    shared=shared,
-                    hidden=replacing,
-                )
-
-    def _is_doubtful(self, manifest: Manifest, chunks: int) -> bool:
-        """Whether store and manifest may disagree; comparing all of it takes a second for 20,000 chunks."""
-        recorded = sum(entry.nodes for entry in manifest.documents.values())
-        return not manifest.complete or recorded != chunks or self.settings.reindex == "all"
-
-    def _replaces(self) -> bool:
-        """Whether a refresh has to make a successor: another embedding model, and ``reindex="all"``."""
-        return self.settings.reindex == "all" and self.settings.other_model(self.manifest())
-
-    def _promote(self, writer: Writer) -> None:
-        """Let a finished successor take the index's place."""
-        with self._live.reading() as view:
-            complete_successor(self.settings.layout, view.client, self.manifest(), writer)
-        self._live.close()
-
-    @contextlib.contextmanager
-    def _vectors(self) -> Iterator[Vectorizer]:
-        embedding = self.settings.embedding
-        with contextlib.closing(VectorCache(self.settings.layout.vectors, model_id(embedding))) as cache:
-            yield Vectorizer(cache, embedding)
-
-    def _repair(self) -> None:
-        """Make Chroma's files anew; only for a local store, a server looks after its own."""
-        if self.settings.shared:
-            raise StorageError("the Chroma server cannot read its vectors. Cure: restore or rebuild the server's data.")
-        try:
-            with self._lock.hold(), self._vectors() as give_vectors:
-                self._live.close()
-                rebuild(self.settings.layout, self.manifest(), give_vectors)
-                self._live.announce(complete=False)
-        except LockedError as error:
-            raise StorageError(f"Chroma's files in {self.settings.layout.chroma} are damaged, and {error}") from error
-
-    def _sources(
-        self, source: str | Path | Iterable[Document] | None, report: RefreshReport
-    ) -> tuple[list[Source], str | None]:
-        """What to index, and which part of the folder that covers (None: no part of it)."""
-        if source is not None and not isinstance(source, str | Path):
-            return document_sources(source, self.folder, report.failed), None
-        below = self._below(source)
-        rules, readers = self.settings.files, self.settings.readers
-        rules = replace(rules, include=(*rules.include, *(f"*{suffix}" for suffix in readers)))
-        found = find_files(self.folder, rules, below=below, exclude=self.storage)
-        report.failed.extend(found.problems)
-        return file_sources(found.files, readers, report.failed), below
-
-    def _below(self, source: str | Path | None) -> str:
-        if source is None:
-            return ""
-        path = Path(source).expanduser()
-        path = path.resolve() if path.is_absolute() else (self.folder / path).resolve()
-        if not path.is_relative_to(self.folder):
-            raise SettingError(f"{source} is outside of {self.folder}. Cure: open an index for that folder.")
-        if not path.exists():
-            raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
-        below = path.relative_to(self.folder).as_posix()
-        return "" if below == "." else below
+        sources, _ = gather(None, self.settings, report.failed)
+        return inspection.pending(self.settings, self._session.manifest(), sources, report.failed)
 
 
 def void(_: object) -> None:

@@ -87,7 +87,7 @@ def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_wr
 
 
 def test_a_second_writer_is_told_who_writes(opened, folder):
-    hold = "with opened(sys.argv[1])._lock.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
+    hold = "with opened(sys.argv[1])._session.lock.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
     with start(hold, folder) as other:
         assert other.stdout.readline()
         with pytest.raises(LockedError, match=f"process {other.pid} on"):

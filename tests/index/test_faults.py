@@ -157,7 +157,7 @@ def test_a_full_disk_under_chroma_is_named(used, folder, counting, monkeypatch):
 
     (folder / "new.md").write_text("# New\n\nSomething new.\n")
     with monkeypatch.context() as broken, ContextualIndex.open(folder, embed_model=counting) as index:
-        with index._live.reading() as view:
+        with index._session.live.reading() as view:
             broken.setattr(type(view.store.collection), "upsert", full)
         with pytest.raises(StorageError, match=r"disk is full.*unharmed.*Cure"):
             index.refresh()

@@ -1,0 +1,126 @@
+"""The storage of one index, opened: its manifest, its living readers, and write sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from llama_index_contextual.embedding_choice import model_id
+from llama_index_contextual.errors import LockedError, StorageError
+from llama_index_contextual.index.live import Live
+from llama_index_contextual.index.opening import SHARED_LOCK_SECONDS, IndexSettings
+from llama_index_contextual.index.recovery import (
+    DEFAULT_COLLECTION,
+    complete_successor,
+    rebuild,
+    reconcile,
+    recovered_manifest,
+    start_successor,
+)
+from llama_index_contextual.index.writer import Vectorizer, Writer
+from llama_index_contextual.storage.chroma import DamagedError
+from llama_index_contextual.storage.lock import WriteLock
+from llama_index_contextual.storage.manifest import Manifest, ManifestDamagedError, load_manifest
+from llama_index_contextual.storage.vectors import VectorCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+logger = logging.getLogger(__name__)
+
+
+class Session:
+    """What the methods of an index share: who may write, what is written, and who reads."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self.settings = settings
+        timeout = max(settings.lock_timeout, SHARED_LOCK_SECONDS) if settings.shared else settings.lock_timeout
+        self.lock = WriteLock(settings.layout.lock, timeout)
+        self.live = Live(
+            settings.layout,
+            settings.client,
+            lambda: self.manifest().collection,
+            model_id(settings.embedding),
+            self._repair,
+        )
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything has been indexed yet."""
+        return self.settings.layout.manifest.exists() or (self.settings.layout.chroma / "chroma.sqlite3").exists()
+
+    def manifest(self) -> Manifest:
+        """What is indexed; a lost or damaged manifest is made again from Chroma."""
+        try:
+            found = load_manifest(self.settings.layout.manifest)
+        except ManifestDamagedError as error:
+            logger.warning("%s It is made again from Chroma.", error)
+            found = None
+        if found is None and self.exists and not self.settings.shared:
+            with contextlib.suppress(DamagedError):  # then Chroma is lost as well, which reading it finds and mends
+                found = recovered_manifest(self.settings.layout.chroma)
+        return found or Manifest(collection=DEFAULT_COLLECTION)
+
+    @contextlib.contextmanager
+    def writing(self, *, replacing: bool = False) -> Iterator[Writer]:
+        """A write session: alone, unless a server keeps the nodes; ``replacing`` works on the index's successor."""
+        layout, shared = self.settings.layout, self.settings.shared
+        layout.create()
+        with contextlib.nullcontext() if shared else self.lock.hold():
+            with self.live.reading() as view:  # which repairs what it must, and so comes before the manifest
+                manifest = self.manifest()
+                self.settings.check(manifest)
+                lost = [] if shared or manifest.complete else view.store.without_vectors()
+            if lost:
+                self._repair()
+                manifest = self.manifest()
+            with self._vectors() as give_vectors, self.live.reading() as view:
+                store = view.store
+                if replacing:
+                    manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
+                if not shared and self._is_doubtful(manifest, store.count()):
+                    manifest = reconcile(manifest, store)
+                yield Writer(
+                    store=store,
+                    give_vectors=give_vectors,
+                    live=self.live,
+                    path=layout.building if replacing else layout.manifest,
+                    manifest=manifest,
+                    lock=self.lock,
+                    shared=shared,
+                    hidden=replacing,
+                )
+
+    def _is_doubtful(self, manifest: Manifest, chunks: int) -> bool:
+        """Whether store and manifest may disagree; comparing all of it takes a second for 20,000 chunks."""
+        recorded = sum(entry.nodes for entry in manifest.documents.values())
+        return not manifest.complete or recorded != chunks or self.settings.reindex == "all"
+
+    def replaces(self) -> bool:
+        """Whether a refresh has to make a successor: another embedding model, and ``reindex="all"``."""
+        return self.settings.reindex == "all" and self.settings.other_model(self.manifest())
+
+    def promote(self, writer: Writer) -> None:
+        """Let a finished successor take the index's place."""
+        with self.live.reading() as view:
+            complete_successor(self.settings.layout, view.client, self.manifest(), writer)
+        self.live.close()
+
+    @contextlib.contextmanager
+    def _vectors(self) -> Iterator[Vectorizer]:
+        embedding = self.settings.embedding
+        with contextlib.closing(VectorCache(self.settings.layout.vectors, model_id(embedding))) as cache:
+            yield Vectorizer(cache, embedding)
+
+    def _repair(self) -> None:
+        """Make Chroma's files anew; only for a local store, a server looks after its own."""
+        if self.settings.shared:
+            raise StorageError("the Chroma server cannot read its vectors. Cure: restore or rebuild the server's data.")
+        try:
+            with self.lock.hold(), self._vectors() as give_vectors:
+                self.live.close()
+                rebuild(self.settings.layout, self.manifest(), give_vectors)
+                self.live.announce(complete=False)
+        except LockedError as error:
+            raise StorageError(f"Chroma's files in {self.settings.layout.chroma} are damaged, and {error}") from error
