@@ -258,7 +258,7 @@ class ContextualIndex:
         Raises:
             DocumentError: A file cannot be read.
         """
-        documents = [doc for source in self._sources(None, RefreshReport())[0] for doc in source.load()[0]]
+        documents = [doc for source in gather(None, self.settings, [])[0] for doc in source.load()[0]]
         nodes = [node for doc in documents for node in self.settings.pipeline.parser.get_nodes_from_documents([doc])]
         estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
         return estimate
