@@ -89,7 +89,10 @@ def _start(questions: Sequence[Question], pool: int) -> Future[list[Answer]]:
 
     def answer() -> None:
         future.set_running_or_notify_cancel()
-        future.set_result([context.run(_attempt, question, pool) for question in questions])
+        try:
+            future.set_result([context.run(_attempt, question, pool) for question in questions])
+        except BaseException as error:  # noqa: BLE001  SystemExit in an arm must not leave its caller waiting
+            future.set_exception(error)
 
     threading.Thread(target=answer, daemon=True).start()
     return future
@@ -130,7 +133,9 @@ async def _ask_one_async(question: Question, pool: int) -> Answer:
 
 def _blocks(retriever: BaseRetriever) -> bool:
     """Whether a retriever would compute on the event loop: ours, LlamaIndex's default, and any on Chroma."""
-    if isinstance(retriever, CandidateRetriever) or type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
+    if isinstance(retriever, CandidateRetriever):
+        return True
+    if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
         return True
     store = getattr(retriever, "_vector_store", None)
     return isinstance(store, BasePydanticVectorStore) and type(store).aquery is BasePydanticVectorStore.aquery

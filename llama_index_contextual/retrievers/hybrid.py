@@ -82,6 +82,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
+        query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
+        use_async: Part of LlamaIndex's interface; arms are asked at once either way.
 
     Raises:
         SettingError: A setting cannot work.
@@ -107,6 +109,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         expand: Reach = 0,
         llm: LLM | str | None = None,
         query_gen_prompt: str | None = None,
+        use_async: bool = True,
         callback_manager: CallbackManager | None = None,
         objects: list[IndexNode] | None = None,
         object_map: dict[str, Any] | None = None,
@@ -141,7 +144,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.count_unscored = count_unscored
         self.expand = expand
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
-        self.use_async = True
+        self.use_async = use_async
         self._retrievers = arms
         self._retriever_weights = arm_weights(arms, retriever_weights)
         self._names = arm_names(arms)

@@ -89,7 +89,9 @@ class ContextualVectorRetriever(BaseRetriever):
         """Ids and scores of the best ``top_k``, best first; [] for an empty query."""
         if not _asks(query):
             return []
-        embedding = query.embedding or self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
+        embedding = query.embedding
+        if embedding is None:
+            embedding = self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
         return self._nearest(embedding, query, top_k)
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
