@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.analysis.dates import MONTHS, take_dates
@@ -75,7 +75,8 @@ class Analyzer:
     @property
     def settings(self) -> dict[str, object]:
         """Every setting, as plain JSON values; ``Analyzer.from_settings`` reads them."""
-        return {name: value for name, value in asdict(self).items() if not name.startswith("_")}
+        # Not asdict(), which would copy what the analyzer remembers.
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
 
     @classmethod
     def from_settings(cls, settings: dict[str, object]) -> Analyzer:
