@@ -57,7 +57,7 @@ def derive_queries(
         today: What ``yesterday`` is relative to.
         rarity: Share of the index's chunks that lack a word. Rare words are taken for keywords, and a name that is in
             more than a fifth of the chunks makes no query: every note of a diary names its writer (recall@4 of LoCoMo
-            notes fell by two points). Without it the first keywords and all names are taken.
+            notes fell by two points in a prototype). Without it the first keywords and all names are taken.
     """
     text = clean_message(message)
     dates = find_dates(text, today, lexicon)
