@@ -1,19 +1,22 @@
 """What contexts from a language model cost: ours beside LlamaIndex's DocumentContextExtractor.
 
-Same document, same chunks, same server, same limit for an answer, each inside an IngestionPipeline with its cache. A
-proxy between client and server counts requests and adds up what the server says it read. Four runs each: from
-nothing, once more, with one chunk edited, with another prompt.
+Same document, same chunks, same server, each inside an IngestionPipeline with its cache. Four runs each: from nothing,
+once more, with one chunk edited, with another prompt. The server counts requests and prompt tokens, and among these
+those that its prefix cache spares it: it has one slot and compares each prompt with the one before, as llama.cpp and
+Ollama do.
 
-    python benchmarks/context_cost.py                                     # llama.cpp with SmolLM2, see tests/servers.py
-    python benchmarks/context_cost.py --api-base http://HOST/v1 --model M   # a server of yours
+    python benchmarks/context_cost.py                  # a server that counts exactly and writes nothing: seconds
+    python benchmarks/context_cost.py --read llama.cpp   # SmolLM2 reads every prompt (see tests/servers.py): minutes
 
-The bundled model is small: it shows what is asked and read, and says nothing about the quality of contexts.
+In both, a stand-in writes the answers, one line of 25 tokens per chunk, because a model small enough to run
+anywhere cannot be relied on to number its answers. Nothing here says anything about the quality of contexts.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import threading
@@ -24,13 +27,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import machine, markdown_table
 from datasets import DATA
 from llama_index.core.extractors import DocumentContextExtractor
-from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.ingestion import IngestionCache, IngestionPipeline
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import BaseNode, Document, TransformComponent
@@ -38,16 +42,22 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.utils import get_tokenizer
 from llama_index.llms.openai_like import OpenAILike
 
+from llama_index_contextual.context.runner import count_tokens
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.postprocessor.contextual import count_by_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RESULT = Path(__file__).parent / "results" / "context_cost.md"
-CHAPTER = "ch12-01-accepting-command-line-arguments.md"
+RESULTS = Path(__file__).parent / "results"
+WINDOW = 32768
+CHAPTER = "ch20-01-unsafe-rust.md"
+SHORT_CHAPTER = "ch12-01-accepting-command-line-arguments.md"  # for a model that reads 100 tokens a second
 CHUNKS = 24
-ANSWER_TOKENS = 24
+ANSWER = (
+    "Explains this part of the chapter to readers who look for what it is about and for how it fits the whole book."
+)
+READING_RATE, WRITING_RATE = 320.0, 25.0  # tokens a second of SmolLM2 on two cores, to turn tokens into time
 OTHER_PROMPT = "Name the subject of the chunk in one short sentence. Answer only with it."
 OURS_OTHER_PROMPT = PromptTemplate(
     "<document>\n{document}\n</document>\n{chunks}\nName the subject of each chunk in one short sentence. "
@@ -64,93 +74,113 @@ class Cost:
     cached: int = 0
     written: int = 0
     seconds: float = 0.0
-    contexts: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
 
     def __sub__(self, other: Cost) -> Cost:
         return Cost(*(getattr(self, field.name) - getattr(other, field.name) for field in fields(self)))
 
 
-class CountingProxy(ThreadingHTTPServer):
-    """Passes requests on and counts what comes back."""
+class Server(ThreadingHTTPServer):
+    """OpenAI's chat interface: counts what it is asked, and has a stand-in answer.
+
+    Args:
+        upstream: A llama.cpp server that reads the prompts; without one they are only counted.
+    """
 
     daemon_threads = True
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str | None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = upstream
         self.total = Cost()
-        self.lock = threading.Lock()
+        self.lock = threading.Lock()  # one slot: one request after the other
+        self.before: list[int] = []
 
     @property
     def api_base(self) -> str:
         """Base URL for clients."""
         return f"http://127.0.0.1:{self.server_port}/v1"
 
+    def chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Read a prompt and answer it."""
+        prompt = "\n".join(_text(message) for message in body["messages"])
+        numbers = re.findall(r'<chunk number="(\d+)"', prompt) or [""]
+        answer = "\n".join(f"{number}: {ANSWER}" if number else ANSWER for number in numbers)
+        with self.lock:
+            sent, cached = self._read(prompt) if self.upstream is None else self._have_read(body)
+            written = count_tokens(answer)
+            self.total += Cost(1, sent, cached, written)
+        usage = {"prompt_tokens": sent, "completion_tokens": written, "total_tokens": sent + written}
+        message = {"role": "assistant", "content": answer}
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        head = {"id": "1", "object": "chat.completion", "created": 0, "model": "counting"}
+        return {**head, "choices": [choice], "usage": {**usage, "prompt_tokens_details": {"cached_tokens": cached}}}
+
+    def _read(self, prompt: str) -> tuple[int, int]:
+        tokens = get_tokenizer()(prompt)
+        pairs = zip(tokens, self.before, strict=False)
+        cached = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self.before = tokens
+        return len(tokens), cached
+
+    def _have_read(self, body: dict[str, Any]) -> tuple[int, int]:
+        data = json.dumps({"messages": body["messages"], "max_tokens": 1}).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.upstream}/v1/chat/completions", data, headers)  # noqa: S310
+        with urllib.request.urlopen(request, timeout=3600) as answer:  # noqa: S310
+            usage = json.load(answer)["usage"]
+        return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
 
 class _Handler(BaseHTTPRequestHandler):
-    server: CountingProxy
+    server: Server
 
     def log_message(self, *_: Any) -> None:
         pass
 
     def do_GET(self) -> None:
-        self._pass(None)
+        self._send({"data": []})
 
     def do_POST(self) -> None:
-        self._pass(self.rfile.read(int(self.headers["Content-Length"])))
+        self._send(self.server.chat(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
 
-    def _pass(self, body: bytes | None) -> None:
-        url = self.server.upstream + self.path.removeprefix("/v1")
-        keep = ("Content-Type", "Authorization")
-        headers = {name: self.headers[name] for name in keep if name in self.headers}
-        request = urllib.request.Request(url, body, headers)  # noqa: S310
-        try:
-            with urllib.request.urlopen(request, timeout=3600) as answer:  # noqa: S310
-                status, data = answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            status, data = error.code, error.read()
-        if body is not None:
-            self._count(data)
-        try:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-        except OSError:  # the client has given up
-            pass
+    def _send(self, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
-    def _count(self, data: bytes) -> None:
-        usage = json.loads(data).get("usage") or {}
-        with self.server.lock:
-            total = self.server.total
-            total.calls += 1
-            total.sent += usage.get("prompt_tokens", 0)
-            total.cached += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
-            total.written += usage.get("completion_tokens", 0)
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(block.get("text", "") for block in content)
 
 
 @contextmanager
-def proxy(api_base: str | None) -> Iterator[CountingProxy]:
-    """Count what goes to a server: the given one, or a fresh llama.cpp that has read nothing yet."""
+def serve(reader: str) -> Iterator[Server]:
+    """Start a server that has read nothing yet."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
     local = import_module("servers").llama_cpp  # the tests' own
 
-    with nullcontext(api_base) if api_base else local() as found:
-        server = CountingProxy(str(found) if api_base else f"{found}/v1")
+    with nullcontext(None) if reader == "count" else local() as upstream:
+        server = Server(upstream)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
 
 
-def load(edited: bool) -> tuple[Document, list[BaseNode]]:
+def load(chapter: str, *, edited: bool) -> tuple[Document, list[BaseNode]]:
     """Read the chapter and cut it into chunks; perhaps with one word of one chunk changed."""
-    path = next((DATA / "markdown" / "rust-book").rglob(CHAPTER))
-    document = Document(text=path.read_text("utf-8"), id_=CHAPTER, metadata={"path": CHAPTER})
+    path = next((DATA / "markdown" / "rust-book").rglob(chapter))
+    document = Document(text=path.read_text("utf-8"), id_=chapter, metadata={"path": chapter})
     size = max(40, len(get_tokenizer()(document.text)) // CHUNKS)
     while True:
         splitter = SentenceSplitter(
-            chunk_size=size, chunk_overlap=0, include_metadata=False, id_func=lambda i, _: f"{CHAPTER}#{i}"
+            chunk_size=size, chunk_overlap=0, include_metadata=False, id_func=lambda i, _: f"{chapter}#{i}"
         )
         nodes = splitter.get_nodes_from_documents([document])
         if len(nodes) <= CHUNKS:
@@ -164,106 +194,104 @@ def load(edited: bool) -> tuple[Document, list[BaseNode]]:
     return document, nodes
 
 
-def measure(server: CountingProxy, step: TransformComponent, cache: Any, nodes: list[BaseNode]) -> Cost:
+def measure(server: Server, step: TransformComponent, cache: Any, nodes: list[BaseNode]) -> Cost:
     """Run a step in a pipeline with a cache and say what that cost."""
     before = Cost(**vars(server.total))
     started = time.monotonic()
     result = IngestionPipeline(transformations=[step], cache=cache).run(nodes=nodes)
     cost = Cost(**vars(server.total)) - before
     cost.seconds = time.monotonic() - started
-    cost.contexts = sum(bool(node.metadata.get("context")) for node in result)
-    sources = count_by_source(result)
-    if "" not in sources:  # ours: a context that fell back is none from the model
-        cost.contexts = sum(count for source, count in sources.items() if source.startswith("llm:"))
+    sources = count_by_source(result)  # theirs do not say where a context is from
+    assert all(node.metadata["context"] for node in result)
+    assert not {source for source in sources if source and not source.startswith("llm:")}, sources
     return cost
 
 
-def runs(make: Callable[[Document, bool], TransformComponent], server: CountingProxy) -> list[Cost]:
+def runs(make: Callable[[Document, bool], TransformComponent], server: Server, chapter: str) -> list[Cost]:
     """From nothing, once more, one chunk edited, another prompt."""
-    from llama_index.core.ingestion import IngestionCache
-
     cache, costs = IngestionCache(), []
     for edited, other_prompt in ((False, False), (False, False), (True, False), (False, True)):
-        document, nodes = load(edited)
+        document, nodes = load(chapter, edited=edited)
         costs.append(measure(server, make(document, other_prompt), cache, nodes))
-        print(costs[-1], flush=True)
     return costs
 
 
 def main() -> None:
     """Measure both and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--api-base")
-    parser.add_argument("--model", default="smollm2:135m")
+    parser.add_argument("--read", choices=("count", "llama.cpp"), default="count")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
+    chapter = CHAPTER if given.read == "count" else SHORT_CHAPTER
 
-    with proxy(given.api_base) as server, tempfile.TemporaryDirectory() as folder:
+    with serve(given.read) as server, tempfile.TemporaryDirectory() as folder:
 
         def ours(document: Document, other_prompt: bool) -> TransformComponent:
             return ContextualNodePostprocessor(
                 "llm",
-                llm=f"openai:{given.model}@{server.api_base}",
+                llm=f"openai:counting@{server.api_base}",
                 cache=Path(folder) / "contexts.sqlite",
                 prompt=OURS_OTHER_PROMPT if other_prompt else None,
                 documents=[document],
-                max_output_tokens=ANSWER_TOKENS,
+                context_window=WINDOW,
                 chunk_timeout=600.0,  # so that a busy machine changes seconds and not counts
             )
 
-        print("ours", flush=True)
-        our_costs = runs(ours, server)
+        our_costs = runs(ours, server, chapter)
 
-    with proxy(given.api_base) as server:
+    with serve(given.read) as server:
 
         def theirs(document: Document, other_prompt: bool) -> TransformComponent:
             docstore = SimpleDocumentStore()
             docstore.add_documents([document])
             llm = OpenAILike(
-                model=given.model, api_base=server.api_base, api_key="none", is_chat_model=True, temperature=0.0,
-                context_window=8192, timeout=3600.0,
+                model="counting", api_base=server.api_base, api_key="none", is_chat_model=True, temperature=0.0,
+                context_window=WINDOW, timeout=3600.0,
             )  # fmt: skip
             prompt = OTHER_PROMPT if other_prompt else DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT
-            return DocumentContextExtractor(
-                docstore=docstore, llm=llm, prompt=prompt, max_context_length=8192, max_output_tokens=ANSWER_TOKENS
-            )
+            return DocumentContextExtractor(docstore=docstore, llm=llm, prompt=prompt, max_context_length=WINDOW)
 
-        print("theirs", flush=True)
-        their_costs = runs(theirs, server)
-    RESULT.write_text(report(our_costs, their_costs, given.model), "utf-8")
-    print(RESULT.read_text("utf-8"))
+        their_costs = runs(theirs, server, chapter)
+    result = RESULTS / ("context_cost.md" if given.read == "count" else "context_cost_llama_cpp.md")
+    result.write_text(report(our_costs, their_costs, chapter, given.read), "utf-8")
+    print(result.read_text("utf-8"))
 
 
-def report(ours: list[Cost], theirs: list[Cost], model: str) -> str:
+def report(ours: list[Cost], theirs: list[Cost], chapter: str, reader: str) -> str:
     """Draw the table."""
-    document, nodes = load(edited=False)
-    size = len(get_tokenizer()(document.text))
+    document, nodes = load(chapter, edited=False)
+    size = count_tokens(document.text)
+    names = ("cold", "second run", "one chunk edited", "another prompt")
     rows: list[list[object]] = []
-    for what, our, their in zip(
-        ("cold", "second run", "one chunk edited", "another prompt"), ours, theirs, strict=True
-    ):
+    for what, our, their in zip(names, ours, theirs, strict=True):
         for who, cost in (("DocumentContextExtractor", their), ("ours", our)):
             read = cost.sent - cost.cached
-            ratio = f"{their.seconds / our.seconds:.1f}" if who == "ours" and their.seconds > 1 else ""
+            without, cached = _seconds(cost.sent, cost.written), _seconds(read, cost.written)
             rows.append(
                 [what, who, cost.calls, cost.sent, f"{cost.sent / size:.1f}", read, f"{read / size:.1f}", cost.written,
-                 f"{cost.contexts} of {len(nodes)}", ratio]
+                 f"{without:.0f} s", f"{cached:.0f} s", f"{cost.seconds:.1f} s"]
             )  # fmt: skip
     header = (
-        "run", "who", "calls", "prompt tokens sent", "documents' worth", "of them not in the server's cache",
-        "documents' worth", "tokens written", "contexts from the model", "times faster",
+        "run", "who", "calls", "prompt tokens sent", "in documents", "of these to be read", "in documents",
+        "tokens written", "time without a prefix cache", "with one", "wall time here",
     )  # fmt: skip
+    how = "counts prompts" if reader == "count" else "reads prompts by llama.cpp, SmolLM2-135M, one thread"
+    command = "python benchmarks/context_cost.py" + ("" if reader == "count" else f" --read {reader}")
     return f"""# Cost of contexts from a language model
 
-`python benchmarks/context_cost.py`; {machine()}; model {model} on loopback.
-One document of {size} tokens in {len(nodes)} chunks, {ANSWER_TOKENS} tokens per context for both, both inside an
-IngestionPipeline with its cache. Tokens are the server's own count; a document's worth is LlamaIndex's.
-"Contexts from the model" says how many chunks got one: DocumentContextExtractor takes any answer, ours refuses empty
-ones, refusals and copies of the chunk, and gives those chunks a pattern context.
-SmolLM2-135M shows plumbing, never quality.
+`{command}`; {machine()}.
+`{chapter}`, {size} tokens in {len(nodes)} chunks; each side inside an IngestionPipeline with its cache.
+The server {how} and has one slot, whose prefix cache spares what a prompt shares with
+the one before; a stand-in writes the answers. "To be read" is what is left. The times are tokens at
+{READING_RATE:.0f} read and {WRITING_RATE:.0f} written a second, as SmolLM2 did on two idle cores; the wall time is that of
+everything but writing, on this machine, which was not idle.
 
 {markdown_table(header, rows)}
 """
+
+
+def _seconds(read: int, written: int) -> float:
+    return read / READING_RATE + written / WRITING_RATE
 
 
 if __name__ == "__main__":
