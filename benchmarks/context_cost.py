@@ -283,7 +283,8 @@ def report(ours: list[Cost], theirs: list[Cost], chapter: str, reader: str) -> s
 `{chapter}`, {size} tokens in {len(nodes)} chunks; each side inside an IngestionPipeline with its cache.
 The server {how} and has one slot, whose prefix cache spares what a prompt shares with
 the one before; a stand-in writes the answers. "To be read" is what is left. The times are tokens at
-{READING_RATE:.0f} read and {WRITING_RATE:.0f} written a second, as SmolLM2 did on two idle cores; the wall time is that of
+{READING_RATE:.0f} read and {WRITING_RATE:.0f} written a second, as SmolLM2 did on two idle cores; the wall
+time is that of
 everything but writing, on this machine, which was not idle.
 
 {markdown_table(header, rows)}
