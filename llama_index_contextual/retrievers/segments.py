@@ -7,6 +7,7 @@ one: a reader that holds a tuple of segments sees one moment of the index, howev
 from __future__ import annotations
 
 import uuid
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -160,18 +161,17 @@ def build_segment(
 ) -> Segment:
     """Make a segment of new documents; ``terms`` gives each document's terms in order of ``ids``."""
     number = vocabulary.number
-    numbers: list[int] = []
-    counts: list[int] = []
+    numbers, counts = array("i"), array("i")  # 12 million entries for 100k chunks: lists would take four times as much
     sizes: list[int] = []
     lengths: list[int] = []
     for words in terms:
         frequencies = Counter(words)
-        numbers += map(number, frequencies)
-        counts += frequencies.values()
+        numbers.extend(map(number, frequencies))
+        counts.extend(frequencies.values())
         sizes.append(len(frequencies))
         lengths.append(len(words))
     rows = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    clipped = np.minimum(np.array(counts, dtype=np.int64), _MOST).astype(np.uint16)
+    clipped = np.minimum(np.array(counts, dtype=np.int32), _MOST).astype(np.uint16)
     return Segment(
         ids=tuple(ids),
         postings=Postings.collect(np.array(numbers, dtype=np.int32), rows, clipped),
