@@ -183,7 +183,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             return nodes
         copies = [_copy(node) for node in bare]
         groups = group_by_document(copies, documents=self.documents, docstore=self.docstore)
-        self._write(copies, groups, generator.generate_all([chunks for chunks, _ in groups]))
+        self._write(copies, groups, generator.generate_all([chunks for chunks, _ in groups]), required=False)
         by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
         return [NodeWithScore(node=by_object.get(id(found.node), found.node), score=found.score) for found in nodes]
 
@@ -223,6 +223,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         nodes: Sequence[BaseNode],
         groups: Sequence[tuple[DocumentChunks, list[int]]],
         results: Sequence[Sequence[ChunkContext | None]],
+        *,
+        required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
         missing = 0
         for (_, positions), contexts in zip(groups, results, strict=True):
@@ -233,7 +235,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                     write_context(nodes[position], context)
         for node in nodes:
             set_views(node, show_context_to_llm=self.show_context_to_llm)
-        if missing:
+        if missing and required:
             raise ContextError(
                 f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback. "
                 "What was finished is kept. Cure: run again, or allow a fallback."

@@ -112,6 +112,17 @@ def test_query_time_never_pays(nodes):
     assert paid.asked == 0
 
 
+def test_query_time_does_without_where_a_generator_cannot(nodes):
+    class Silent(ContextGenerator):
+        name, version = "silent", "1"
+
+        def generate(self, nodes, document):
+            return [None for _ in nodes]
+
+    hits = ContextualNodePostprocessor(generator=Silent()).postprocess_nodes([NodeWithScore(node=nodes[0], score=1.0)])
+    assert [hit.score for hit in hits] == [1.0]
+
+
 async def test_async_says_the_same(document):
     def fresh():
         return MarkdownNodeParser(id_func=lambda i, _: str(i)).get_nodes_from_documents([document])
