@@ -8,6 +8,7 @@ title is escaped (``"A \> B"``), so that :func:`split_header_path` gives back wh
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -44,17 +45,24 @@ LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm onl
 LLM_VISIBLE: Final = (PATH, HEADER_PATH, START_LINE, END_LINE, DATE)
 
 HEADER_SEPARATOR: Final = " > "
-_ESCAPED: Final = " \\> "
+# A ">" that would read as a separator, or as an escaped one: alone between spaces or at a title's edge, after any
+# number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
+_LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
+_ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
 
 
 def join_header_path(titles: Iterable[str]) -> str:
     """Join heading titles, outermost first, into one header path; empty titles are left out."""
-    return HEADER_SEPARATOR.join(title.replace(HEADER_SEPARATOR, _ESCAPED) for title in titles if title)
+    return HEADER_SEPARATOR.join(
+        _LOOKS_LIKE_SEPARATOR.sub(r"\1\\\2", title) if ">" in title else title for title in titles if title
+    )
 
 
 def split_header_path(header_path: str) -> list[str]:
     """Split a header path into titles, outermost first: the inverse of :func:`join_header_path`."""
-    return [part.replace(_ESCAPED, HEADER_SEPARATOR) for part in header_path.split(HEADER_SEPARATOR) if part]
+    return [
+        _ESCAPED.sub(r"\1\2", part) if ">" in part else part for part in header_path.split(HEADER_SEPARATOR) if part
+    ]
 
 
 def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index.core.schema import MetadataMode, NodeRelationship
 
 from llama_index_contextual.errors import ContextualWarning, SettingError
@@ -104,3 +105,68 @@ def test_settings_survive_to_dict_and_pickle():
 def test_a_wrong_setting_is_named(setting, value):
     with pytest.raises(SettingError, match=setting):
         HeadingAwareMarkdownNodeParser(**{setting: value})
+
+
+def words(text):
+    return text.split()
+
+
+def number_in_document(i, doc):
+    return f"{doc.metadata['path']}#{i}"
+
+
+def test_a_custom_id_func_is_called_as_llama_index_calls_it():
+    parser = HeadingAwareMarkdownNodeParser(min_chunk_size=10, id_func=number_in_document)
+    nodes = parser.get_nodes_from_documents([Document(text=NOTE, metadata={"path": "n.md"})])
+    assert [node.node_id for node in nodes] == ["n.md#0", "n.md#1", "n.md#2"]
+
+
+def test_a_callable_tokenizer_counts_chunks_and_cannot_be_read_back():
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=12, chunk_overlap=0, min_chunk_size=0, tokenizer=words)
+    for node in parser.get_nodes_from_documents([Document(text=NOTE)]):
+        assert node.metadata["token_count"] == len(node.text.split())
+    with pytest.raises(SettingError, match="was a callable"):
+        HeadingAwareMarkdownNodeParser.from_dict(parser.to_dict())
+
+
+def test_the_budget_is_exact_in_the_embeddings_own_word_pieces():
+    pytest.importorskip("tokenizers")
+    from llama_index_contextual.embedding import count_word_pieces
+
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=40, chunk_overlap=10, min_chunk_size=5, tokenizer="minilm")
+    nodes = parser.get_nodes_from_documents([Document(text=NOTE * 3)])
+    assert [node.metadata["token_count"] for node in nodes] == [count_word_pieces(node.text) for node in nodes]
+    assert all(node.metadata["token_count"] <= 40 or node.metadata["overflow"] for node in nodes)
+
+
+def test_metadata_and_links_can_be_switched_off():
+    parser = HeadingAwareMarkdownNodeParser(include_metadata=False, include_prev_next_rel=False, min_chunk_size=10)
+    nodes = parser.get_nodes_from_documents([Document(text=NOTE, metadata={"path": "n.md"})])
+    assert [node.metadata for node in nodes] == [{}, {}, {}]
+    assert all(list(node.relationships) == [NodeRelationship.SOURCE] for node in nodes)
+
+
+def test_without_headers_only_the_document_is_named():
+    parser = HeadingAwareMarkdownNodeParser(preserve_headers=False)
+    assert not any("header_path" in n.metadata for n in parser.get_nodes_from_documents([Document(text=NOTE)]))
+
+
+def test_a_file_that_is_no_markdown_gets_paragraphs_and_no_headings():
+    [node] = HeadingAwareMarkdownNodeParser()([Document(text="# a comment\nx = 1\n", metadata={"path": "a.py"})])
+    assert "header_path" not in node.metadata
+
+
+def test_the_stock_parser_invents_headings_in_fences_and_ours_does_not():
+    text = "# Real\n\n~~~sh\n# comment\nmake\n~~~\n\nSetext\n------\n\nWords.\n"
+    stock = MarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
+    assert any(node.text.startswith("# comment") for node in stock)
+    ours = HeadingAwareMarkdownNodeParser(min_chunk_size=0).get_nodes_from_documents([Document(text=text)])
+    assert [node.metadata["header_path"] for node in ours] == ["Real", "Real > Setext"]
+
+
+def test_equal_chunks_keep_their_own_offsets_and_ids():
+    text = "# A\n\n" + "Same words here. " * 30 + "\n\n# A\n\n" + "Same words here. " * 30
+    first, second = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
+    assert first.text.strip() == second.text.strip()
+    assert first.start_char_idx != second.start_char_idx
+    assert first.node_id != second.node_id

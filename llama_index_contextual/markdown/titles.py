@@ -20,6 +20,7 @@ _PARSER: Final = pyromark.Markdown(options=_OPTIONS)
 _PLAIN_ATX: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]+([^\\`*_\[\]<>&~{}^#\r\n]*?))?(?:[ \t]+#+)?[ \t]*(?:\r\n?|\n|\Z)")
 _REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
 _DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
+_SHORTCODE: Final = re.compile(r'\{\{[%<]\s*\w+\s+"([^"]*)"\s*[%>]\}\}')  # Hugo's {{% heading "whatsnext" %}}
 _BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
 
 
@@ -49,7 +50,8 @@ def _render(source: str) -> str:
             ((kind, value),) = event.items()
             if kind in {"Text", "Code"}:
                 parts.append(str(value))
-    return " ".join("".join(parts).split())
+    title = " ".join("".join(parts).split())
+    return _SHORTCODE.sub(r"\1", title) if "{{" in title else title
 
 
 def _resolve(title: str, defined: set[str]) -> str:

@@ -27,7 +27,6 @@ BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it ov
 _CONTINUES, _CONTINUATION = np.uint8(0xC0), np.uint8(0x80)  # a byte inside a UTF-8 character is 0b10xxxxxx
 _PIECE: Final = 10_000  # characters at once where tiktoken's regular expression gives up
 _INDENTED: Final = re.compile(r"[ \t]{0,99}\S")
-_CLOSING: Final = frozenset(".,:;?!")  # one token each, and no token of cl100k holds a letter before them
 
 
 class Scale(Protocol):
@@ -96,7 +95,7 @@ class BytePairScale:
     never takes a line feed together with what follows, and byte pairs never merge across. So the tokens between two
     such boundaries are those of the slice alone. At the other end, a boundary between two tokens gives the slice the
     same tokens, because the merges inside it did not depend on what followed; where a token goes on over the end
-    (``".\n\n"`` is one), the last line is encoded again.
+    (``".\n\n"`` is one), the punctuation before the end is encoded again.
     """
 
     def __init__(self, text: str, encoding: tiktoken.Encoding, widths: np.ndarray[Any, np.dtype[np.int64]]) -> None:
@@ -121,10 +120,13 @@ class BytePairScale:
         until, at_end = self._tokens_before(end)
         if at_end:
             return until - before
-        if text[end - 1] in _CLOSING and text[end - 2 : end - 1].isalnum():
-            return until - before + 1
-        line = text.rfind("\n", start, end) + 1 or start
-        return self._tokens_before(line)[0] - before + self._encoded(line, end)
+        mark = end  # where the punctuation starts that the token over the end begins with
+        while mark > start and not (text[mark - 1].isalnum() or text[mark - 1].isspace()):
+            mark -= 1
+        if mark > start and text[mark - 1] == " ":
+            mark -= 1  # cl100k takes one space together with the punctuation after it
+        until, at_mark = self._tokens_before(mark)
+        return until - before + self._encoded(mark, end) if at_mark and mark < end else self._encoded(start, end)
 
     def _tokens_before(self, offset: int) -> tuple[int, bool]:
         """How many tokens end at or before an offset, and whether one ends right there."""

@@ -1,0 +1,104 @@
+"""Cases as data: ``cases/*.md`` hold an input, a line ``%%% expected``, and one line for each chunk."""
+
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.markdown import ChunkSettings, blocks, read_front_matter, split_markdown
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
+def test_case(case):
+    text, expected = case.read_text(encoding="utf-8").split("\n%%% expected\n")
+    settings = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8)
+    lines = [
+        f"L{span.start_line}-L{span.end_line} | {span.kind} | {' / '.join(span.headings)}"
+        for span in split_markdown(text, settings=settings)
+    ]
+    assert lines == expected.splitlines()
+
+
+def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language():
+    code = "```python\n" + "".join(f"value_{n} = compute({n})\n" for n in range(40)) + "```\n"
+    spans = split_markdown(code, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    assert len(spans) > 1
+    assert [span.continues for span in spans] == ["", *["python"] * (len(spans) - 1)]
+    assert all(code[span.start - 1] == "\n" for span in spans[1:])
+    assert not any(span.overflow for span in spans)
+
+
+def test_a_large_table_is_cut_between_rows_and_later_pieces_know_their_header():
+    table = "| id | name |\n|----|------|\n" + "".join(f"| {n} | name {n} |\n" for n in range(60))
+    spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    assert len(spans) > 1
+    assert {span.continues for span in spans[1:]} == {"| id | name |"}
+    assert all(table[span.start : span.end].startswith("|") for span in spans)
+
+
+def test_a_sentence_overflows_and_a_monster_is_cut():
+    [sentence] = split_markdown("word " * 150, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    assert sentence.overflow
+    spans = split_markdown("word " * 1000, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    assert max(span.tokens for span in spans) <= 100
+
+
+def test_overlap_is_whole_sentences_inside_a_section():
+    text = "# One\n\n" + "A sentence of seven words stands here. " * 40 + "\n\n# Two\n\n" + "Other words. " * 40
+    spans = split_markdown(text, settings=ChunkSettings(chunk_size=100, chunk_overlap=20))
+    overlapping = [span for span in spans if span.overlap]
+    assert overlapping
+    for span in overlapping:
+        assert text[span.start :].startswith(("A sentence", "Other words"))
+    assert [span.overlap for span in spans if text[span.start :].startswith("# Two")] == [0]
+
+
+def test_broken_front_matter_is_a_warning_and_stays_text():
+    text = "---\ntitle: [broken\n---\n\nText.\n"
+    with pytest.warns(ContextualWarning, match="page.md is broken"):
+        assert read_front_matter(text, "page.md").end == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("---\ntitle: Plain\n---\nx", "Plain"),
+        ('---\r\nTitle: "Quoted: yes"\r\n---\r\nx', "Quoted: yes"),
+        ("+++\ntitle = 'Toml'\n+++\nx", "Toml"),
+        ("\ufeff---\ntitle: After a mark\n...\nx", "After a mark"),
+        ("---\ndate: 2026-02-31\ntitle: Impossible\n---\n", "Impossible"),
+        ("---\nJust words between rules\n---\nx", ""),
+        ("x\n---\ntitle: In the middle\n---\n", ""),
+        ("---\n---\nx", ""),
+    ],
+)
+def test_front_matter(text, title):
+    assert read_front_matter(text).text("title") == title
+
+
+def test_headings_and_atoms_agree_with_markdown_it(data):
+    """A second opinion on real pages; the parsers see the same lines as headings, fences and tables."""
+    parser = MarkdownIt("commonmark").enable("table").disable(["inline"])
+    pages = sorted((data("kubernetes-docs") / "corpus").glob("*.md"))[::15]
+    pages += sorted((data("markdown") / "rust-book").rglob("*.md"))[::5]
+    for page in pages:
+        text = page.read_bytes().decode("utf-8")
+        masked = blocks.mask(text, read_front_matter(text).end)
+        outline = blocks.outline(masked)
+        theirs = {
+            (token.type.removesuffix("_open"), token.map[0])
+            for token in parser.parse(masked)
+            if token.map
+            and (token.type in {"fence", "table_open"} or (token.type == "heading_open" and not token.level))
+        }
+        ours = {("heading", masked.count("\n", 0, heading.start)) for heading in outline.headings}
+        ours |= {
+            ("table" if atom.kind == "table" else "fence", masked.count("\n", 0, atom.start))
+            for atom in outline.atoms.values()
+            if atom.kind == "table"
+            or masked[atom.start : atom.end].lstrip(" >-*0123456789.").startswith(("```", "~~~"))
+        }
+        assert ours == theirs, page.name
