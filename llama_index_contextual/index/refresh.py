@@ -83,6 +83,8 @@ class Refresh:
         self.progress(len(plan.unchanged))
         if plan.to_index or plan.deleted or not self.writer.manifest.complete:
             self.writer.commit(complete=True)
+        if covered == "" and not self.writer.shared:
+            self.writer.prune()
 
     def _known(self) -> dict[str, Entry]:
         """What the manifest remembers; documents in which a fallback stood in for a paid generator count as outdated.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.storage.manifest import Entry
     from llama_index_contextual.storage.vectors import VectorCache
 
+_SPARE_VECTORS: Final = 1000  # kept whatever the size: 1.5 MB of the local model's
 CHECKPOINT_SECONDS: Final = 5.0  # between two manifests: at 100,000 documents one takes a second
 
 
@@ -97,6 +98,14 @@ class Writer:
         self._pending |= changes
         if time.monotonic() - self._committed_at >= CHECKPOINT_SECONDS:
             self.commit(complete=False)
+
+    def prune(self) -> None:
+        """Forget vectors of texts that are long gone, when they are more than the ones in use.
+
+        Until then an undone edit, a switched branch, or settings that are tried and taken back embed nothing.
+        """
+        if len(self.give_vectors.cache) > 2 * self.store.count() + _SPARE_VECTORS:
+            self.give_vectors.cache.keep_only(stored.embed_hash for stored in self.store.all())
 
     def commit(self, *, complete: bool) -> None:
         """Bring the manifest up to date, on disk."""

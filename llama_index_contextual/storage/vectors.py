@@ -82,6 +82,11 @@ class VectorCache:
                 "Cure: free space or make the folder writable, then refresh."
             ) from error
 
+    def __len__(self) -> int:
+        """How many vectors of this model there are."""
+        (count,) = self._database.execute("SELECT count(*) FROM vectors WHERE model = ?", (self._model,)).fetchone()
+        return int(count)
+
     def keep_only(self, hashes: Iterable[str]) -> int:
         """Forget this model's vectors of all other hashes; returns how many went."""
         with self._transaction():

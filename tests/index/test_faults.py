@@ -202,6 +202,19 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
 
 
+def test_vectors_of_texts_long_gone_are_forgotten_and_recent_ones_are_kept(folder, counting, monkeypatch):
+    monkeypatch.setattr(writer_room, "_SPARE_VECTORS", 10)
+    with ContextualIndex.open(folder, embed_model=counting) as index:
+        for number in range(20):
+            (folder / "faq.md").write_text(f"# FAQ\n\nAnswer {number}.\n")
+            index.refresh()
+        asked = counting.count
+        (folder / "faq.md").write_text("# FAQ\n\nAnswer 18.\n")
+        assert (index.refresh().reused, counting.count) == (1, asked), "an undone edit"
+    with sqlite3.connect(folder / ".contextual/vectors.sqlite3") as database:
+        assert database.execute("SELECT count(*) FROM vectors").fetchone()[0] <= 2 * 4 + 10
+
+
 def test_a_model_that_gives_no_vectors_is_named(folder):
     class Broken(MockEmbedding):
         def _get_text_embeddings(self, texts):
