@@ -42,6 +42,7 @@ class View:
         self.client = client
         self.store = NodeStore(client, collection, model)
         self.vectors = ChromaVectorStore(chroma_collection=self.store.collection)
+        self.stamp: object = None  # of the state that it shows
         self.users = 0
         self.retired = False
         self._owned = owned
@@ -78,7 +79,6 @@ class Live:
         self._collection = collection
         self._guard = threading.RLock()
         self._view: View | None = None
-        self._stamp: object = None
         self._keyword = _Keyword(layout)
 
     @property
@@ -89,7 +89,7 @@ class Live:
     def synced_bm25(self) -> ContextualBM25Retriever:
         """The keyword index, up to date with the newest view."""
         with self.reading() as view:
-            self._keyword.sync(view.store, self._stamp)
+            self._keyword.sync(view.store, view.stamp)
         return self._keyword.retriever
 
     @contextlib.contextmanager
@@ -120,15 +120,15 @@ class Live:
         with _exclusive(self._layout, active=self._client is None):
             yield
 
-    def announce(self, *, complete: bool) -> int:
-        """Tell readers that something was written, which this object's own view has seen; returns the generation."""
+    def announce(self, *, complete: bool, seen: bool = True) -> None:
+        """Tell readers that something was written; ``seen`` if this object's own view shows it already."""
         with self._guard:
             generation = self.generation() + 1
             text = json.dumps({"generation": generation, "complete": complete})
             write_atomically(self._layout.generation, text.encode())
-            before, self._stamp = self._stamp, self._read_stamp()
-            self._keyword.advance(before, self._stamp)
-            return generation
+            if seen and self._view is not None:
+                before, self._view.stamp = self._view.stamp, self._read_stamp()
+                self._keyword.advance(before, self._view.stamp)
 
     def apply(self, rows: Iterable[Row], gone: Iterable[str]) -> None:
         """Show a write of our own in the keyword index, if that is in use."""
@@ -151,13 +151,13 @@ class Live:
 
     def _newest(self) -> View:
         stamp = self._read_stamp()
-        if self._view is not None and stamp != self._stamp:
+        if self._view is not None and stamp != self._view.stamp:
             self._retire(self._view)
             self._view = None
         if self._view is None:
             with _exclusive(self._layout, active=self._client is None):
                 self._view = self._opened(self._collection())
-                self._stamp = self._read_stamp()
+                self._view.stamp = self._read_stamp()
         return self._view
 
     def _opened(self, collection: str) -> View:

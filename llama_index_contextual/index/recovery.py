@@ -203,4 +203,3 @@ def complete_successor(layout: Layout, client: ClientAPI, manifest: Manifest, wr
     writer.commit(complete=True)
     save_manifest(layout.manifest, writer.manifest)
     layout.building.unlink(missing_ok=True)
-    drop_collection(client, old.name)

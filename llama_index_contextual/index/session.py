@@ -19,7 +19,7 @@ from llama_index_contextual.index.recovery import (
     start_successor,
 )
 from llama_index_contextual.index.writer import Vectorizer, Writer
-from llama_index_contextual.storage.chroma import DamagedError
+from llama_index_contextual.storage.chroma import DamagedError, drop_collection
 from llama_index_contextual.storage.lock import WriteLock
 from llama_index_contextual.storage.manifest import Manifest, ManifestDamagedError, load_manifest
 from llama_index_contextual.storage.vectors import VectorCache
@@ -104,8 +104,10 @@ class Session:
     def promote(self, writer: Writer) -> None:
         """Let a finished successor take the index's place."""
         with self.live.reading() as view:
-            complete_successor(self.settings.layout, view.client, self.manifest(), writer)
-        self.live.close()
+            before = self.manifest()
+            complete_successor(self.settings.layout, view.client, before, writer)
+            self.live.announce(complete=True, seen=False)  # before the old one goes, so that readers leave it
+            drop_collection(view.client, before.collection)
 
     @contextlib.contextmanager
     def _vectors(self) -> Iterator[Vectorizer]:

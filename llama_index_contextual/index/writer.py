@@ -91,7 +91,7 @@ class Writer:
             self.store.delete(gone)
         if not self.hidden:
             self.live.apply([*fresh, *relocated], gone)
-        self.live.announce(complete=False)
+        self.live.announce(complete=False, seen=not self.hidden)
 
     def record(self, changes: dict[str, Entry | None]) -> None:
         """Note what the store now holds of some documents (None: nothing); committed from time to time."""
@@ -116,7 +116,7 @@ class Writer:
             generation = self.live.generation() + 1
             self.manifest = replace(self.manifest, documents=kept, complete=complete, generation=generation)
             save_manifest(self.path, self.manifest)
-            self.live.announce(complete=complete)
+            self.live.announce(complete=complete, seen=not self.hidden)
         self._pending.clear()
         self._committed_at = time.monotonic()
 

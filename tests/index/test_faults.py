@@ -197,6 +197,7 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
         report = index.refresh()
         assert index.verify().ok
         assert report.chunks == 5, "what was given by hand came along"
+        assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
     assert embedded + report.embedded <= other.count == 5, "the second run goes on where the first was stopped"
     with ContextualIndex.open(folder, embed_model=other) as index:
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
