@@ -134,7 +134,7 @@ class Analyzer:
     def _language_of(self, words: list[str]) -> str:
         if self.language != "auto":
             return self.language
-        sample = {fold(word) for word in words[:_SAMPLE]}
+        sample = {fold(word) for word in set(words[:_SAMPLE])}
         # max() keeps the first of equals, so the first language wins where nothing tells them apart.
         return max(self.languages, key=lambda code: len(sample & stop_words(code)))
 
