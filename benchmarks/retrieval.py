@@ -197,6 +197,7 @@ def main() -> None:
     """Measure the sets that were asked for and print a table each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--pages", type=int, help="of kubernetes-docs, the ones with answers first; all by default")
     parser.add_argument("--shares", action="store_true", help="add one row per element that is switched off")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
@@ -204,13 +205,14 @@ def main() -> None:
     embedding = RememberingEmbedding()
     for name in options.sets:
         started = time.monotonic()
-        data = SETS[name]()
+        data = kubernetes_docs(options.pages) if name == "kubernetes-docs" else SETS[name]()
         benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
         texts = sorted({question.text for question in data.questions})
         vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
         rows = [measure(data, row, benches, vectors) for row in rows_for(data, shares=options.shares)]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
         head = f"### {name}: {len(data.questions)} questions, {chunks} chunks in {len(benches)} index(es)"
+        head += f", {len(data.documents[''])} pages" if name == "kubernetes-docs" else ""
         parts.append(f"{head}\n\n{markdown_table(['', '@5', '@10', '@20', 'MRR'], rows)}")
         print(f"\n{parts[-1]}\n\n({time.monotonic() - started:.0f} s)", flush=True)
     if options.out:
