@@ -56,8 +56,8 @@ class NodePipeline:
         generator = self.contexts.generator
         return None if generator is None or generator.free else generator.name
 
-    def nodes(self, documents: Sequence[Document], stored: Mapping[str, Stored]) -> list[BaseNode]:
-        """Nodes of some documents, with contexts.
+    def parse(self, documents: Sequence[Document], stored: Mapping[str, Stored]) -> list[BaseNode]:
+        """Nodes of some documents, without contexts but those that were paid for.
 
         Args:
             documents: Of one source.
@@ -68,7 +68,12 @@ class NodePipeline:
             known = stored.get(node.node_id)
             if known is not None:
                 node.metadata.update({key: known.metadata[key] for key in _PAID if key in known.metadata})
-        return self.contexts(nodes) if nodes else []
+        return nodes
+
+    def contextualize(self, nodes: Sequence[BaseNode]) -> None:
+        """Write contexts into the nodes of some documents, all at once: calls for several go to a model together."""
+        if nodes:
+            self.contexts(nodes)
 
     def fingerprint(self, embedding: dict[str, Any], reading: dict[str, Any]) -> Fingerprint:
         """Everything that shapes the nodes."""

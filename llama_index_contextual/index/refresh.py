@@ -22,11 +22,14 @@ from llama_index_contextual.storage.plan import Plan, Seen, make_plan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from llama_index.core.schema import BaseNode
+
     from llama_index_contextual.index.pipeline import NodePipeline
     from llama_index_contextual.index.report import RefreshReport
     from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.writer import Writer
 
+GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
 BATCH_CHUNKS: Final = 256  # new chunks per batch: some seconds of the local model, which is what a kill may cost
 
 
@@ -113,12 +116,9 @@ class Refresh:
     def _index(self, sources: Sequence[Source]) -> None:
         batch: list[_Work] = []
         waiting = 0
-        for group in _groups(sources, 64):
+        for group in _groups(sources, GROUP):
             stored = self.writer.store.of_entries([source.id for source in group])
-            for source in group:
-                work = self._prepare(source, {item.id: item for item in stored.get(source.id, [])})
-                if work is None:
-                    continue
+            for work in self._prepare(group, stored):
                 batch.append(work)
                 waiting += len(work.fresh)
                 if waiting >= BATCH_CHUNKS:
@@ -126,18 +126,28 @@ class Refresh:
                     batch, waiting = [], 0
         self._write(batch)
 
-    def _prepare(self, source: Source, stored: Mapping[str, Stored]) -> _Work | None:
-        """Read and parse one source; what goes wrong concerns it alone and is reported."""
-        try:
-            documents, repair = source.load()
-            nodes = self.pipeline.nodes(documents, stored)
-        except DocumentError as error:
-            self._failed(source, str(error))
-            return None
-        if repair:
-            self.report.repaired.append(Problem(source.id, repair))
-        rows = [Row(node, store_metadata(node, source.id, source.kind), stored.get(node.node_id)) for node in nodes]
-        return _Work(source, rows, stored)
+    def _prepare(self, group: Sequence[Source], stored: Mapping[str, Sequence[Stored]]) -> list[_Work]:
+        """Read, parse and contextualize some sources; one that cannot be read is reported, and concerns it alone."""
+        parsed: list[tuple[Source, list[BaseNode], dict[str, Stored]]] = []
+        for source in group:
+            known = {item.id: item for item in stored.get(source.id, [])}
+            try:
+                documents, repair = source.load()
+                parsed.append((source, self.pipeline.parse(documents, known), known))
+            except DocumentError as error:
+                self._failed(source, str(error))
+                continue
+            if repair:
+                self.report.repaired.append(Problem(source.id, repair))
+        self.pipeline.contextualize([node for _, nodes, _ in parsed for node in nodes])
+        return [
+            _Work(
+                source,
+                [Row(node, store_metadata(node, source.id, source.kind), known.get(node.node_id)) for node in nodes],
+                known,
+            )
+            for source, nodes, known in parsed
+        ]
 
     def _failed(self, source: Source, reason: str) -> None:
         self.report.failed.append(Problem(source.id, reason))
