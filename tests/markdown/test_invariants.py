@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.markdown.tokens import cl100k
@@ -132,6 +133,24 @@ def test_real_pages_and_their_mutations(data):
             )
             if read_front_matter(text).end <= at:  # broken front matter is another test's
                 check(mutated, ChunkSettings(chunk_size=120, chunk_overlap=30))
+
+
+def test_every_page_in_spanish(data):
+    """Inverted marks, accents, admonitions, and headings with ``{ #id }``; their fences stay whole."""
+    parser = MarkdownIt("commonmark").disable(["inline"])
+    pages = sorted((data("markdown") / "fastapi" / "es").rglob("*.md"))
+    assert len(pages) > 50
+    fences = 0
+    for page in pages:
+        text = page.read_bytes().decode("utf-8")
+        spans = check(text, ChunkSettings())
+        assert not any("{" in title and "#" in title for span in spans for title in span.headings), page.name
+        lines = text.splitlines(keepends=True)
+        for token in parser.parse(text):
+            if token.type == "fence" and count("".join(lines[slice(*token.map)])) <= ChunkSettings().chunk_size:
+                fences += 1
+                assert any(s.start_line <= token.map[0] + 1 and token.map[1] <= s.end_line for s in spans), page.name
+    assert fences > 100
 
 
 @pytest.mark.parametrize("folder", ["commonmark", "gfm"])
