@@ -142,10 +142,11 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             document = document.model_copy()  # the caller's document stays as it is; only its hash needs clean text
             document.set_content(text)
         shared = self._document_metadata(document, front)
+        digest = str(document.hash)  # once: LlamaIndex computes it anew at each access
         source = document.source_node or RelatedNodeInfo(
-            node_id=document.node_id, node_type=document.get_type(), hash=document.hash, metadata={}
+            node_id=document.node_id, node_type=document.get_type(), hash=digest, metadata={}
         )
-        identity = _identity(document)
+        identity = _identity(document, digest)
         seen: Counter[str] = Counter()
         nodes = []
         for number, span in enumerate(spans):
@@ -248,11 +249,11 @@ def _is_markdown(path: str) -> bool:
     return PurePosixPath(path).suffix.lower() in _MARKDOWN_SUFFIXES
 
 
-def _identity(document: BaseNode) -> str:
+def _identity(document: BaseNode, digest: str) -> str:
     """An id that the user set, else the path, else the content: LlamaIndex's random ids change with every load."""
     if not _RANDOM_ID.fullmatch(document.node_id):
         return document.node_id
-    return _path(document) or str(document.hash)
+    return _path(document) or digest
 
 
 def _node_id(identity: str, chunk: str, ordinal: int) -> str:
