@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from markdown_it import MarkdownIt
 
 from llama_index_contextual.markdown import read_front_matter
-from llama_index_contextual.markdown.byte_pairs import cl100k
+from llama_index_contextual.markdown.tokens import cl100k
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

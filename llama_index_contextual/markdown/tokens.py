@@ -9,19 +9,23 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.markdown.byte_pairs import encode, widths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence, Sized
 
+    import tiktoken
+
 BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
 _CONTINUES, _CONTINUATION = np.uint8(0xC0), np.uint8(0x80)  # a byte inside a UTF-8 character is 0b10xxxxxx
+_PIECE: Final = 10_000  # characters at once where tiktoken's regular expression gives up
 _INDENTED: Final = re.compile(r"[ \t]{0,99}\S")
 
 
@@ -85,7 +89,7 @@ class CallableScale:
 
 
 class BytePairScale:
-    r"""cl100k, a byte-pair tokenizer: the document is encoded once, and slices are looked up.
+    r"""A byte-pair tokenizer such as cl100k: the document is encoded once, and slices are looked up.
 
     A token boundary that is a line start (with no blank line after it) splits every text alike: its regular expression
     never takes a line feed together with what follows, and byte pairs never merge across. So the tokens between two
@@ -94,10 +98,11 @@ class BytePairScale:
     (``".\n\n"`` is one), the punctuation before the end is encoded again.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, encoding: tiktoken.Encoding, widths: np.ndarray[Any, np.dtype[np.int64]]) -> None:
         self._text = text
+        self._encoding = encoding
         self._bytes = None if text.isascii() else bytes_before(text)
-        self._ends = np.cumsum(widths()[encode(text)])
+        self._ends = np.cumsum(widths[_encode(encoding, text)])
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
         """See :class:`Scale`; exact at line starts."""
@@ -130,13 +135,48 @@ class BytePairScale:
         return count, (int(self._ends[count - 1]) if count else 0) == at
 
     def _encoded(self, start: int, end: int) -> int:
-        return len(encode(self._text[start:end]))
+        return len(_encode(self._encoding, self._text[start:end]))
+
+
+def _encode(encoding: tiktoken.Encoding, text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
+    try:
+        return encoding.encode_to_numpy(text, disallowed_special=())
+    except ValueError:  # a megabyte of white space exhausts the stack of its regular expressions
+        parts = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+        return np.concatenate([encoding.encode_to_numpy(part, disallowed_special=()) for part in parts])
 
 
 def bytes_before(text: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     """UTF-8 bytes before each character, and at the end."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
     return np.append(np.flatnonzero((data & _CONTINUES) != _CONTINUATION), len(data))
+
+
+@functools.cache
+def cl100k() -> tiktoken.Encoding:
+    """LlamaIndex's default tokenizer, from the copy of its vocabulary that LlamaIndex ships: no download."""
+    import llama_index.core
+    import tiktoken
+
+    name = "TIKTOKEN_CACHE_DIR"
+    given = os.environ.get(name)
+    try:
+        if given is None:
+            os.environ[name] = str(Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache")
+        return tiktoken.get_encoding("cl100k_base")
+    finally:
+        if given is None:
+            os.environ.pop(name, None)
+
+
+@functools.cache
+def _widths() -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The bytes of each cl100k token."""
+    encoding = cl100k()
+    widths = np.zeros(encoding.n_vocab, np.int64)
+    ordinary = range(len(encoding.token_byte_values()))
+    widths[: len(ordinary)] = [len(encoding.decode_single_token_bytes(token)) for token in ordinary]
+    return widths
 
 
 @functools.cache
@@ -162,7 +202,7 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized]) -> Scale:
     if tokenizer == "estimate":
         return EstimateScale(text)
     if tokenizer == "cl100k":
-        return BytePairScale(text)
+        return BytePairScale(text, cl100k(), _widths())
     if tokenizer == "minilm":
         return CallableScale(text, _minilm(), adds_up=True)
     if not isinstance(tokenizer, str):
