@@ -6,6 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# CI repeats the same examples, so that a red run means a change; at home every run looks elsewhere.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 pytest_plugins = ["servers", "fake_model"]  # llama_server, ollama_server, ollama_embedding_server; fake_model
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _SPACE: Final = re.compile(r"\s+")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
+# Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
+_PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})
+# By how many tokens a part that stands alone may exceed its share of the whole.
+_SEAM: Final = 4
 # No character is more than four tokens of a byte-level tokenizer.
 _TOKENS_PER_CHARACTER: Final = 4
 
@@ -129,9 +133,17 @@ def _finer(
     for number, (low, high) in enumerate(pairwise(offsets)):
         if number:
             places.append(finer[number - 1])
-        if sums[number + 1] - sums[number] > cap:
+        tokens = sums[number + 1] - sums[number]
+        if tokens > cap or (tokens > cap - _SEAM and _alone(text, low, high, scale) > cap):
             places.extend(_anywhere(text, low, high, step))
     return places
+
+
+def _alone(text: str, start: int, end: int, scale: Scale) -> int:
+    """Tokens of a part without the white space around it: ``" 😀"`` is one of cl100k, ``"😀"`` are two."""
+    part = text[start:end]
+    begin = start + len(part) - len(part.lstrip())
+    return scale.exact(begin, start + len(part.rstrip()), end)
 
 
 def _closing_fence(text: str, start: int, end: int) -> int:
@@ -186,6 +198,10 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
             if last is None and start < offsets[first]:  # the overlap leaves no room: do without
                 start, limit = offsets[first], settings.chunk_size
                 continue
+            if last is not None and start < offsets[first] and marks.strengths[last] in _PARTING:
+                alone = _choose(marks, first, settings.chunk_size, settings)
+                if alone is not None and marks.strengths[alone] not in _PARTING:  # the overlap took the room
+                    start, limit, last = offsets[first], settings.chunk_size, alone
             forced = last is None
             if last is None:
                 last = _overflowing(marks, first, settings)
@@ -214,7 +230,10 @@ def _choose(marks: Marks, first: int, limit: int, settings: ChunkSettings) -> in
     best_rank = (False, 0)
     for mark in range(reach, first, -1):
         if sums[mark] < floor and best is not None:
-            break
+            if strengths[best] not in _PARTING or sums[mark] - sums[first] < settings.min_chunk_size:
+                break
+            if sums[best + 1] - sums[mark] > settings.chunk_size:  # what the cut parts does not fit together anyway
+                break
         if not strengths[mark]:
             continue
         rank = (sums[total] - sums[mark] >= settings.min_chunk_size, strengths[mark])

@@ -73,3 +73,19 @@ def test_overlap_does_not_part_them_either():
     text = f"{BEFORE}\n\n{INTRODUCTION}:\n\n{INTRODUCED['fence']}\n\n{AFTER}"
     found = chunks(text, chunk_overlap=12)
     assert f"{INTRODUCTION}:\n\n{INTRODUCED['fence']}" in found[1]
+
+
+@pytest.mark.parametrize("what", ["fence", "tildes", "indented code", "table"])
+def test_a_small_chunk_before_the_cut_is_better_than_a_parted_introduction(what):
+    few = "The first paragraph. " * 6 + "Yes, indeed."  # 20 words: under half of the budget
+    introduced = f"{INTRODUCTION}:\n\n{INTRODUCED[what]}"
+    found = chunks(f"{few}\n\n{introduced}\n\n{AFTER}", chunk_size=44)
+    assert found[0] == few
+    assert found[1].startswith(introduced)
+
+
+def test_overlap_gives_way_before_an_item_loses_its_paragraph():
+    item = "- name of the field\n\n  " + "The field says what it says. " * 5
+    text = "The first paragraph is long. " * 6 + f"\n\n{item}\n\n{AFTER}"
+    found = chunks(text, chunk_size=37, chunk_overlap=7, min_chunk_size=4)
+    assert item.strip() in found

@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -94,6 +94,7 @@ def test_generated_documents(text, given_settings):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(DOCUMENTS, SETTINGS)
+@example("beta. 😀 alpha alpha 漢字。", ChunkSettings(chunk_size=4, chunk_overlap=0, min_chunk_size=0))  # " 😀" is one
 def test_overflow_stays_under_the_cap_and_lines_mode_covers_too(text, given_settings):
     plain = ChunkSettings(
         chunk_size=given_settings.chunk_size, chunk_overlap=0, min_chunk_size=0, tokenizer="cl100k", semantic=False
@@ -162,5 +163,5 @@ def test_every_example_of_the_specifications(data, folder):
         for example in re.findall(r"^`{32} example[^\n]*\n(.*?)^\.$", text, re.DOTALL | re.MULTILINE)
     ]
     assert len(examples) > 600
-    for example in examples:
-        check(example, ChunkSettings(chunk_size=10, chunk_overlap=2, min_chunk_size=2, tokenizer="cl100k"))
+    for sample in examples:
+        check(sample, ChunkSettings(chunk_size=10, chunk_overlap=2, min_chunk_size=2, tokenizer="cl100k"))
