@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from llama_index_contextual.embedding_choice import model_id
-from llama_index_contextual.errors import LockedError, StorageError
+from llama_index_contextual.errors import ContextualError, LockedError, StorageError
 from llama_index_contextual.index.live import Live
 from llama_index_contextual.index.opening import SHARED_LOCK_SECONDS, IndexSettings
 from llama_index_contextual.index.recovery import (
@@ -126,3 +126,10 @@ class Session:
                 self.live.announce(complete=False)
         except LockedError as error:
             raise StorageError(f"Chroma's files in {self.settings.layout.chroma} are damaged, and {error}") from error
+        except ContextualError:
+            raise
+        except Exception as error:  # Chroma's InternalError, sqlite3's: on a full disk not even reading works
+            raise StorageError(
+                f"Chroma's files in {self.settings.layout.chroma} can neither be read nor made anew ({error}). "
+                "Cure: see that the disk has room and the folder is writable, then try again; nothing is lost."
+            ) from error

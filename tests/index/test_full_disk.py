@@ -1,0 +1,70 @@
+"""A disk that is really full, and one that is really read-only: a tiny tmpfs, where this machine lets us mount one."""
+
+import shutil
+import subprocess
+
+import pytest
+from llama_index.core import MockEmbedding
+
+from llama_index_contextual.errors import StorageError
+from llama_index_contextual.index import ContextualIndex
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Callable: mounts six megabytes, or mounts them again with other options; skips where that is not allowed."""
+    mount, where = shutil.which("mount"), tmp_path / "tiny"
+    where.mkdir()
+    if mount is None:
+        pytest.skip("there is no mount command here")
+
+    def remount(options, *, first=False):
+        kind = ["-t", "tmpfs"] if first else []
+        options = options if first else f"remount,{options}"
+        done = subprocess.run(  # noqa: S603
+            [mount, *kind, "-o", options, "tmpfs", str(where)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
+        return where
+
+    remount("size=6m", first=True)
+    yield remount
+    subprocess.run([shutil.which("umount"), str(where)], check=True)  # noqa: S603
+
+
+def test_a_full_disk_is_named_and_room_is_all_it_takes(tiny, tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for number in range(300):
+        text = "\n\n".join(
+            f"## Part {part}\n\n" + f"Word{number * part} stands in {number}. " * 30 for part in range(4)
+        )
+        (folder / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n", "utf-8")
+    settings = {"storage": tiny("size=6m") / "index", "embed_model": MockEmbedding(384)}
+    for _ in range(2):  # the second finds a store that Chroma cannot even read while there is no room
+        with pytest.raises(StorageError, match="room|free space"), ContextualIndex.open(folder, **settings) as index:
+            index.refresh()
+    tiny("size=200m")
+    with ContextualIndex.open(folder, **settings) as index:
+        index.refresh()
+        verification = index.verify()
+    assert verification.ok, str(verification)
+    assert verification.documents == 300
+
+
+def test_read_only_storage_is_named(tiny, tmp_path):
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "page.md").write_text("# Page\n\nSome words.\n", "utf-8")
+    settings = {"storage": tiny("size=60m") / "index", "embed_model": MockEmbedding(8)}
+    with ContextualIndex.open(folder, **settings) as index:
+        index.refresh()
+    (folder / "page.md").write_text("# Page\n\nOther words.\n", "utf-8")
+    tiny("ro")
+    with pytest.raises(StorageError, match="writable"), ContextualIndex.open(folder, **settings) as index:
+        index.refresh()
+    tiny("rw")
+    with ContextualIndex.open(folder, **settings) as index:
+        assert index.refresh().changed == ["page.md"]
+        assert index.verify().ok
