@@ -43,7 +43,7 @@ def test_a_full_disk_is_named_and_room_is_all_it_takes(tiny, tmp_path):
         (folder / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n", "utf-8")
     settings = {"storage": tiny("size=6m") / "index", "embed_model": MockEmbedding(384)}
     for _ in range(2):  # the second finds a store that Chroma cannot even read while there is no room
-        with pytest.raises(StorageError, match="room|free space"), ContextualIndex.open(folder, **settings) as index:
+        with pytest.raises(StorageError, match=r"room|free space"), ContextualIndex.open(folder, **settings) as index:
             index.refresh()
     tiny("size=200m")
     with ContextualIndex.open(folder, **settings) as index:
