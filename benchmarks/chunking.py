@@ -30,157 +30,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from chunkers import SIZE, SPLITTERS, count
 from markdown_it import MarkdownIt
 
 from llama_index_contextual.markdown import read_front_matter
-from llama_index_contextual.markdown.tokens import cl100k
+from llama_index_contextual.markdown.byte_pairs import tiktoken_cl100k
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    Chunks = list[tuple[str, int | None]]  # text and claimed offset
-    Splitter = Callable[[str], Chunks]
+    from chunkers import Splitter
 
-SIZE: Final = 400
 DATA: Final = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data")
 )
 _WORD: Final = re.compile(r"\w+")
 _NOT_ALNUM: Final = re.compile(r"[\W_]+")
 _SENTENCE_END: Final = re.compile(r"[.!?…。！？:;][\s\"'”’»)\]}*_`~]*$")
-
-
-def count(text: str) -> int:
-    """Tokens in cl100k."""
-    return len(cl100k().encode_ordinary(text))
-
-
-# --- the splitters -------------------------------------------------------------------------------------------------
-
-
-def ours(tokenizer: str) -> Splitter:
-    """Our spans."""
-    from llama_index_contextual.markdown import ChunkSettings, split_markdown
-
-    settings = ChunkSettings(chunk_size=SIZE, chunk_overlap=0, tokenizer=tokenizer)
-    return lambda text: [(text[s.start : s.end], s.start) for s in split_markdown(text, settings=settings)]
-
-
-def ours_nodes() -> Splitter:
-    """Our node parser, LlamaIndex nodes included."""
-    from llama_index.core import Document
-
-    from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=SIZE, chunk_overlap=0)
-    return lambda text: [(n.text, n.start_char_idx) for n in parser.get_nodes_from_documents([Document(text=text)])]
-
-
-def llama_index_pair() -> Splitter:
-    """What LlamaIndex recommends for Markdown."""
-    from llama_index.core import Document
-    from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
-
-    headings, sentences = (
-        MarkdownNodeParser(),
-        SentenceSplitter(chunk_size=SIZE, chunk_overlap=0, include_metadata=False),
-    )
-
-    def split(text: str) -> Chunks:
-        nodes: Any = headings.get_nodes_from_documents([Document(text=text)])
-        return [(n.text, n.start_char_idx) for n in sentences.get_nodes_from_documents(nodes)]
-
-    return split
-
-
-def llama_index_sentences() -> Splitter:
-    """Its default splitter."""
-    from llama_index.core import Document
-    from llama_index.core.node_parser import SentenceSplitter
-
-    splitter = SentenceSplitter(chunk_size=SIZE, chunk_overlap=0)
-    return lambda text: [(n.text, n.start_char_idx) for n in splitter.get_nodes_from_documents([Document(text=text)])]
-
-
-def langchain_headers() -> Splitter:
-    """Headers first, then by characters that lengths in tokens govern."""
-    from langchain_text_splitters import MarkdownHeaderTextSplitter, RecursiveCharacterTextSplitter
-
-    marks = [("#" * level, f"h{level}") for level in range(1, 7)]
-    headings = MarkdownHeaderTextSplitter(marks, strip_headers=False)
-    pieces = RecursiveCharacterTextSplitter(
-        chunk_size=SIZE, chunk_overlap=0, length_function=count, add_start_index=True
-    )
-
-    def split(text: str) -> Chunks:
-        documents = pieces.split_documents(headings.split_text(text))
-        return [(d.page_content, d.metadata["start_index"]) for d in documents]
-
-    return split
-
-
-def langchain_markdown() -> Splitter:
-    """Its one-step Markdown splitter."""
-    from langchain_text_splitters import MarkdownTextSplitter
-
-    splitter = MarkdownTextSplitter(chunk_size=SIZE, chunk_overlap=0, length_function=count, add_start_index=True)
-    return lambda text: [(d.page_content, d.metadata["start_index"]) for d in splitter.create_documents([text])]
-
-
-def chonkie_markdown() -> Splitter:
-    """Recursive, with rules like its Markdown recipe."""
-    from chonkie import RecursiveChunker, RecursiveLevel, RecursiveRules
-
-    rules = RecursiveRules(
-        levels=[  # chonkie's own Markdown recipe, which it would download
-            RecursiveLevel(delimiters=[f"\n{'#' * level} " for level in range(1, 7)], include_delim="next"),
-            RecursiveLevel(delimiters=["\n\n", "\n", "\r\n", "\r"], include_delim="prev"),
-            RecursiveLevel(delimiters=[". ", "? ", "! "], include_delim="prev"),
-            RecursiveLevel(whitespace=True),
-            RecursiveLevel(),
-        ]
-    )
-    chunker = RecursiveChunker(tokenizer=cl100k(), chunk_size=SIZE, rules=rules, min_characters_per_chunk=24)
-    return lambda text: [(c.text, c.start_index) for c in chunker.chunk(text)]
-
-
-def semantic_text_splitter(unit: str) -> Splitter:
-    """Rust; by tokens or by characters."""
-    from semantic_text_splitter import MarkdownSplitter
-
-    if unit == "tokens":
-        splitter = MarkdownSplitter.from_tiktoken_model("gpt-3.5-turbo", SIZE)
-    else:
-        splitter = MarkdownSplitter(SIZE * 4)
-    return lambda text: [(chunk, offset) for offset, chunk in splitter.chunk_indices(text)]
-
-
-def semchunk_() -> Splitter:
-    """By white space, recursively."""
-    import semchunk
-
-    chunker = semchunk.chunkerify(count, SIZE)
-
-    def split(text: str) -> Chunks:
-        chunks, offsets = chunker(text, offsets=True)
-        return [(chunk, offset[0]) for chunk, offset in zip(chunks, offsets, strict=True)]
-
-    return split
-
-
-SPLITTERS: Final[dict[str, tuple[Callable[[], Splitter], bool]]] = {  # and whether it gives header paths
-    "ours, exact tokens": (lambda: ours("cl100k"), True),
-    "ours, bytes ÷ 3.5": (lambda: ours("estimate"), True),
-    "ours, as LlamaIndex nodes": (ours_nodes, True),
-    "LlamaIndex Markdown + Sentence": (llama_index_pair, True),
-    "LlamaIndex SentenceSplitter": (llama_index_sentences, False),
-    "LangChain Header + Recursive": (langchain_headers, True),
-    "LangChain MarkdownTextSplitter": (langchain_markdown, False),
-    "chonkie Recursive, Markdown": (chonkie_markdown, False),
-    "semantic-text-splitter, tokens": (lambda: semantic_text_splitter("tokens"), False),
-    "semantic-text-splitter, 1,600 chars": (lambda: semantic_text_splitter("chars"), False),
-    "semchunk": (semchunk_, False),
-}
 
 
 # --- what is measured ----------------------------------------------------------------------------------------------
@@ -277,7 +143,10 @@ def _has_body(doc: Facts, start: int, heading: int) -> bool:
 
 
 def speed(texts: Sequence[str], make: Callable[[], Splitter]) -> tuple[float, float]:
-    """MB of UTF-8 a CPU second (the better of two passes), and the growth of the resident set, in MB."""
+    """MB of UTF-8 a CPU second (the better of two passes), and the growth of the resident set, in MB.
+
+    Each pass has a new splitter, so that none profits from words it remembers.
+    """
     splitter = make()
     for text in texts[:20]:
         splitter(text)
@@ -285,6 +154,7 @@ def speed(texts: Sequence[str], make: Callable[[], Splitter]) -> tuple[float, fl
     warm = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     best = float("inf")
     for _ in range(2):
+        splitter = make()
         began = time.process_time()
         for text in texts:
             splitter(text)
@@ -445,7 +315,7 @@ def ceiling(texts: Sequence[str]) -> Iterator[str]:
         return time.process_time() - began
 
     size = sum(len(text.encode()) for text in texts) / 1e6
-    tokens = seconds(cl100k().encode_ordinary)
+    tokens = seconds(tiktoken_cl100k().encode_ordinary)
     events = seconds(lambda text: sum(1 for _ in blocks._PARSER.events_with_range(text)))  # noqa: SLF001
     yield ""
     yield "## The ceiling"

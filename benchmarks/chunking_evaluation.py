@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from chunking import DATA, count
+from chunkers import count
+from chunking import DATA
 from common import RememberingEmbedding, machine, markdown_table
 
-from llama_index_contextual.markdown.tokens import cl100k
+from llama_index_contextual.markdown.byte_pairs import tiktoken_cl100k
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,7 +96,7 @@ def chonkie_recursive(size: int) -> Splitter:
     """Chonkie's, with its default rules."""
     from chonkie import RecursiveChunker
 
-    chunker = RecursiveChunker(tokenizer=cl100k(), chunk_size=size)
+    chunker = RecursiveChunker(tokenizer=tiktoken_cl100k(), chunk_size=size)
     return lambda text: [(chunk.text, chunk.start_index) for chunk in chunker.chunk(text)]
 
 
@@ -111,7 +112,7 @@ def fixed_tokens(size: int) -> Splitter:
     """So many tokens each, whatever they say (never inside a character)."""
 
     def split(text: str) -> Chunks:
-        _, offsets = cl100k().decode_with_offsets(cl100k().encode_ordinary(text))
+        _, offsets = tiktoken_cl100k().decode_with_offsets(tiktoken_cl100k().encode_ordinary(text))
         edges = [*offsets[::size], len(text)]
         return [(text[start:end], start) for start, end in pairwise(edges) if end > start]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.markdown.tokens import cl100k
+from llama_index_contextual.markdown.byte_pairs import tiktoken_cl100k
 
 WORDS = st.one_of(
     st.sampled_from(["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**"]),
@@ -51,7 +51,7 @@ SETTINGS = st.builds(
 
 
 def count(text):
-    return len(cl100k().encode_ordinary(text))
+    return len(tiktoken_cl100k().encode_ordinary(text))
 
 
 def lines_before(text, offset):

@@ -1,0 +1,90 @@
+"""cl100k by tiktoken and by gigatoken: the same tokens, so the same chunks, whichever is installed."""
+
+import importlib.util
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llama_index_contextual.markdown import byte_pairs
+
+HARD = [
+    "",
+    "\n",
+    "A page.\n\n    code\n\n\n  two  spaces\t\ttabs \r\n\r\nlone\rCR",
+    "<|endoftext|> is text here, and so is <|fim_prefix|>.",
+    "naïve café e\u0301 中文。ok 😀👩‍👩‍👧 עברית \u202eRTL\u202c \ufeff \x00",
+    "getUserName HTTPServer2 a.b.c 1234567890 I'm WE'LL \u017f'\u017f",
+    "x" * 50_000,
+]
+
+
+@pytest.fixture(scope="module")
+def encoders():
+    """(tiktoken, gigatoken), each an encoder and the widths of its tokens."""
+    pytest.importorskip("gigatoken")
+    return byte_pairs.with_tiktoken(), byte_pairs.with_gigatoken()
+
+
+def test_a_token_has_as_many_bytes_in_both(encoders):
+    (_, slow), (_, fast) = encoders
+    assert np.array_equal(slow[: len(fast)], fast)
+    assert not slow[len(fast) :].any()  # special tokens, which text never becomes
+
+
+@pytest.mark.parametrize("text", HARD, ids=range(len(HARD)))
+def test_hard_texts_have_the_same_tokens(encoders, text):
+    (slow, _), (fast, widths) = encoders
+    assert slow(text).tolist() == fast(text).tolist()
+    assert widths[fast(text)].sum() == len(text.encode())
+
+
+@given(st.text(st.characters(exclude_categories=("Cs",)), max_size=400))
+def test_any_text_has_the_same_tokens(encoders, text):
+    (slow, _), (fast, _) = encoders
+    assert slow(text).tolist() == fast(text).tolist()
+
+
+def test_real_pages_have_the_same_tokens(encoders, data):
+    (slow, _), (fast, _) = encoders
+    pages = sorted(data("markdown").rglob("*.md"))[::10]
+    assert pages
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert slow(text).tolist() == fast(text).tolist(), page
+
+
+def test_words_are_forgotten_before_they_fill_the_memory(encoders, monkeypatch):
+    (slow, _), (fast, _) = encoders
+    monkeypatch.setattr(byte_pairs, "_FORGET_AFTER", 1000)
+    loaded = []
+    load = type(fast)._load
+    monkeypatch.setattr(type(fast), "_load", lambda self: loaded.append(1) or load(self))
+    text = "Cookie loves carrots. " * 20
+    expected = slow(text).tolist()
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(fast(text).tolist())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loaded
+    assert results == [expected] * 8
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_tiktoken_serves_where_gigatoken_is_not_installed(installed, monkeypatch):
+    if installed:
+        pytest.importorskip("gigatoken")
+    else:
+        find = importlib.util.find_spec
+        monkeypatch.setattr(byte_pairs, "find_spec", lambda name: None if name == "gigatoken" else find(name))
+        monkeypatch.setitem(sys.modules, "gigatoken", None)
+    encode, widths = byte_pairs.cl100k.__wrapped__()
+    assert isinstance(encode, byte_pairs._Gigatoken) is installed
+    scale = byte_pairs.BytePairScale("# Title\n\nSome words.\n", encode, widths)
+    assert scale.exact(0, 20, 21) == 6
+    assert scale.cumulative([0, 9, 21]) == [0, 3, 6]
