@@ -128,8 +128,29 @@ def chonkie_markdown(tokenizer: Any = None) -> Splitter:
 
 def chonkie_with_gigatoken() -> Splitter:
     """The same with the tokenizer that the ``fast`` extra gives ours: it shows what the tokenizer's share is."""
+    from chonkie.tokenizer import Tokenizer
+
     encode, _ = byte_pairs.with_gigatoken()
-    return chonkie_markdown(lambda text: len(encode(text)))
+    decoder = tiktoken_cl100k()
+
+    class Gigatoken(Tokenizer):
+        def __repr__(self) -> str:
+            return "gigatoken"
+
+        def encode(self, text: str) -> list[int]:
+            tokens: list[int] = encode(text).tolist()
+            return tokens
+
+        def decode(self, tokens: Any) -> str:
+            return decoder.decode(tokens)
+
+        def count_tokens(self, text: str) -> int:
+            return len(encode(text))
+
+        def tokenize(self, text: str) -> list[int]:
+            return self.encode(text)
+
+    return chonkie_markdown(Gigatoken())
 
 
 def semantic_text_splitter(unit: str) -> Splitter:
