@@ -71,7 +71,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         default=None, description="What cannot be cut may have this many tokens; None is twice chunk_size."
     )
     tokenizer: str | Callable[[str], Any] = Field(
-        default="cl100k", description='"cl100k", "minilm", "estimate", or a callable that returns the tokens of a text.'
+        default="cl100k",
+        description='"cl100k", "minilm", "estimate", or a callable: the tokens of a text, or how many.',
     )
     preserve_headers: bool = Field(default=True, description="Whether nodes carry the path of headings above them.")
     semantic: bool = Field(default=True, description="False packs lines to the budget and ignores structure.")

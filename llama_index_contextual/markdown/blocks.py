@@ -28,6 +28,7 @@ PIECE: Final = 20  # a blank line inside an oversized fence
 LINE: Final = 15  # between code lines or table rows
 SENTENCE: Final = 10
 SPACE: Final = 5  # white space inside an oversized sentence or line
+TAG: Final = 3  # between a tag or shortcode that stands alone and what it encloses
 CHARACTER: Final = 1
 GLUED: Final = 0  # after a heading
 
@@ -47,7 +48,17 @@ _KINDS: Final = {
 }
 # Kinds that a paragraph ending in a colon introduces.
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
+_MARKUP: Final = frozenset({"text", "html"})  # kinds that may be no more than anchors, comments, closing tags
 _NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
+_WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces what follows, as a colon does
+# A block of anchors and comments: right above a heading it belongs to that, as does what it stands for.
+_ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
+_LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
+_OPENERS: Final = re.compile(
+    r"(?:\s*(?:<summary>[^<]*</summary>|<[a-z][^<>]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|:::+[ \t]*\w[^\n]*))+\s*",
+    re.IGNORECASE,
+)
+_CLOSERS: Final = re.compile(r"(?:\s*(?:</[^<>]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +127,8 @@ def mask(text: str, body: int = 0) -> str:
         body: Where the front matter ends.
     """
     if not text.isascii():
-        original, text = text, text.encode("ascii", "replace").decode("ascii")
+        original = _WIDE_COLON.sub(":", text) if "\uff1a" in text else text
+        text = original.encode("ascii", "replace").decode("ascii")
         if "<?" in text:  # "<é" must not turn into the start of a processing instruction
             text = _NON_ASCII.sub("x", original)
         if original[0] == "\ufeff":
@@ -181,7 +193,7 @@ def _blocks(masked: str) -> Iterator[tuple[int, int, str, Any]]:
 class _Marker:
     """Writes marks, at line starts and at most one an offset."""
 
-    __slots__ = ("_after_rule", "_last", "_masked", "_previous", "_top_end", "outline")
+    __slots__ = ("_after_rule", "_encloses", "_last", "_masked", "_previous", "_top_end", "outline")
 
     def __init__(self, masked: str, body: int) -> None:
         self.outline = Outline()
@@ -190,25 +202,17 @@ class _Marker:
         self._top_end = body  # where the last top-level block ends
         self._previous = ""  # its kind
         self._after_rule = False
+        self._encloses = False  # whether the last block is no more than an opening tag
 
     def top(self, start: int, end: int, tag: str, value: Any) -> None:
         kind = _KINDS[tag]
-        masked, previous = self._masked, self._previous
         if start - self._top_end > 1:
             self._uncovered(start)
-            previous = self._previous
-        if previous == "heading" or kind == "rule":
-            strength = GLUED
-        elif kind == "heading":
-            strength = SECTION
-        elif self._after_rule:
-            strength = RULE
-        elif previous == "text" and kind in _INTRODUCED and masked[max(0, start - 80) : start].rstrip()[-1:] == ":":
-            strength = INTRO
-        else:
-            strength = BLOCK
+        previous = self._previous
+        strength = self._strength(start, end, kind)
         self._top_end = end
-        self._mark(start, strength, kind)
+        if kind != "heading" or previous not in _MARKUP or not self._anchored(start):
+            self._mark(start, strength, kind)
         if kind != "rule" or previous not in {"", "heading"}:  # a rule right under a heading changes nothing
             self._after_rule = kind == "rule"
             self._previous = kind
@@ -217,6 +221,24 @@ class _Marker:
             if kind == "heading":
                 marks = self.outline
                 marks.headings.append(Heading(len(marks.offsets) - 1, int(value["level"][1]), start, end))
+
+    def _strength(self, start: int, end: int, kind: str) -> int:
+        """How good a place to cut the start of a top-level block is."""
+        masked, previous = self._masked, self._previous
+        encloses, self._encloses = self._encloses, kind in _MARKUP and masked[start] in "<{:"
+        if self._encloses and _CLOSERS.fullmatch(masked, start, end):
+            self._encloses, encloses = False, True
+        elif self._encloses:
+            self._encloses = _OPENERS.fullmatch(masked, start, end) is not None
+        if previous == "heading" or kind == "rule":
+            return GLUED
+        if kind == "heading":
+            return SECTION
+        if self._after_rule:
+            return RULE
+        if previous == "text" and kind in _INTRODUCED and masked[max(0, start - 80) : start].rstrip()[-1:] == ":":
+            return INTRO
+        return TAG if encloses else BLOCK
 
     def nested(self, start: int, end: int, tag: str, value: Any, containers: list[tuple[int, str]]) -> None:
         if tag == "Item":
@@ -236,6 +258,21 @@ class _Marker:
         marks.offsets.append(len(self._masked))
         marks.strengths.append(SECTION)
         marks.kinds.append("")
+
+    def _anchored(self, start: int) -> bool:
+        """Let a heading start where the anchors and comments right above it do; False where there are none."""
+        marks = self.outline
+        total = first = len(marks.offsets)
+        while first and marks.kinds[first - 1] in _MARKUP and start - marks.offsets[first - 1] <= _LONGEST_ANCHORS:
+            if not _ANCHORS.fullmatch(self._masked, marks.offsets[first - 1], start):
+                break
+            first -= 1
+        if first == total:
+            return False
+        marks.kinds[first:] = ["heading"]
+        marks.strengths[first:] = [SECTION if marks.strengths[first] else GLUED]
+        del marks.offsets[first + 1 :]
+        return True
 
     def _detail(self, start: int, end: int, kind: str, value: Any) -> None:
         """Note a fence or table, to be kept whole."""

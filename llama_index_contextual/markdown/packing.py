@@ -21,6 +21,8 @@ _SPACE: Final = re.compile(r"\s+")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})
+# Where no overlap starts: inside a sentence, or between a tag and what it encloses.
+_NO_START: Final = frozenset({blocks.SPACE, blocks.CHARACTER, blocks.TAG})
 # By how many tokens a part that stands alone may exceed its share of the whole.
 _SEAM: Final = 4
 # No character is more than four tokens of a byte-level tokenizer.
@@ -180,6 +182,8 @@ def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None
         offset = line.start()
         if atom and (number <= head or offset >= closing):
             yield offset, blocks.GLUED
+        elif kind == "html" and line[0].lstrip().startswith("</"):  # closes what the line before belongs to
+            yield offset, blocks.TAG
         else:
             yield offset, blocks.LINE if before.end() == offset else blocks.PIECE
 
@@ -265,7 +269,7 @@ def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale,
     for mark in range(last - 1, first, -1):
         if sums[last] - sums[mark] > room or marks.kinds[mark] == "heading":
             break
-        if marks.atoms[mark] is None and marks.strengths[mark] not in {blocks.SPACE, blocks.CHARACTER}:
+        if marks.atoms[mark] is None and marks.strengths[mark] not in _NO_START:
             start = offsets[mark]
     before = last - 1
     if start == at and marks.atoms[before] is None and marks.kinds[before] in {"text", "list", "quote"}:

@@ -24,7 +24,8 @@ class ChunkSettings:
         min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
         max_chunk_size: What alone exceeds ``chunk_size`` (one sentence, one code line) is left whole up to this size;
             ``None`` is twice ``chunk_size``.
-        tokenizer: ``"cl100k"``, ``"minilm"``, ``"estimate"`` or a callable that returns the tokens of a text.
+        tokenizer: ``"cl100k"``, ``"minilm"``, ``"estimate"`` or a callable that returns the tokens of a text,
+            or how many.
         semantic: False packs lines to the budget and ignores all structure.
         markdown: False is for plain text: paragraphs, but no headings, fences, lists.
     """
@@ -33,7 +34,7 @@ class ChunkSettings:
     chunk_overlap: int = 80
     min_chunk_size: int = 50
     max_chunk_size: int | None = None
-    tokenizer: str | Callable[[str], Sized] = "cl100k"
+    tokenizer: str | Callable[[str], Sized | int] = "cl100k"
     semantic: bool = True
     markdown: bool = True
 

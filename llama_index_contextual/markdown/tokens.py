@@ -89,16 +89,29 @@ def _minilm() -> Callable[[str], int]:
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False))
 
 
-def make_scale(text: str, tokenizer: str | Callable[[str], Sized]) -> Scale:
+def _count(tokenizer: Callable[[str], Sized | int], text: str) -> int:
+    tokens = tokenizer(text)
+    if isinstance(tokens, int):
+        return tokens
+    try:
+        return len(tokens)
+    except TypeError:
+        raise SettingError(
+            f"The tokenizer returned {type(tokens).__name__}. "
+            "Cure: a callable that returns the tokens of a text, or how many"
+        ) from None
+
+
+def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scale:
     """The scale of one document.
 
     Args:
         text: The document, without lone surrogates.
         tokenizer: ``"cl100k"``, ``"minilm"`` (word pieces of the local embedding), ``"estimate"``, or a callable
-            that returns the tokens of a text.
+            that returns the tokens of a text, or how many.
 
     Raises:
-        SettingError: The name is unknown.
+        SettingError: The name is unknown, or the callable returns neither.
         MissingExtraError: ``"minilm"`` needs the ``local`` extra.
     """
     if tokenizer == "estimate":
@@ -108,7 +121,7 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized]) -> Scale:
     if tokenizer == "minilm":
         return CallableScale(text, _minilm(), adds_up=True)
     if not isinstance(tokenizer, str):
-        return CallableScale(text, lambda part: len(tokenizer(part)))
+        return CallableScale(text, functools.partial(_count, tokenizer))
     raise SettingError(
         f"tokenizer={tokenizer!r} is not known. Cure: 'cl100k', 'minilm', 'estimate', or a callable that returns tokens"
     )

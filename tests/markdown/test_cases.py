@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.markdown import ChunkSettings, blocks, read_front_matter, split_markdown
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
@@ -102,3 +102,23 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
             or masked[atom.start : atom.end].lstrip(" >-*0123456789.").startswith(("```", "~~~"))
         }
         assert ours == theirs, page.name
+
+
+def test_an_html_table_is_cut_before_a_row_and_not_before_what_closes_one():
+    table = "<table>\n" + "".join(f"<tr>\n<td>cell {n}</td>\n</tr>\n" for n in range(40)) + "</table>\n"
+    spans = split_markdown(table, settings=ChunkSettings(chunk_size=100, chunk_overlap=0))
+    assert len(spans) > 2
+    assert all(table.startswith("<t", span.start) for span in spans)
+
+
+def test_a_tokenizer_may_count():
+    text = "# One\n\n" + "Some words stand here. " * 40
+    listing = split_markdown(text, settings=ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=str.split))
+    given = ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=lambda part: len(part.split()))
+    assert split_markdown(text, settings=given) == listing
+
+
+def test_a_tokenizer_that_returns_nothing_useful_is_named():
+    given = ChunkSettings(chunk_size=50, chunk_overlap=0, tokenizer=lambda part: None)
+    with pytest.raises(SettingError, match="tokenizer returned NoneType"):
+        split_markdown("Some words.", settings=given)

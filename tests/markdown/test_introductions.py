@@ -89,3 +89,9 @@ def test_overlap_gives_way_before_an_item_loses_its_paragraph():
     text = "The first paragraph is long. " * 6 + f"\n\n{item}\n\n{AFTER}"
     found = chunks(text, chunk_size=37, chunk_overlap=7, min_chunk_size=4)
     assert item.strip() in found
+
+
+def test_a_full_width_colon_introduces_too():
+    text = f"{BEFORE}\n\n次のようにします\N{FULLWIDTH COLON}\n\n{INTRODUCED['list']}\n\n{AFTER}"
+    assert chunks(text)[0] == BEFORE.strip()
+    assert chunks(text.replace("\N{FULLWIDTH COLON}", "。"))[0] != BEFORE.strip()
