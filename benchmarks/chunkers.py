@@ -168,7 +168,8 @@ def semchunk_() -> Splitter:
     """By white space, recursively."""
     import semchunk
 
-    chunker = semchunk.chunkerify(count, SIZE)
+    # It remembers counts, by counter, as long as the process lives: with a new one, no pass profits from another.
+    chunker = semchunk.chunkerify(lambda text: count(text), SIZE)  # noqa: PLW0108
 
     def split(text: str) -> Chunks:
         chunks, offsets = chunker(text, offsets=True)
