@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import tiktoken
 
 Tokens: TypeAlias = "np.ndarray[Any, np.dtype[np.uint32]]"
-Widths: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
+Widths: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 Encode: TypeAlias = Callable[[str], Tokens]
 
 _CONTINUES, _CONTINUATION = np.uint8(0xC0), np.uint8(0x80)  # a byte inside a UTF-8 character is 0b10xxxxxx
@@ -55,7 +55,7 @@ class BytePairScale:
         self._text = text
         self._encode = encode
         self._bytes = None if text.isascii() else bytes_before(text)
-        self._ends = np.cumsum(widths[encode(text)])
+        self._ends = np.cumsum(widths[encode(text)], dtype=np.int32)
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
         """Tokens before each of the ascending offsets, counted from the first one; exact at line starts."""
@@ -93,7 +93,10 @@ class BytePairScale:
 def bytes_before(text: str) -> Widths:
     """UTF-8 bytes before each character, and at the end."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
-    return np.append(np.flatnonzero((data & _CONTINUES) != _CONTINUATION), len(data))
+    before = np.empty(len(text) + 1, np.int32)  # a document of two gigabytes does not get this far
+    before[:-1] = np.flatnonzero((data & _CONTINUES) != _CONTINUATION)
+    before[-1] = len(data)
+    return before
 
 
 @functools.cache
@@ -109,7 +112,7 @@ def with_gigatoken() -> tuple[Encode, Widths]:
     """cl100k by gigatoken (Marcel Rød), which the ``fast`` extra installs."""
     vocabulary = _vocabularies() / _VOCABULARY
     lines = [line.split() for line in vocabulary.read_bytes().splitlines() if line]
-    widths = np.zeros(len(lines), np.int64)
+    widths = np.zeros(len(lines), np.int32)
     widths[[int(rank) for _, rank in lines]] = [len(base64.b64decode(token)) for token, _ in lines]
     return _Gigatoken(vocabulary), widths
 
@@ -117,7 +120,7 @@ def with_gigatoken() -> tuple[Encode, Widths]:
 def with_tiktoken() -> tuple[Encode, Widths]:
     """cl100k by tiktoken, which LlamaIndex itself uses."""
     encoding = tiktoken_cl100k()
-    widths = np.zeros(encoding.n_vocab, np.int64)
+    widths = np.zeros(encoding.n_vocab, np.int32)
     ordinary = range(len(encoding.token_byte_values()))
     widths[: len(ordinary)] = [len(encoding.decode_single_token_bytes(token)) for token in ordinary]
     return functools.partial(_encode_in_pieces, encoding), widths
