@@ -226,8 +226,11 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
 
 
 def _hash_id(i: int, doc: BaseNode) -> str:
-    """Stands for the default: ids are made from each chunk's text, which an ``id_func`` is not shown."""
-    raise NotImplementedError
+    """Marks the default: ids are made from each chunk's text, which an ``id_func`` is not shown.
+
+    Whoever calls it as a function gets what LlamaIndex's default gives.
+    """
+    return default_id_func(i, doc)
 
 
 def _given_id_func(given: Any) -> Callable[[int, BaseNode], str]:
