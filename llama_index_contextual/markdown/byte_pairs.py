@@ -1,7 +1,8 @@
 r"""cl100k, LlamaIndex's default tokenizer: one document encoded once, its slices looked up.
 
 The vocabulary is the copy that LlamaIndex ships: no download. Encoding took half of all chunking time with tiktoken, so
-gigatoken, which gives the same tokens five to ten times faster, does it where the ``fast`` extra is installed.
+gigatoken, which gives the same tokens many times faster (``benchmarks/chunking.py`` prints both), does it where the
+``fast`` extra is installed.
 """
 
 from __future__ import annotations
