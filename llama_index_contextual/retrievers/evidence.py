@@ -40,6 +40,6 @@ def evidence_in(snapshot: Snapshot, groups: Sequence[Group], node_ids: Iterable[
             at = int(rows.searchsorted(row))
             if at < len(rows) and rows[at] == row:
                 idf = snapshot.idf(frequency)
-                weight = snapshot.weights(snapshot.segments[number], rows[at : at + 1], counts[at : at + 1])
-                found[node_id].append(TermEvidence(group[0], frequency, idf, idf * float(weight[0])))
+                share = float(counts[at] / (counts[at] + snapshot.norms[number][row]))
+                found[node_id].append(TermEvidence(group[0], frequency, idf, idf * share))
     return {node_id: sorted(terms, key=lambda one: (-one.score, one.term)) for node_id, terms in found.items()}

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _FAN: Final = 4  # segments of one size class before they are merged
 _SMALLEST: Final = 256  # documents: everything below is one size class
+_AT_ONCE: Final = 2_000_000  # entries scored together: some 50 MB for the moment of a query
+_SHORT: Final = 8  # rows a block below which a maximum a block saves nothing
 
 Group = tuple[str, ...]  # one term of a query: alternatives that count as the same term
 Masks = Sequence[Bools]  # one a segment: rows that a filter admits
@@ -102,24 +104,23 @@ class Snapshot:
         numbers = [number for term in group if (number := self.terms.find(term)) is not None]
         return [_union([segment.entries(number) for number in numbers]) for segment in self.segments]
 
-    def weights(self, segment: Segment, rows: Ints, counts: Counts) -> npt.NDArray[np.float64]:
-        """Saturated term frequencies, in (0, 1)."""
-        norms = self.k1 * (1 - self.b + self.b * segment.lengths[rows] / (self.average_length or 1.0))
-        return np.asarray(counts / (counts + norms), dtype=np.float64)
+    @cached_property
+    def norms(self) -> list[npt.NDArray[np.float64]]:
+        """For each segment, what BM25 adds to a term frequency below the line, by row: larger in longer documents."""
+        average = self.average_length or 1.0
+        lengths = (segment.lengths.astype(np.float64) for segment in self.segments)
+        return [self.k1 * (1 - self.b + self.b * own / average) for own in lengths]
 
     def scores(self, groups: Iterable[Group]) -> list[npt.NDArray[np.float64]]:
         """For each segment, the score of every row: 0 where no term matches."""
-        totals = [np.zeros(len(segment), dtype=np.float64) for segment in self.segments]
+        found: list[list[tuple[Ints, Counts, float]]] = [[] for _ in self.segments]
         for group in dict.fromkeys(groups):  # a term counts once, however often a query repeats it
             entries = self.entries(group)
-            frequency = sum(len(rows) for rows, _ in entries)
-            if not frequency:
-                continue
-            weight = self.idf(frequency)
-            for segment, total, (rows, counts) in zip(self.segments, totals, entries, strict=True):
+            idf = self.idf(sum(len(rows) for rows, _ in entries))
+            for own, (rows, counts) in zip(found, entries, strict=True):
                 if len(rows):
-                    total[rows] += weight * self.weights(segment, rows, counts)
-        return totals
+                    own.append((rows, counts, idf))
+        return [_totals(own, norms) for own, norms in zip(found, self.norms, strict=True)]
 
     def search(self, groups: Iterable[Group], top_k: int, masks: Masks | None = None) -> list[Match]:
         """The best documents with at least one matching term, best first, ties by id."""
@@ -128,7 +129,8 @@ class Snapshot:
             scores = [np.where(mask, score, 0.0) for mask, score in zip(masks, scores, strict=True)]
         if top_k <= 0 or not scores:
             return []
-        rows = [np.flatnonzero(score) for score in scores]
+        floor = _floor(scores, top_k)
+        rows = [np.flatnonzero(score >= floor if floor else score) for score in scores]
         values = np.concatenate([score[found] for score, found in zip(scores, rows, strict=True)])
         owners = np.repeat(np.arange(len(rows)), [len(found) for found in rows])
         everything = np.concatenate(rows)
@@ -237,6 +239,38 @@ def _tidy(segments: Sequence[Segment]) -> tuple[Segment, ...]:
 
 def _size_class(segment: Segment) -> int:
     return max(0, int(math.log(segment.live_count / _SMALLEST, _FAN)) + 1) if segment.live_count >= _SMALLEST else 0
+
+
+def _totals(entries: Sequence[tuple[Ints, Counts, float]], norms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The score of every row of a segment, given rows, frequencies and weight of each term of a query.
+
+    All terms at once: one pass over memory is faster than one a term. Long queries in parts, to bound the memory.
+    """
+    totals = np.zeros(len(norms), dtype=np.float64)
+    part: list[tuple[Ints, Counts, float]] = []
+    for number, entry in enumerate(entries, start=1):
+        part.append(entry)
+        if number == len(entries) or sum(len(rows) for rows, _, _ in part) > _AT_ONCE:
+            rows = np.concatenate([rows for rows, _, _ in part])
+            earned = np.concatenate([counts for _, counts, _ in part]).astype(np.float64)
+            earned /= earned + norms[rows]
+            earned *= np.repeat([idf for _, _, idf in part], [len(rows) for rows, _, _ in part])
+            totals += np.bincount(rows, weights=earned, minlength=len(norms))
+            part = []
+    return totals
+
+
+def _floor(scores: Sequence[npt.NDArray[np.float64]], top_k: int) -> float:
+    """A score that at least ``top_k`` rows reach, so that the others need not be looked at; 0 where none is known.
+
+    The k-th largest of the maxima of many blocks: reading the scores once is faster than sorting out all that match.
+    """
+    block = sum(map(len, scores)) // (4 * top_k)
+    if block < _SHORT:
+        return 0.0
+    whole = [score[: len(score) // block * block].reshape(-1, block).max(axis=1) for score in scores]
+    maxima = np.concatenate(whole)
+    return float(np.partition(maxima, len(maxima) - top_k)[len(maxima) - top_k]) if len(maxima) >= top_k else 0.0
 
 
 def _union(parts: Sequence[tuple[Ints, Counts]]) -> tuple[Ints, Counts]:

@@ -56,7 +56,7 @@ class Postings:
 
     def of(self, term: int) -> tuple[Ints, Counts]:
         """Rows and counts of one term, both empty where it does not occur."""
-        at = int(np.searchsorted(self.terms, term))
+        at = int(np.searchsorted(self.terms, self.terms.dtype.type(term)))  # a Python int would copy all terms
         if at == len(self.terms) or self.terms[at] != term:
             return self.rows[:0], self.counts[:0]
         part = slice(self.starts[at], self.stops[at])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import bm25s
 import pytest
@@ -14,7 +15,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.analysis import Analyzer
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.retrievers import ContextualBM25Retriever
+from llama_index_contextual.retrievers import ContextualBM25Retriever, lexical_index
 
 
 def ids(found):
@@ -154,6 +155,23 @@ def test_ties_break_by_id_and_the_top_is_a_prefix():
     retriever = ContextualBM25Retriever(nodes, similarity_top_k=20)
     assert ids(retriever.retrieve("words")) == [f"{i:03}" for i in range(20)]
     assert ids(retriever.with_settings(similarity_top_k=5).retrieve("words")) == [f"{i:03}" for i in range(5)]
+
+
+def test_of_thousands_the_best_are_those_of_sorting_all(monkeypatch):
+    rng = random.Random(7)  # noqa: S311  no secret
+    words = [f"word{number}" for number in range(60)]
+    many = [TextNode(text=" ".join(rng.choices(words, k=rng.randint(3, 40))), id_=f"{n:05d}") for n in range(3000)]
+    ours = ContextualBM25Retriever(many[:2500], similarity_top_k=len(many))
+    ours.add(many[2500:])
+    ours.delete([node.node_id for node in many[::7]])
+    for query in ("word1 word2 word3", "word5", "word59 word58 unknown", " ".join(words)):
+        everything = pairs(ours.retrieve(query))
+        for top_k in (1, 10, 100):
+            assert pairs(ours.with_settings(similarity_top_k=top_k).retrieve(query)) == everything[:top_k]
+        with monkeypatch.context() as patch:  # scores of long queries are added in parts
+            patch.setattr(lexical_index, "_AT_ONCE", 1500)
+            again = pairs(ours.retrieve(query))
+        assert dict(again) == pytest.approx(dict(everything))
 
 
 def test_evidence_names_terms_and_their_rarity(nodes):
