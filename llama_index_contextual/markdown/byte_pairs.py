@@ -60,7 +60,8 @@ class BytePairScale:
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
         """Tokens before each of the ascending offsets, counted from the first one; exact at line starts."""
-        at = np.asarray(offsets) if self._bytes is None else self._bytes[np.asarray(offsets)]
+        at = np.asarray(offsets, np.int32)  # any wider type makes searchsorted copy all ends
+        at = at if self._bytes is None else self._bytes[at]
         before = np.searchsorted(self._ends, at, side="right")
         counts: list[int] = (before - before[0]).tolist()
         return counts
@@ -86,7 +87,7 @@ class BytePairScale:
 
     def _tokens_before(self, offset: int) -> tuple[int, bool]:
         """How many tokens end at or before an offset, and whether one ends right there."""
-        at = offset if self._bytes is None else self._bytes[offset]
+        at = np.int32(offset) if self._bytes is None else self._bytes[offset]
         count = int(self._ends.searchsorted(at, side="right"))
         return count, (int(self._ends[count - 1]) if count else 0) == at
 

@@ -37,7 +37,7 @@ def evidence_in(snapshot: Snapshot, groups: Sequence[Group], node_ids: Iterable[
         frequency = sum(len(rows) for rows, _ in entries)
         for (number, row), node_id in places.items():
             rows, counts = entries[number]
-            at = int(rows.searchsorted(row))
+            at = int(rows.searchsorted(rows.dtype.type(row)))
             if at < len(rows) and rows[at] == row:
                 idf = snapshot.idf(frequency)
                 share = float(counts[at] / (counts[at] + snapshot.norms[number][row]))

@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -88,3 +89,19 @@ def test_tiktoken_serves_where_gigatoken_is_not_installed(installed, monkeypatch
     scale = byte_pairs.BytePairScale("# Title\n\nSome words.\n", encode, widths)
     assert scale.exact(0, 20, 21) == 6
     assert scale.cumulative([0, 9, 21]) == [0, 3, 6]
+
+
+@pytest.mark.parametrize(
+    "text", ["# Heading\n\nSome text.\n" * 20_000, "# Título\n\nMás texto.\n" * 20_000], ids=["ascii", "accents"]
+)
+def test_counting_one_chunk_does_not_copy_the_document(text):
+    scale = byte_pairs.BytePairScale(text, *byte_pairs.with_tiktoken())
+    offsets = [0, 200, 400]
+    tracemalloc.start()
+    try:
+        scale.cumulative(offsets)
+        scale.exact(200, 400, 401)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000  # the ends of its 200,000 tokens are 800,000 bytes
