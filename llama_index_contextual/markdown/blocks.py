@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyromark
 
@@ -61,8 +61,7 @@ _OPENERS: Final = re.compile(
 _CLOSERS: Final = re.compile(r"(?:\s*(?:</[^<>]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(NamedTuple):
     """One top-level heading.
 
     Attributes:
@@ -78,8 +77,7 @@ class Heading:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Atom:
+class Atom(NamedTuple):
     """A code block or table, which is split only where it alone exceeds the budget.
 
     Attributes:

@@ -95,6 +95,11 @@ def refine(
         settings: The budget.
     """
     first, last = between
+    if all(b - a <= settings.chunk_size for a, b in pairwise(sums[first : last + 1])):
+        part = slice(first, last)
+        atoms: list[blocks.Atom | None] = [None] * (last - first + 1)
+        strengths, kinds = [*outline.strengths[part], blocks.SECTION], [*outline.kinds[part], ""]
+        return Marks(outline.offsets[first : last + 1], strengths, kinds, atoms, list(sums[first : last + 1]))
     marks = Marks()
     held = sums[first]  # tokens before the heading, if any, that holds on to the block
     shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.front_matter import read_front_matter
@@ -20,8 +19,7 @@ _LINE: Final = re.compile(r"[^\r\n]*")
 _MAX_HEADER_ROW: Final = 300  # characters of a table's header row repeated in the context of its later pieces
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One chunk of a text.
 
     Attributes:

@@ -16,8 +16,12 @@ _OPTIONS: Final = (
     | pyromark.Options.ENABLE_WIKILINKS
 )
 _PARSER: Final = pyromark.Markdown(options=_OPTIONS)
-# An ATX heading without any inline markup: most of them, so most need no second parse.
-_PLAIN_ATX: Final = re.compile(r" {0,3}#{1,6}(?:[ \t]+([^\\`*_\[\]<>&~{}^#\r\n]*?))?(?:[ \t]+#+)?[ \t]*(?:\r\n?|\n|\Z)")
+# An ATX heading without inline markup but code and an {#id} at its end: most of them, so most need no second parse.
+_PLAIN_ATX: Final = re.compile(
+    r" {0,3}#{1,6}(?:[ \t]+([^\\*_\[\]<>&~{}^#\r\n]*?))?"
+    r"(?:[ \t]+\{[ \t]*#[\w-]+[ \t]*\}|[ \t]+#+)?[ \t]*(?:\r\n?|\n|\Z)"
+)
+_CODE: Final = re.compile(r"[^`]*(?:`[^`\s](?:[^`]*[^`\s])?`(?!`)[^`]*)*")  # in single backticks
 _REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
 _DEFINITION: Final = re.compile(r"^ {0,3}\[([^\[\]]+)\]:", re.MULTILINE)
 _SHORTCODE: Final = re.compile(r'\{\{[%<]\s*\w+\s+"([^"]*)"\s*[%>]\}\}')  # Hugo's {{% heading "whatsnext" %}}
@@ -29,8 +33,9 @@ def heading_titles(text: str, ranges: Iterable[tuple[int, int]]) -> list[str]:
     defined: set[str] | None = None
     titles = []
     for start, end in ranges:
-        if plain := _PLAIN_ATX.match(text, start, end):
-            titles.append((plain[1] or "").strip())
+        plain = _PLAIN_ATX.match(text, start, end)
+        if plain and _CODE.fullmatch(plain[1] or ""):
+            titles.append(" ".join((plain[1] or "").replace("`", "").split()))
             continue
         title = _render(text[start:end].replace("\r\n", "\n").replace("\r", "\n"))
         if "[" in title:
