@@ -121,6 +121,16 @@ def good_text(request: Request) -> str:
     return "\n".join(f"{number}: Explains matter {number} of this very treatise." for number in request.numbers)
 
 
+def always(reply: Reply) -> Callable[[Request, int], Reply]:
+    """The same reply to every request."""
+    return lambda *_: reply
+
+
+def good_but(first: Reply) -> Callable[[Request, int], Reply]:
+    """Fail once, then be well."""
+    return lambda _, number: first if number == 0 else Reply()
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: FakeModel
     protocol_version = "HTTP/1.1"  # clients keep connections, with all that can go wrong then

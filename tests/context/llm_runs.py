@@ -1,0 +1,49 @@
+"""What the tests of contexts from a language model share: the chunks of a document, and a run that is checked."""
+
+from __future__ import annotations
+
+import pytest
+from fake_model import MODEL
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.postprocessor.contextual import count_by_source
+
+PAID = f"llm:{MODEL}"
+
+
+def make_nodes(count: int, document: str = "book.md") -> list[TextNode]:
+    """Chunks of one document that tile it."""
+    nodes, start = [], 0
+    for number in range(count):
+        text = f"Paragraph {number} of {document} tells something. " * 3
+        nodes.append(
+            TextNode(
+                text=text,
+                id_=f"{document}#{number}",
+                start_char_idx=start,
+                end_char_idx=start + len(text),
+                metadata={"path": document, "header_path": f"Part {number // 4}"},
+                relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)},
+            )
+        )
+        start += len(text)
+    return nodes
+
+
+def run(step, nodes, *, falls_back=0):
+    """Run a step; expect its one warning exactly when chunks fall back."""
+    if falls_back:
+        with pytest.warns(
+            ContextualWarning, match=rf"^{falls_back} of \d+ chunks have no context from {PAID}"
+        ) as caught:
+            step(nodes)
+        assert sum(issubclass(warning.category, ContextualWarning) for warning in caught) == 1
+    else:
+        step(nodes)
+    for node in nodes:
+        assert node.metadata["context"]
+    counts = count_by_source(nodes)
+    assert counts.get(PAID, 0) == len(nodes) - falls_back
+    assert counts.total() == len(nodes)
+    return counts

@@ -1,0 +1,66 @@
+"""Contexts from a language model on event loops: one, several, one that runs already, and one that is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from fake_model import MODEL, Reply, always
+from llama_index.core.llms import ChatMessage
+from llama_index.llms.openai_like import OpenAILike
+from llm_runs import make_nodes, run
+
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+
+
+async def test_async_says_the_same_and_does_not_block(step, fake_model):
+    fake_model.reply = always(Reply(delay=0.3))
+    ticks = 0
+
+    async def tick():
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0.01)
+
+    ticking = asyncio.create_task(tick())
+    nodes = make_nodes(4)
+    await step(chunk_timeout=60.0).acall(nodes)
+    ticking.cancel()
+    assert ticks > 10
+    again = make_nodes(4)
+    step()(again)
+    assert [n.metadata for n in again] == [n.metadata for n in nodes]
+
+
+def test_calls_from_several_event_loops_share_a_client(step, fake_model):
+    one = step(batch_size=1)
+    one(make_nodes(2))
+    asyncio.run(one.acall(make_nodes(4)))
+    asyncio.run(one.acall(make_nodes(6)))
+    one(make_nodes(8))
+    assert (len(fake_model.requests), one.usage.retries, one.usage.failed.total()) == (8, 0, 0)
+
+
+def test_an_llm_that_was_used_on_another_event_loop(fake_model):
+    llm = OpenAILike(model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True)
+    asyncio.run(llm.achat([ChatMessage("Good morning.")]))
+    nodes = make_nodes(1)
+    run(ContextualNodePostprocessor("llm", llm=llm, cache=False), nodes)
+
+
+async def test_a_cancelled_run_cancels_its_request_and_keeps_what_is_finished(step, fake_model):
+    fake_model.reply = lambda _, number: Reply() if number < 2 else Reply(delay=60)
+    task = asyncio.create_task(step(batch_size=1, chunk_timeout=60).acall(make_nodes(5)))
+    await asyncio.to_thread(fake_model.wait_for, 3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    fake_model.reply = always(Reply())
+    before = len(fake_model.requests)
+    await step(batch_size=1).acall(make_nodes(5))
+    assert len(fake_model.requests) == before + 3
+
+
+async def test_sync_call_inside_a_running_loop_as_in_jupyter(step):
+    run(step(), make_nodes(2))

@@ -1,0 +1,93 @@
+"""What a run with a language model may cost, will cost, and says that it has cost."""
+
+from __future__ import annotations
+
+import pytest
+from fake_model import Reply, always
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llm_runs import make_nodes, run
+
+from llama_index_contextual.context import Prices
+from llama_index_contextual.context.documents import group_by_document
+
+
+def test_budget_of_calls_stops_cleanly_and_a_later_run_goes_on(step, fake_model):
+    nodes = make_nodes(30)
+    run(step(max_calls=2), nodes, falls_back=14)
+    assert len(fake_model.requests) == 2
+    run(step(), nodes)
+    assert len(fake_model.requests) == 4
+
+
+def test_budget_holds_for_concurrent_calls(step, fake_model):
+    fake_model.reply = always(Reply(delay=0.2))
+    run(step(max_calls=3, num_workers=4, batch_size=1, chunk_timeout=60.0), make_nodes(12), falls_back=9)
+    assert len(fake_model.requests) == 3
+
+
+def test_budget_of_tokens(step, fake_model):
+    fake_model.reply = always(Reply(usage={"prompt_tokens": 5000, "completion_tokens": 10}))
+    run(step(max_tokens=9000), make_nodes(30), falls_back=14)
+    assert len(fake_model.requests) == 2
+
+
+def test_estimate_says_what_the_run_then_does(step, fake_model):
+    nodes = make_nodes(20)
+    one = step()
+    before = one.estimate(nodes, prices=Prices(prompt=1.0, completion=2.0, cached=0.1))
+    assert (before.chunks, before.from_cache, before.calls) == (20, 0, 3)
+    assert before.tokens.prompt > before.tokens.cached > 0
+    assert before.price == pytest.approx(
+        (before.tokens.prompt - before.tokens.cached + 0.1 * before.tokens.cached + 2 * before.tokens.completion) / 1e6
+    )
+    assert fake_model.requests == []
+    run(one, nodes)
+    assert len(fake_model.requests) == before.calls
+    assert one.estimate(make_nodes(20)).calls == 0
+    assert one.estimate(make_nodes(20)).from_cache == 20
+
+
+def test_usage_counts_tokens_as_the_server_does(step, fake_model):
+    usage = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 60}}
+    fake_model.reply = always(Reply(usage=usage))
+    one = step()
+    run(one, make_nodes(10))
+    assert (one.usage.tokens.prompt, one.usage.tokens.cached, one.usage.tokens.completion) == (200, 120, 14)
+    assert (one.usage.chunks, one.usage.generated, one.usage.from_cache) == (10, 10, 0)
+
+
+def test_events_tell_what_happens(step):
+    seen = []
+
+    class Handler(BaseEventHandler):
+        @classmethod
+        def class_name(cls):
+            return "Handler"
+
+        def handle(self, event, **_):
+            if event.class_name().startswith("Context"):
+                seen.append(event)
+
+    root = get_dispatcher()
+    handler = Handler()
+    root.add_event_handler(handler)
+    try:
+        run(step(), make_nodes(10))
+    finally:
+        root.event_handlers.remove(handler)
+    assert [event.class_name() for event in seen] == [
+        "ContextRunStartEvent", "ContextCallEvent", "ContextCallEvent", "ContextRunEndEvent",
+    ]  # fmt: skip
+    assert (seen[0].chunks, seen[1].accepted, seen[1].prompt_tokens, seen[3].generated) == (10, 8, 100, 10)
+
+
+def test_progress_counts_chunks_across_documents(step):
+    seen = []
+    generator = step(batch_size=4).generator
+    groups = [chunks for chunks, _ in group_by_document([*make_nodes(6), *make_nodes(2, "other.md")])]
+    generator.generate_all(groups, seen.append)
+    assert [progress.done for progress in seen] == [0, 4, 6, 8]
+    assert {progress.total for progress in seen} == {8}
+    generator.generate_all(groups, seen.append)
+    assert (seen[-1].done, seen[-1].cached) == (8, 8)

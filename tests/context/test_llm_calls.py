@@ -1,0 +1,85 @@
+"""What a call to a language model asks: which chunks, after how much of the document, and how many calls at once."""
+
+from __future__ import annotations
+
+import json
+
+from fake_model import Reply
+from llama_index.core.base.llms.types import CachePoint
+from llama_index.core.llms import MockLLM
+from llm_runs import make_nodes, run
+
+from llama_index_contextual.context import FallbackContextGenerator, LLMContextGenerator, resolve_generator
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+
+
+def test_several_chunks_a_call_document_first(step, fake_model):
+    nodes = make_nodes(20)
+    run(step(), nodes)
+    assert [request.numbers for request in fake_model.requests] == [[*range(1, 9)], [*range(1, 9)], [1, 2, 3, 4]]
+    document = "".join(node.text for node in nodes)
+    shared = {request.prompt.partition(document)[0] for request in fake_model.requests}
+    assert len(shared) == 1  # what a server's prefix cache can keep
+    assert nodes[9].metadata["context"] == "Explains matter 2 of this very treatise."
+    assert fake_model.requests[0].body["max_tokens"] == 800
+
+
+def test_first_call_alone_then_the_rest_at_once(step, fake_model):
+    busy = []
+
+    def reply(_, number):
+        busy.append(fake_model.busy)
+        return Reply(delay=0.15)
+
+    fake_model.reply = reply
+    run(step(num_workers=4, batch_size=1, chunk_timeout=60.0), make_nodes(5))
+    assert busy[0] == busy[1] == 1  # the second starts after the first has ended
+    assert fake_model.most_busy == 4
+
+
+def test_context_overflow_shows_less_of_the_document(step, fake_model):
+    overflow = {"error": {"code": 400, "type": "exceed_context_size_error", "message": "too long", "n_ctx": 900}}
+
+    def reply(request, _):
+        return Reply(status=400, body=json.dumps(overflow)) if len(request.prompt) > 3000 else Reply()
+
+    fake_model.reply = reply
+    nodes = make_nodes(60)
+    run(step(), nodes)
+    answered = [request for request in fake_model.requests if len(request.prompt) <= 3000]
+    assert all("longer than what is shown" in request.prompt for request in answered)
+    for request in answered:
+        document = request.prompt.partition("</document>")[0]
+        assert all(chunk.strip() in document for chunk in request.chunks)  # each with its surroundings
+
+
+def test_a_document_over_the_window_is_never_sent_whole(step, fake_model):
+    nodes = make_nodes(200)
+    run(step(context_window=1500), nodes)
+    whole = "".join(node.text for node in nodes)
+    assert all(whole not in request.prompt for request in fake_model.requests)
+    assert all("Its outline:\nPart 0\nPart 1" in request.prompt for request in fake_model.requests)
+
+
+def test_cache_point_after_the_document_for_anthropic(monkeypatch):
+    seen = []
+
+    class Anthropic(MockLLM):
+        @classmethod
+        def class_name(cls):
+            return "Anthropic_LLM"
+
+        def chat(self, messages, **kwargs):
+            seen.extend(messages)
+            return super().chat(messages)
+
+    generator = LLMContextGenerator(Anthropic(), cache=False)
+    ContextualNodePostprocessor(generator=FallbackContextGenerator([generator, resolve_generator("headings")]))
+    generator.generate_all([])
+    [(chunks, _)] = group_by_document(make_nodes(2))
+    generator.generate_all([chunks])
+    document, point, question = seen[0].blocks
+    assert "Paragraph 1" in document.text
+    assert isinstance(point, CachePoint)
+    assert '<chunk number="2"' in question.text

@@ -1,0 +1,98 @@
+"""What is paid for once is kept: which change asks a language model again, and which does not."""
+
+from __future__ import annotations
+
+import pytest
+from fake_model import Reply, always
+from llama_index.core import Document
+from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo
+from llama_index.core.storage.kvstore import SimpleKVStore
+from llm_runs import PAID, make_nodes, run
+
+from llama_index_contextual.errors import ContextualWarning, StorageError
+from llama_index_contextual.postprocessor.contextual import count_by_source
+
+
+def test_second_run_asks_nothing(step, fake_model):
+    first, again = make_nodes(10), make_nodes(10)
+    run(step(), first)
+    asked = len(fake_model.requests)
+    run(step(), again)
+    assert len(fake_model.requests) == asked
+    assert [n.metadata for n in first] == [n.metadata for n in again]
+
+
+def test_one_edited_chunk_is_one_call(step, fake_model):
+    run(step(), make_nodes(10))
+    edited = make_nodes(10)
+    edited[4].text = edited[4].text.replace("something.", "another th.")
+    fake_model.requests.clear()
+    run(step(), edited)
+    [request] = fake_model.requests
+    assert len(request.chunks) == 1
+    assert "another th" in request.chunks[0]
+
+
+def test_renaming_costs_nothing_and_reuse_document_pays_for_edits(step, fake_model):
+    run(step(), make_nodes(4))
+    fake_model.requests.clear()
+    renamed = make_nodes(4)
+    for node in renamed:
+        node.metadata["path"] = "renamed.md"
+    run(step(), renamed)
+    assert not fake_model.requests
+    longer = make_nodes(5)
+    run(step(reuse="document"), longer)
+    assert [len(request.chunks) for request in fake_model.requests] == [5]
+
+
+def test_the_same_chunk_in_another_document_gets_its_own_context(step, fake_model):
+    one, other = make_nodes(2), make_nodes(3)
+    for node in other:
+        node.metadata["path"] = "other.md"
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id="other.md")
+    run(step(), one)
+    run(step(), other)
+    assert [len(request.chunks) for request in fake_model.requests] == [2, 3]
+
+
+def test_another_prompt_or_model_asks_again(step, fake_model):
+    nodes = make_nodes(3)
+    run(step(), nodes)
+    other = step(prompt=PromptTemplate("{document}\nSituate each of:\n{chunks}"))
+    run(other, nodes)  # contexts of another version are outdated
+    assert len(fake_model.requests) == 2
+    assert "Situate each of:" in fake_model.requests[1].prompt
+    assert other.fingerprint != step().fingerprint
+
+
+def test_pipeline_cache_does_not_take_a_fallback_for_final(step, fake_model):
+    document = Document(text="Words about things. " * 40, id_="a.md", metadata={"path": "a.md"})
+    parser = SentenceSplitter(chunk_size=40, chunk_overlap=0, id_func=lambda i, _: f"a#{i}")
+    pipeline = IngestionPipeline(transformations=[parser, step()], disable_cache=False)
+    fake_model.reply = always(Reply(status=400))
+    with pytest.warns(ContextualWarning):
+        fallen = pipeline.run(documents=[document])
+    assert set(count_by_source(fallen)) == {"pattern"}
+    fake_model.reply = always(Reply())
+    assert set(count_by_source(pipeline.run(documents=[document]))) == {PAID}
+    asked = len(fake_model.requests)
+    assert set(count_by_source(pipeline.run(documents=[document]))) == {PAID}
+    assert len(fake_model.requests) == asked
+
+
+def test_any_key_value_store_will_do(step, fake_model):
+    store = SimpleKVStore()
+    run(step(cache=store), make_nodes(3))
+    run(step(cache=store), make_nodes(3))
+    assert len(fake_model.requests) == 1
+
+
+def test_a_cache_that_cannot_be_used_is_an_error_before_money_is_spent(step, fake_model, tmp_path):
+    (tmp_path / "broken.sqlite").write_text("no database " * 100)
+    with pytest.raises(StorageError, match="Cure: name another file"):
+        step(cache=tmp_path / "broken.sqlite")(make_nodes(1))
+    assert not fake_model.requests

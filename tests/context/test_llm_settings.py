@@ -1,0 +1,95 @@
+"""The settings of contexts from a language model: chosen, checked, written down, and a key that is not."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from fake_model import MODEL
+from llama_index.core import Settings
+from llama_index.core.llms import MockLLM
+from llama_index.core.prompts import PromptTemplate
+from llama_index.llms.openai_like import OpenAILike
+from llm_runs import make_nodes, run
+
+from llama_index_contextual.context import LLMContextGenerator, resolve_generator
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+
+
+def test_settings_llm_is_taken_where_it_is_set_and_openai_never_guessed(monkeypatch):
+    monkeypatch.setattr(Settings, "_llm", None)
+    assert LLMContextGenerator(cache=False).name == "llm:qwen3:0.6b"
+    monkeypatch.setattr(Settings, "_llm", MockLLM())
+    assert LLMContextGenerator(cache=False).name == "llm:MockLLM"
+
+
+WRONG = [
+    ({"llm": "qwen3"}, "names no model"),
+    ({"llm": "ollama:"}, "names no model"),
+    ({"llm": 3}, "no LlamaIndex LLM"),
+    ({"batch_size": 0}, "batch_size=0 cannot work"),
+    ({"chunk_timeout": -1.0}, "chunk_timeout=-1.0"),
+    ({"reuse": "never"}, "reuse='never'"),
+    ({"cache": 3}, "cache=3"),
+    ({"prompt": PromptTemplate("{chunks}")}, "must hold {document}"),
+    ({"fallback": "guess"}, "fallback='guess'"),
+    ({"colour": 1}, "does not take colour"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_wrong_setting_is_named_with_its_cure(options, message):
+    with pytest.raises(SettingError, match=message) as caught:
+        resolve_generator("llm", **options)
+    assert "Cure:" in str(caught.value)
+
+
+def test_prompts_can_be_read_and_changed_the_way_of_llamaindex(step):
+    generator = step().generator.first
+    before = generator.version
+    assert "<document>" in generator.get_prompts()["context_prompt"].format(document="", chunks="", count=1)
+    generator.update_prompts({"context_prompt": PromptTemplate("{document} {chunks}")})
+    assert generator.version != before
+    with pytest.raises(SettingError, match="in this order"):
+        generator.update_prompts({"context_prompt": PromptTemplate("{chunks} {document}")})
+
+
+def test_a_key_is_nowhere_to_be_read(step, fake_model, tmp_path, caplog):
+    caplog.set_level("DEBUG")
+    key = "sk-very-secret"
+    one = step(api_key=key)
+    run(one, make_nodes(2))
+    assert fake_model.requests[0].headers["Authorization"] == f"Bearer {key}"
+    one.close()
+    for place in (repr(one), str(one), repr(one.generator), one.to_json(), one.fingerprint, caplog.text):
+        assert key not in place
+    assert all(key.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+    given = OpenAILike(model="m", api_base="http://127.0.0.1:1/v1", api_key=key)
+    assert key not in ContextualNodePostprocessor("llm", llm=given, cache=False).to_json()
+
+
+def test_pickled_it_works_on_and_leaves_the_original_whole(fake_model, tmp_path):
+    llm = OpenAILike(
+        model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True, max_retries=0
+    )
+    one = ContextualNodePostprocessor("llm", llm=llm, cache=tmp_path / "c.sqlite")
+    run(one, make_nodes(2))
+    copy = pickle.loads(pickle.dumps(one))  # noqa: S301
+    run(copy, make_nodes(2))
+    run(one, make_nodes(3))
+    assert copy.fingerprint == one.fingerprint
+    assert len(fake_model.requests) == 2
+
+
+def test_round_trip_through_a_dict(step):
+    one = step(batch_size=3)
+    copy = ContextualNodePostprocessor.from_dict(one.to_dict())
+    assert copy.to_dict() == one.to_dict()
+    assert copy.generator.first.batch_size == 3
+
+
+def test_an_llm_object_is_not_written_down():
+    one = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False)
+    with pytest.raises(SettingError, match="Cure: pass it again"):
+        ContextualNodePostprocessor.from_dict(one.to_dict())
