@@ -1,0 +1,162 @@
+"""The stage of benchmarks/crash.py: a folder of pages that changes, and an index of it whose paid work is counted.
+
+Embedding and LLM are stand-ins that are fast and write down each piece of work that they finished, so that work done
+twice after a kill shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
+
+from llama_index_contextual.index import ContextualIndex
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+DIMENSIONS = 64
+
+
+class HashEmbedding(BaseEmbedding):
+    """Vectors from a hash of the text; each text that was embedded is a line in a file."""
+
+    _log: Path = PrivateAttr()
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(model_name="hash", embed_batch_size=2048)
+        self._log = log
+
+    def _vector(self, text: str) -> list[float]:
+        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+        vector: list[float] = np.random.default_rng(seed).normal(size=DIMENSIONS).tolist()
+        return vector
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        _append(self._log, [hashlib.sha256(text.encode()).hexdigest() for text in texts])
+        return [self._vector(text) for text in texts]
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._vector(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._vector(query)
+
+
+class CountingLLM(CustomLLM):
+    """Answers after a few milliseconds; each call that it finished is a line in a file."""
+
+    log: str
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """A window that every page fits into."""
+        return LLMMetadata(model_name="counting", context_window=32_000)
+
+    def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:  # noqa: ARG002
+        """A sentence that differs from prompt to prompt."""
+        digest = hashlib.sha256(prompt.encode()).hexdigest()
+        time.sleep(0.003)
+        _append(Path(self.log), [digest])
+        return CompletionResponse(text=f"This passage belongs to handbook entry {digest[:8]} about storage machinery.")
+
+    def stream_complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponseGen:  # noqa: ARG002
+        """The same in one piece."""
+        yield self.complete(prompt)
+
+
+def _append(path: Path, lines: Sequence[str]) -> None:
+    """One write, so that a kill leaves whole lines."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(descriptor, "".join(f"{line}\n" for line in lines).encode())
+    finally:
+        os.close(descriptor)
+
+
+def repeats(log: Path) -> int:
+    """Lines of a log that stand in it more than once."""
+    lines = Counter(log.read_text().splitlines()) if log.exists() else Counter()
+    return sum(count - 1 for count in lines.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The folders of one run."""
+
+    root: Path
+
+    @property
+    def docs(self) -> Path:
+        """What is indexed."""
+        return self.root / "docs"
+
+    @property
+    def storage(self) -> Path:
+        """The index."""
+        return self.root / "storage"
+
+    @property
+    def embeddings(self) -> Path:
+        """Texts that were embedded, by hash, one a line."""
+        return self.root / "embedded.log"
+
+    @property
+    def calls(self) -> Path:
+        """Prompts that the LLM has answered, by hash, one a line."""
+        return self.root / "calls.log"
+
+    def open(self, action: str) -> ContextualIndex:
+        """The index, in the settings that an action works with."""
+        options: dict[str, Any] = {}
+        if action == "llm":
+            options = {"context": "llm", "llm": CountingLLM(log=str(self.calls)), "batch_size": 1, "num_workers": 2}
+        embedding = HashEmbedding(self.embeddings)
+        return ContextualIndex.open(self.docs, storage=self.storage, embed_model=embedding, **options)
+
+
+def page(rng: random.Random) -> str:
+    """A page of some sections, each long enough to be a chunk."""
+    title, words = (
+        f"# Page {rng.randrange(10**6)}",
+        ["disk", "lock", "queue", "shard", "token", "cache", "node", "lease"],
+    )
+    sections = [
+        f"## Part {number} {rng.choice(words)}\n\n" + " ".join(rng.choice(words) for _ in range(90)) + ".\n"
+        for number in range(rng.randint(2, 6))
+    ]
+    return "\n".join([title, "", *sections])
+
+
+def change(docs: Path, rng: random.Random) -> None:
+    """Edit, add, rename and delete some pages."""
+    for _ in range(rng.randint(3, 15)):
+        files = sorted(docs.rglob("*.md"))
+        kind = rng.choice(("add", "edit", "edit", "insert", "rename", "remove"))
+        if kind == "add" or len(files) < 25:
+            (docs / f"page-{rng.randrange(10**6)}.md").write_text(page(rng))
+            continue
+        file = rng.choice(files)
+        if kind == "edit":
+            file.write_text(
+                file.read_text().replace("## Part 1", f"## Part 1 again {rng.randrange(99)}", 1) + "\nMore.\n"
+            )
+        elif kind == "insert":
+            file.write_text("A line at the top.\n\n" + file.read_text())
+        elif kind == "rename":
+            file.rename(docs / f"page-{rng.randrange(10**6)}.md")
+        elif len(files) > 30:
+            file.unlink()
