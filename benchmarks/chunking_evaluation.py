@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from chunkers import count
-from chunking import DATA
 from common import RememberingEmbedding, machine, markdown_table
+from datasets import DATA
 
 from llama_index_contextual.markdown.byte_pairs import tiktoken_cl100k
 
