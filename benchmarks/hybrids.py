@@ -1,0 +1,105 @@
+"""The hybrids that benchmarks/latency.py compares, ours and LlamaIndex's own, and the collection that both search."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import TYPE_CHECKING, Any
+
+import chromadb
+import numpy as np
+from datasets import kubernetes_docs
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.schema import TextNode
+from llama_index.vector_stores.chroma import ChromaVectorStore
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+)
+
+if TYPE_CHECKING:
+    from llama_index.retrievers.bm25 import BM25Retriever
+
+DIMENSIONS = 384
+TOP_K = 10
+WORD = re.compile(r"[a-z]{5,}")
+
+
+class Synthetic(BaseEmbedding):
+    """A unit vector for each query, the same one every time."""
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return unit_vectors(1, seed=sum(query.encode()))[0].tolist()  # type: ignore[no-any-return]
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_query_embedding(query)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_query_embedding(text)
+
+
+def unit_vectors(count: int, seed: int) -> Any:
+    """Random directions, one a row."""
+    vectors = np.random.default_rng(seed).normal(size=(count, DIMENSIONS)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def chunks(count: int) -> list[TextNode]:
+    """Chunks of real pages with heading context; beyond what exists, repeated with a third of the words changed."""
+    parser = HeadingAwareMarkdownNodeParser(tokenizer="estimate", chunk_size=256, chunk_overlap=0)
+    nodes = ContextualNodePostprocessor(context="headings")(
+        parser.get_nodes_from_documents(kubernetes_docs(min(1568, max(40, count // 4))).documents[""])
+    )
+    turns = ((nodes[number % len(nodes)], number // len(nodes)) for number in range(count))
+    return [_changed(node, turn) for node, turn in turns if isinstance(node, TextNode)]
+
+
+def _changed(node: TextNode, turn: int) -> TextNode:
+    if not turn:
+        return node
+    rng = random.Random(f"{node.node_id}{turn}")  # noqa: S311  no secret
+    text = WORD.sub(lambda match: f"{match.group()}{turn}" if rng.random() < 1 / 3 else match.group(), node.text)
+    return node.model_copy(update={"id_": f"{node.node_id}-{turn}", "text": text})
+
+
+def store_in(folder: str) -> ChromaVectorStore:
+    """The collection in a folder."""
+    client = chromadb.PersistentClient(folder, chromadb.Settings(anonymized_telemetry=False))
+    return ChromaVectorStore(chroma_collection=client.get_or_create_collection("chunks"))
+
+
+def fill(folder: str, nodes: list[TextNode]) -> None:
+    """Put the nodes into Chroma with synthetic vectors."""
+    store = store_in(folder)
+    for start in range(0, len(nodes), 2000):
+        part = nodes[start : start + 2000]
+        vectors = unit_vectors(len(part), seed=start)
+        store.add([n.model_copy(update={"embedding": v.tolist()}) for n, v in zip(part, vectors, strict=True)])
+
+
+def ours(store: ChromaVectorStore, keyword: ContextualBM25Retriever) -> ContextualFusionRetriever:
+    """Our hybrid retriever; each arm proposes 100 candidates."""
+    vector = ContextualVectorRetriever(store, Synthetic(), companion=keyword)
+    return ContextualFusionRetriever([vector, keyword], similarity_top_k=TOP_K)
+
+
+def stock(store: ChromaVectorStore, keyword: BM25Retriever, per_arm: int = TOP_K) -> QueryFusionRetriever:
+    """LlamaIndex's; each arm proposes as many as are returned, unless told otherwise."""
+    context = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex([], storage_context=context, embed_model=Synthetic())
+    keyword.similarity_top_k = per_arm
+    return QueryFusionRetriever(
+        [index.as_retriever(similarity_top_k=per_arm), keyword],
+        llm=MockLLM(),
+        num_queries=1,
+        use_async=False,
+        mode="reciprocal_rerank",  # type: ignore[arg-type]
+        similarity_top_k=TOP_K,
+    )
