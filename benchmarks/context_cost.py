@@ -42,7 +42,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.utils import get_tokenizer
 from llama_index.llms.openai_like import OpenAILike
 
-from llama_index_contextual.context.runner import count_tokens
+from llama_index_contextual.context.capacity import count_tokens
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.postprocessor.contextual import count_by_source
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from llama_index_contextual.context.prompt import describe_chunks
-from llama_index_contextual.context.runner import INSTRUCTION_TOKENS, count_tokens, window_for
+from llama_index_contextual.context.capacity import count_tokens, window_for
+from llama_index_contextual.context.question import Question
 from llama_index_contextual.context.usage import ContextEstimate, Tokens
-from llama_index_contextual.context.window import batches, shown
+from llama_index_contextual.context.window import batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llama_index_contextual.context.base import DocumentChunks
-    from llama_index_contextual.context.runner import RunSettings
+    from llama_index_contextual.context.settings import RunSettings
     from llama_index_contextual.context.usage import Prices
 
 
@@ -41,11 +41,9 @@ def estimate(
         chunks, cached = chunks + len(missing), cached + len(found) - len(missing)
         before = ""
         for group in batches(missing, batch.document, size, room) if missing else ():
-            document = shown(group, batch.document, batch.nodes, room)
-            read = count_tokens(document)
-            prompt = read + count_tokens(describe_chunks(group, settings.excerpt_chars)) + INSTRUCTION_TOKENS
-            written = len(group) * settings.max_output_tokens
-            total += Tokens(prompt, read if document == before else 0, written)
-            before, calls = document, calls + 1
+            question = Question.about(group, batch.document, batch.nodes, room, settings.excerpt_chars)
+            again = count_tokens(question.document) if question.document == before else 0
+            total += Tokens(question.tokens, again, len(group) * settings.max_output_tokens)
+            before, calls = question.document, calls + 1
     seconds = (total.prompt - total.cached) / settings.reading_rate + total.completion / writing_rate
     return ContextEstimate(chunks, cached, calls, total, seconds, None if prices is None else prices.of(total))

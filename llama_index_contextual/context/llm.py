@@ -15,10 +15,12 @@ from llama_index_contextual.context import models
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks, fingerprint
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
 from llama_index_contextual.context.calls import CircuitBreaker, Patience
+from llama_index_contextual.context.capacity import Learned
 from llama_index_contextual.context.estimate import estimate
 from llama_index_contextual.context.loop import LoopThread
 from llama_index_contextual.context.prompt import CONTEXT_PROMPT, check_prompt
-from llama_index_contextual.context.runner import Learned, Run, RunSettings
+from llama_index_contextual.context.runner import Run
+from llama_index_contextual.context.settings import RunSettings
 from llama_index_contextual.context.sqlite_store import SQLiteKVStore
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 from llama_index_contextual.errors import SettingError
@@ -226,7 +228,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     ) -> list[list[ChunkContext | None]]:
         run = Run(self._settings(), self._usage, progress)
         texts = await run(batches)
-        self.last_failures, self.cache_error = run.failed, run.cache_error
+        self.last_failures, self.cache_error = run.ledger.failed, run.ledger.cache_error
         name, version = self.name, self.version
         return [
             [None if text is None else ChunkContext(text, name, version=version) for text in found] for found in texts
