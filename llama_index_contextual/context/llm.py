@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from functools import partial
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from llama_index.core import Settings
-from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.context import models
@@ -16,8 +13,8 @@ from llama_index_contextual.context.base import ChunkContext, ContextGenerator, 
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
 from llama_index_contextual.context.calls import CircuitBreaker, Patience
 from llama_index_contextual.context.capacity import Learned
+from llama_index_contextual.context.connection import Connection
 from llama_index_contextual.context.estimate import estimate
-from llama_index_contextual.context.loop import LoopThread
 from llama_index_contextual.context.prompt import CONTEXT_PROMPT, check_prompt
 from llama_index_contextual.context.runner import Run
 from llama_index_contextual.context.settings import RunSettings
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from llama_index.core.llms import LLM
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
     from llama_index.core.schema import BaseNode
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import Progress, SourceDocument
 
-DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 _PROMPT_KEY: Final = "context_prompt"
 
@@ -106,33 +103,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         fallback_only: bool = False,
         api_key: str | None = None,
     ) -> None:
-        if isinstance(llm, str):
-            if llm.startswith(OBJECT):
-                raise SettingError(
-                    f"{llm[len(OBJECT) :]} was an LLM object, which is never written down. Cure: pass it again, "
-                    "ContextualNodePostprocessor.from_dict(data, generator=resolve_generator('llm', llm=...))."
-                )
-            models.ModelSpec.parse(llm)  # raises now and not in the middle of a run
-        elif llm is not None and not isinstance(llm, LLM):
-            raise SettingError(f"llm={type(llm).__name__} is no LlamaIndex LLM. Cure: give one, or a name.")
-        numbers = {
-            "batch_size": batch_size, "chunk_timeout": chunk_timeout, "reading_rate": reading_rate,
-            "writing_rate": writing_rate, "probe_timeout": probe_timeout, "max_output_tokens": max_output_tokens,
-            "attempts": attempts, "breaker_threshold": breaker_threshold,
-            "num_workers": 1 if num_workers is None else num_workers,
-            "excerpt_chars": 1 if excerpt_chars is None else excerpt_chars,
-            "context_window": 1 if context_window is None else context_window,
-        }  # fmt: skip
-        for name, value in numbers.items():
-            if value <= 0:
-                raise SettingError(f"{name}={value} cannot work. Cure: give more than 0.")
-        if reuse not in ("chunk", "document"):
-            raise SettingError(f"reuse={reuse!r} is not known. Cure: 'chunk' or 'document'.")
-        check_prompt(prompt or CONTEXT_PROMPT)
-        self._given, self._llm = llm, models.with_own_client(llm) if isinstance(llm, LLM) else None
-        self._api_key = api_key
-        self._store = open_store(cache)
-        self._prompt = prompt or CONTEXT_PROMPT
+        self._connection = Connection(llm, api_key)
         self.reuse, self.batch_size, self.num_workers = reuse, batch_size, num_workers
         self.excerpt_chars, self.max_output_tokens = excerpt_chars, max_output_tokens
         self.chunk_timeout, self.reading_rate, self.writing_rate = chunk_timeout, reading_rate, writing_rate
@@ -140,10 +111,23 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         self.max_calls, self.max_tokens, self.fallback_only = max_calls, max_tokens, fallback_only
         self.attempts, self.max_wait = attempts, max_wait
         self.breaker_threshold, self.breaker_cooldown = breaker_threshold, breaker_cooldown
+        self._prompt = prompt or CONTEXT_PROMPT
+        self._check()
+        self._store = open_store(cache)
         self._reset()
 
+    def _check(self) -> None:
+        optional = {name: getattr(self, name) for name in ("num_workers", "excerpt_chars", "context_window")}
+        numbers = {name: getattr(self, name) for name in _POSITIVE}
+        numbers |= {name: value for name, value in optional.items() if value is not None}
+        for name, value in numbers.items():
+            if value <= 0:
+                raise SettingError(f"{name}={value} cannot work. Cure: give more than 0.")
+        if self.reuse not in ("chunk", "document"):
+            raise SettingError(f"reuse={self.reuse!r} is not known. Cure: 'chunk' or 'document'.")
+        check_prompt(self._prompt)
+
     def _reset(self) -> None:
-        self._lock, self._loop, self._connected = threading.Lock(), LoopThread(), False
         self._breaker = CircuitBreaker(self.breaker_threshold, self.breaker_cooldown)
         self._life, self._learned = models.SignOfLife(), Learned()
         self._usage = ContextUsage()
@@ -154,10 +138,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         state = {key: value for key, value in self.__dict__.items() if key not in _LIVE}
-        # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
-        state["_llm"] = None if self._llm is None or isinstance(self._given, str) else self._llm.model_copy()
-        state["_given"] = state["_llm"] if isinstance(self._given, LLM) else self._given
-        return state
+        return {**state, "_connection": copy(self._connection)}  # so that copies do not close each other's loop
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -166,27 +147,13 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     @property
     def llm(self) -> LLM:
         """The model, made when it is first needed."""
-        with self._lock:
-            if self._llm is None:
-                given = self._given
-                if given is None:
-                    given = Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
-                self._llm = models.with_own_client(given) if isinstance(given, LLM) else self._make(given)
-            if not self._connected:
-                self._connected = True
-                self._loop.before_close(partial(models.close_client, self._llm))
-            return self._llm
-
-    def _make(self, spec: str) -> LLM:
-        limit = self.max_output_tokens * self.batch_size
-        return models.ModelSpec.parse(spec).make(api_key=self._api_key, window=self.context_window, max_tokens=limit)
+        return self._connection.llm(self.context_window, self.max_output_tokens * self.batch_size)
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """``llm:`` and the model's name."""
-        if isinstance(self._given, str):
-            return f"llm:{models.ModelSpec.parse(self._given).model}"
-        return f"llm:{models.model_name(self.llm)}"
+        given = self._connection.given
+        return f"llm:{models.ModelSpec.parse(given).model if isinstance(given, str) else models.model_name(self.llm)}"
 
     @property
     def version(self) -> str:
@@ -211,7 +178,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
     ) -> list[list[ChunkContext | None]]:
         """Do several documents, ``num_workers`` calls at a time."""
-        return self._loop.run(self._run(batches, progress))
+        return self._connection.loop.run(self._run(batches, progress))
 
     async def agenerate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
@@ -221,7 +188,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         Raises:
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
-        return await self._loop.arun(self._run(batches, progress))
+        return await self._connection.loop.arun(self._run(batches, progress))
 
     async def _run(
         self, batches: Sequence[DocumentChunks], progress: Progress | None
@@ -249,13 +216,11 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
     def config(self) -> dict[str, Any]:
         """Give the settings as plain data: names instead of objects, and no key."""
-        given = self._given
         store: str | bool = f"{OBJECT}{type(self._store).__name__}" if self._store is not None else False
         if isinstance(self._store, SQLiteKVStore):
             store = str(self._store.path)
         kept = {key: value for key, value in vars(self).items() if key in _PLAIN}
-        llm = f"{OBJECT}{models.model_name(given)}" if isinstance(given, LLM) else given
-        return {"spec": "llm", "llm": llm, "cache": store, "fallback": None, **kept}
+        return {"spec": "llm", "llm": self._connection.config(), "cache": store, "fallback": None, **kept}
 
     def state(self) -> str:
         """Mark of the last run that left chunks without a context."""
@@ -264,7 +229,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     def close(self) -> None:
         """Close the cache's file and end the thread."""
         self._cache().close()
-        self._loop.close()
+        self._connection.loop.close()
 
     def _get_prompts(self) -> PromptDictType:
         return {_PROMPT_KEY: self._prompt}
@@ -296,6 +261,10 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         )
 
 
+_POSITIVE: Final = (
+    "batch_size", "chunk_timeout", "reading_rate", "writing_rate", "probe_timeout", "max_output_tokens", "attempts",
+    "breaker_threshold",
+)  # fmt: skip
 _RUN: Final = (
     "batch_size", "excerpt_chars", "chunk_timeout", "reading_rate", "probe_timeout", "max_output_tokens",
     "context_window", "max_calls", "max_tokens", "fallback_only",
@@ -303,6 +272,4 @@ _RUN: Final = (
 _PLAIN: Final = frozenset(
     {*_RUN, "reuse", "num_workers", "writing_rate", "attempts", "max_wait", "breaker_threshold", "breaker_cooldown"}
 )
-_LIVE: Final = frozenset(
-    {"_lock", "_loop", "_connected", "_breaker", "_life", "_learned", "_usage", "last_failures", "cache_error"}
-)
+_LIVE: Final = frozenset({"_breaker", "_life", "_learned", "_usage", "last_failures", "cache_error"})
