@@ -150,6 +150,33 @@ class ContextGenerator(ABC):
         """Let go of files, connections and threads; it may be used again afterwards."""
 
 
+class BulkContextGenerator(ContextGenerator):
+    """A generator that does documents together, because it can ask or report about several at once.
+
+    Its subclasses implement :meth:`generate_all` and :meth:`agenerate_all`; one document is a bulk of one.
+    """
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Give one context per node of a document; None where there is none."""
+        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
+
+    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Do the same without blocking the event loop."""
+        return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
+
+    @abstractmethod
+    def generate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> list[list[ChunkContext | None]]:
+        """Do several documents: one list per document, in their order."""
+
+    @abstractmethod
+    async def agenerate_all(
+        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
+    ) -> list[list[ChunkContext | None]]:
+        """Do the same as :meth:`generate_all`, without blocking the event loop."""
+
+
 def fingerprint(parts: Iterable[object]) -> str:
     """Hash plain settings into 16 hexadecimal digits, the same on every machine."""
     return hashlib.sha256(json.dumps(list(parts), sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -6,19 +6,17 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks
+from llama_index_contextual.context.base import BulkContextGenerator, DocumentChunks
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index.core.schema import BaseNode
-
-    from llama_index_contextual.context.base import Progress, SourceDocument
+    from llama_index_contextual.context.base import ChunkContext, ContextGenerator, Progress
     from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 
 
-class FallbackContextGenerator(ContextGenerator):
+class FallbackContextGenerator(BulkContextGenerator):
     """Asks one generator, then the next about the chunks that got no context from it, and so on.
 
     Each context says who made it, so a later run asks the first generator again about exactly those that fell back.
@@ -88,14 +86,6 @@ class FallbackContextGenerator(ContextGenerator):
         """Close all."""
         for generator in self.generators:
             generator.close()
-
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Give one context per node of a document."""
-        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
-
-    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Do the same without blocking the event loop."""
-        return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
 
     def generate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None

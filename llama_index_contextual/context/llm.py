@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.context import models
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks, fingerprint
+from llama_index_contextual.context.base import BulkContextGenerator, ChunkContext, fingerprint
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
 from llama_index_contextual.context.calls import CircuitBreaker, Patience
 from llama_index_contextual.context.capacity import Learned
@@ -29,16 +29,15 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
-    from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import Progress, SourceDocument
+    from llama_index_contextual.context.base import DocumentChunks, Progress
 
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 _PROMPT_KEY: Final = "context_prompt"
 
 
-class LLMContextGenerator(ContextGenerator, PromptMixin):
+class LLMContextGenerator(BulkContextGenerator, PromptMixin):
     """One or two sentences per chunk from a language model that is shown the document.
 
     The document comes first in each prompt and its chunks after it, several to a call, so that a server with a
@@ -165,14 +164,6 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     def usage(self) -> ContextUsage:
         """Calls, tokens and chunks since it was made; what the budgets count."""
         return self._usage
-
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Give one context per node of a document; None where the model gave none."""
-        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
-
-    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Do the same without blocking the event loop."""
-        return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
 
     def generate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
