@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -143,15 +142,12 @@ def pending(
 
 def status(settings: IndexSettings, manifest: Manifest, store: NodeStore, waiting: Pending) -> IndexStatus:
     """Gather what there is to say about an index."""
-    contexts: Counter[str] = Counter()
-    for entry in manifest.documents.values():
-        contexts.update(entry.contexts)
     return IndexStatus(
         folder=str(settings.folder),
         storage=str(settings.layout.root),
         documents=len(manifest.documents),
         chunks=store.count(),
-        contexts=dict(sorted(contexts.items())),
+        contexts=manifest.context_sources(),
         bytes_on_disk=sizes(settings.layout),
         settings=plain_settings(manifest.fingerprint),
         differences=[str(difference) for difference in settings.differences(manifest)],

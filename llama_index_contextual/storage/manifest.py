@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +64,13 @@ class Manifest:
     documents: dict[str, Entry] = field(default_factory=dict)
     choices: dict[str, str] = field(default_factory=dict)
     version: int = STORAGE_VERSION
+
+    def context_sources(self) -> dict[str, int]:
+        """How many nodes have a context from each source, all documents together."""
+        total: Counter[str] = Counter()
+        for entry in self.documents.values():
+            total.update(entry.contexts)
+        return dict(sorted(total.items()))
 
     def next_generation(self, **changes: Any) -> Manifest:
         """The manifest after a write."""
