@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections import Counter
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from llama_index.core.query_engine import RetrieverQueryEngine
-from tqdm import tqdm
 
-from llama_index_contextual.embedding_choice import resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.gather import gather
-from llama_index_contextual.index.migration import MigrationReport, SourceFiles, collection_of, migrate
-from llama_index_contextual.index.opening import POLICIES, IndexSettings, Reindex, remembered
-from llama_index_contextual.index.pipeline import NodePipeline, default_parser
-from llama_index_contextual.index.refresh import Refresh
-from llama_index_contextual.index.report import RefreshReport
-from llama_index_contextual.index.retrieval import LiveKeywordRetriever, LiveVectorRetriever
+from llama_index_contextual.index.migration import collection_of, migrate
+from llama_index_contextual.index.opening import resolve_settings
+from llama_index_contextual.index.refresh import refresh_index
+from llama_index_contextual.index.retrieval import live_arms
 from llama_index_contextual.index.session import Session
-from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.retrievers.hybrid import KEYWORD_WEIGHT
-from llama_index_contextual.storage.files import FileRules
-from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,6 +36,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
+    from llama_index_contextual.index.migration import MigrationReport
+    from llama_index_contextual.index.opening import IndexSettings, Reindex
+    from llama_index_contextual.index.report import RefreshReport
+    from llama_index_contextual.storage.files import FileRules, Problem
     from llama_index_contextual.storage.manifest import Manifest
 
 
@@ -113,27 +107,25 @@ class ContextualIndex:
             FingerprintError: The index was made with another embedding model.
             StorageError: The storage cannot be read.
         """
-        root = Path(folder).expanduser().resolve()
-        if not root.is_dir():
-            raise SettingError(f"folder={str(folder)!r} is no folder. Cure: name one that exists.")
-        if reindex not in POLICIES:
-            raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
-        layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
-        embed_model, context, context_options, choices = remembered(
-            layout.manifest, embed_model, context, context_options
-        )
-        embedding = resolve_embedding(embed_model)
-        if context == "llm":  # paid for, so kept with the index
-            context_options.setdefault("cache", str(layout.contexts))
-        contexts = ContextualNodePostprocessor(context, show_context_to_llm=show_context_to_llm, **context_options)
-        pipeline = NodePipeline(node_parser or default_parser(embedding), contexts)
-        rules = files or FileRules()
-        settings = IndexSettings(
-            root, layout, embedding, pipeline, rules, dict(readers or {}), reindex, lock_timeout, client, choices
+        settings = resolve_settings(
+            folder,
+            storage=storage,
+            embed_model=embed_model,
+            context=context,
+            context_options=context_options,
+            show_context_to_llm=show_context_to_llm,
+            node_parser=node_parser,
+            files=files,
+            readers=readers,
+            reindex=reindex,
+            lock_timeout=lock_timeout,
+            client=client,
         )
         index = cls(settings)
         if not create and not index.exists:
-            raise StorageError(f"there is no index in {layout.root}. Cure: llama-index-contextual index {root}")
+            raise StorageError(
+                f"there is no index in {index.storage}. Cure: llama-index-contextual index {index.folder}"
+            )
         settings.check(index.manifest())
         return index
 
@@ -159,15 +151,7 @@ class ContextualIndex:
         index = cls.open(folder, storage=storage, **settings)
         if index.exists:
             raise SettingError(f"there is an index in {index.storage} already. Cure: another storage=.")
-        with index._session.writing() as writer:  # noqa: SLF001  our own
-            fingerprint = index.settings.fingerprint
-            writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict())
-            writer.commit(complete=False)
-            files = SourceFiles(index.folder, default_parser(index.settings.embedding))
-            contexts = index.settings.pipeline.contexts
-            report = migrate(existing, writer, contexts, fingerprint.nodes_hash, files)
-            writer.commit(complete=True)
-        return index, report
+        return index, migrate(existing, index._session)  # noqa: SLF001  our own
 
     def __enter__(self) -> Self:
         return self
@@ -216,32 +200,7 @@ class ContextualIndex:
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
-        started = time.monotonic()
-        report = RefreshReport()
-        replacing = self._session.replaces()
-        if replacing and source is not None:
-            raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
-        with self._session.writing(replacing=replacing) as writer:
-            sources, covered = gather(source, self.settings, report.failed)
-            report.differences = self.settings.differences(writer.manifest)
-            fingerprint = self.settings.fingerprint
-            choices = dict(self.settings.choices)
-            writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
-            with tqdm(total=len(sources), desc="Indexing", unit="doc", disable=not show_progress, leave=False) as bar:
-                Refresh(
-                    writer=writer,
-                    pipeline=self.settings.pipeline,
-                    settings=fingerprint.nodes_hash,
-                    keep_outdated=self.settings.reindex == "ignore",
-                    progress=lambda done: void(bar.update(done)),
-                    report=report,
-                ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
-            if replacing:
-                self._session.promote(writer)
-            report.chunks = writer.store.count()
-            report.context_sources = _sum_contexts(writer.manifest)
-        report.seconds = time.monotonic() - started
-        return report
+        return refresh_index(self._session, source, show_progress=show_progress)
 
     async def arefresh(
         self, source: str | Path | Iterable[Document] | None = None, *, show_progress: bool = False
@@ -293,9 +252,7 @@ class ContextualIndex:
         """
         if self._session.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
-        keyword = LiveKeywordRetriever(self._session.live)
-        vector = LiveVectorRetriever(self._session.live, self.settings.embedding, keyword)
-        arms = [vector, keyword] if filters is None else [vector.with_filters(filters), keyword.with_filters(filters)]
+        arms = live_arms(self._session.live, self.settings.embedding, filters)
         options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
@@ -328,17 +285,6 @@ class ContextualIndex:
             return inspection.export(view.store, file)
 
     def _pending(self) -> Pending:
-        report = RefreshReport()
-        sources, _ = gather(None, self.settings, report.failed)
-        return inspection.pending(self.settings, self._session.manifest(), sources, report.failed)
-
-
-def void(_: object) -> None:
-    """Drop a value that a callback may not return."""
-
-
-def _sum_contexts(manifest: Manifest) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for entry in manifest.documents.values():
-        total.update(entry.contexts)
-    return dict(sorted(total.items()))
+        failed: list[Problem] = []
+        sources, _ = gather(None, self.settings, failed)
+        return inspection.pending(self.settings, self._session.manifest(), sources, failed)

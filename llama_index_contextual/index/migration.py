@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.index.recovery import entry_of
 from llama_index_contextual.metadata import CONTEXT_SOURCE, END_LINE, HEADER_PATH, PATH, START_LINE, join_header_path
 from llama_index_contextual.storage.chroma import Row, Stored, store_metadata, to_node
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from llama_index_contextual.index.session import Session
     from llama_index_contextual.index.writer import Writer
     from llama_index_contextual.markdown import Span
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
@@ -80,14 +82,26 @@ def collection_of(existing: Any) -> Any:
     return collection
 
 
-def migrate(
+def migrate(existing: Any, session: Session) -> MigrationReport:
+    """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
+    settings = session.settings
+    with session.writing() as writer:
+        fingerprint = settings.fingerprint
+        writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict())
+        writer.commit(complete=False)
+        sources = SourceFiles(settings.folder, default_parser(settings.embedding))
+        report = _copy(existing, writer, settings.pipeline.contexts, fingerprint.nodes_hash, sources)
+        writer.commit(complete=True)
+    return report
+
+
+def _copy(
     existing: Any,
     writer: Writer,
     contexts: ContextualNodePostprocessor,
     settings: str,
     sources: SourceFiles,
 ) -> MigrationReport:
-    """Copy the nodes of an index into a writer's store, with contexts; the old index is only read."""
     report = MigrationReport()
     held: dict[str, list[Stored]] = {}
     made: Counter[str] = Counter()

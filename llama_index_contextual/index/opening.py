@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.embedding_choice import model_id
-from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.embedding_choice import model_id, resolve_embedding
+from llama_index_contextual.errors import FingerprintError, SettingError
+from llama_index_contextual.index.pipeline import NodePipeline, default_parser
+from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.storage.files import FileRules
 from llama_index_contextual.storage.fingerprint import Difference, differences
+from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
 from llama_index_contextual.storage.manifest import ManifestDamagedError, load_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from chromadb.api import ClientAPI
     from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.node_parser import NodeParser
     from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.index.pipeline import NodePipeline
-    from llama_index_contextual.storage.files import FileRules
+    from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.storage.fingerprint import Fingerprint
-    from llama_index_contextual.storage.layout import Layout
     from llama_index_contextual.storage.manifest import Manifest
 
 Reindex = Literal["auto", "error", "ignore", "all"]
@@ -85,7 +88,45 @@ class IndexSettings:
             )
 
 
-def remembered(
+def resolve_settings(
+    folder: str | Path,
+    *,
+    storage: str | Path | None,
+    embed_model: str | BaseEmbedding | None,
+    context: str | ContextGenerator | None,
+    context_options: dict[str, Any],
+    show_context_to_llm: bool,
+    node_parser: NodeParser | None,
+    files: FileRules | None,
+    readers: Mapping[str, BaseReader] | None,
+    reindex: Reindex,
+    lock_timeout: float,
+    client: ClientAPI | None,
+) -> IndexSettings:
+    """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
+
+    Raises:
+        SettingError: One is wrong.
+    """
+    root = Path(folder).expanduser().resolve()
+    if not root.is_dir():
+        raise SettingError(f"folder={str(folder)!r} is no folder. Cure: name one that exists.")
+    if reindex not in POLICIES:
+        raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
+    layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
+    embed_model, context, context_options, choices = _remembered(layout.manifest, embed_model, context, context_options)
+    embedding = resolve_embedding(embed_model)
+    if context == "llm":  # paid for, so kept with the index
+        context_options.setdefault("cache", str(layout.contexts))
+    contexts = ContextualNodePostprocessor(context, show_context_to_llm=show_context_to_llm, **context_options)
+    pipeline = NodePipeline(node_parser or default_parser(embedding), contexts)
+    rules = files or FileRules()
+    return IndexSettings(
+        root, layout, embedding, pipeline, rules, dict(readers or {}), reindex, lock_timeout, client, choices
+    )
+
+
+def _remembered(
     path: Path, embed_model: str | BaseEmbedding | None, context: Any, options: dict[str, Any]
 ) -> tuple[str | BaseEmbedding, Any, dict[str, Any], dict[str, str]]:
     """Fill in what was not given: what the index was made with, else the defaults.

@@ -8,11 +8,16 @@ vectors cached, so doing it again embeds nothing twice.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.errors import DocumentError
+from tqdm import tqdm
+
+from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.index.gather import gather
+from llama_index_contextual.index.report import RefreshReport
 from llama_index_contextual.metadata import CONTEXT_SOURCE
 from llama_index_contextual.storage.chroma import Row, Stored, store_metadata
 from llama_index_contextual.storage.files import Problem
@@ -21,16 +26,56 @@ from llama_index_contextual.storage.plan import Plan, Seen, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from llama_index.core.schema import BaseNode
+    from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.index.pipeline import NodePipeline
-    from llama_index_contextual.index.report import RefreshReport
+    from llama_index_contextual.index.session import Session
     from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.writer import Writer
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
 BATCH_CHUNKS: Final = 256  # new chunks per batch: some seconds of the local model, which is what a kill may cost
+
+
+def refresh_index(
+    session: Session, source: str | Path | Iterable[Document] | None, *, show_progress: bool
+) -> RefreshReport:
+    """Refresh an index, or its successor where another embedding model is to replace it.
+
+    Args:
+        session: The index's storage.
+        source: As :meth:`ContextualIndex.refresh` takes it.
+        show_progress: Whether to draw a progress bar that counts documents.
+
+    Raises:
+        SettingError: The index is to be replaced, and there is a source.
+    """
+    started, report, settings = time.monotonic(), RefreshReport(), session.settings
+    replacing = session.replaces()
+    if replacing and source is not None:
+        raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
+    with session.writing(replacing=replacing) as writer:
+        sources, covered = gather(source, settings, report.failed)
+        report.differences = settings.differences(writer.manifest)
+        fingerprint, choices = settings.fingerprint, dict(settings.choices)
+        writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
+        with tqdm(total=len(sources), desc="Indexing", unit="doc", disable=not show_progress, leave=False) as bar:
+            Refresh(
+                writer=writer,
+                pipeline=settings.pipeline,
+                settings=fingerprint.nodes_hash,
+                keep_outdated=settings.reindex == "ignore",
+                progress=bar.update,
+                report=report,
+            ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
+        if replacing:
+            session.promote(writer)
+        report.chunks = writer.store.count()
+        report.context_sources = writer.manifest.context_sources()
+    report.seconds = time.monotonic() - started
+    return report
 
 
 @dataclass(slots=True)
@@ -68,7 +113,7 @@ class Refresh:
     pipeline: NodePipeline
     settings: str
     keep_outdated: bool
-    progress: Callable[[int], None]
+    progress: Callable[[int], object]
     report: RefreshReport
 
     def run(self, sources: Sequence[Source], *, covered: str | None, blocked: Iterable[str]) -> None:

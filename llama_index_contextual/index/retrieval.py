@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
 
 
+def live_arms(
+    live: Live, embedding: BaseEmbedding, filters: MetadataFilters | None
+) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
+    """Give the vector arm and the keyword arm of an index, both with the same filters."""
+    keyword = LiveKeywordRetriever(live)
+    vector = LiveVectorRetriever(live, embedding, keyword)
+    return [vector, keyword] if filters is None else [vector.with_filters(filters), keyword.with_filters(filters)]
+
+
 class LiveKeywordRetriever(ContextualBM25Retriever):
     """The keyword arm of an index that changes: brings itself up to date whenever it is asked."""
 
