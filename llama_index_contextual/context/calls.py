@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
+from tenacity import AsyncRetrying, retry_if_exception
 from tenacity.wait import wait_exponential, wait_random
 
 from llama_index_contextual.context import models
@@ -37,7 +37,6 @@ class CallFailedError(Exception):
     def __init__(self, reason: str, *, fatal: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.attempts = 1
         self.fatal = fatal
         """Whether the server seems to be the cause, so that other calls would fare no better."""
 
@@ -87,7 +86,6 @@ class Answer:
     text: str
     tokens: Tokens
     seconds: float
-    attempts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +104,23 @@ class Patience:
 
 
 async def ask(
-    llm: LLM, messages: Sequence[ChatMessage], *, timeout: float, max_tokens: int, patience: Patience
+    llm: LLM,
+    messages: Sequence[ChatMessage],
+    *,
+    timeout: float,
+    max_tokens: int,
+    patience: Patience,
+    another: Callable[[], bool] = lambda: True,
 ) -> Answer:
     """Send a request, again after an error that may pass; a request that takes too long is cancelled.
+
+    Args:
+        llm: The model.
+        messages: The prompt.
+        timeout: Seconds that an attempt may take.
+        max_tokens: Tokens that the model may write.
+        patience: How often, and after which waits.
+        another: Asked before each attempt but the first whether it may be made.
 
     Raises:
         CallFailedError: It never was answered.
@@ -116,7 +128,7 @@ async def ask(
     attempts = 1 if models.retries_by_itself(llm) else patience.attempts
     started = time.monotonic()
     retrying = AsyncRetrying(
-        stop=stop_after_attempt(attempts),
+        stop=lambda state: state.attempt_number >= attempts or not another(),
         wait=_Wait(patience),
         retry=retry_if_exception(lambda error: _is_transient(error, patience)),
         reraise=True,
@@ -126,12 +138,9 @@ async def ask(
             with attempt:
                 response = await asyncio.wait_for(models.chat(llm, messages, max_tokens), timeout)
                 text = response.message.content or ""
-                seconds = time.monotonic() - started
-                return Answer(text, read_tokens(response), seconds, attempt.retry_state.attempt_number)
+                return Answer(text, read_tokens(response), time.monotonic() - started)
     except Exception as error:  # each integration has errors of its own
-        failure = _explained(error)
-        failure.attempts = int(retrying.statistics.get("attempt_number", 1))
-        raise failure from error
+        raise _explained(error) from error
     raise AssertionError("tenacity gives a result or raises")
 
 

@@ -83,7 +83,8 @@ class Capacity:
             return
         smaller = replace(used, tokens=max(1, used.tokens * 2 // 3))
         if said is not None:
-            window, self.size = window_for(self._settings, said)
+            window, size = window_for(self._settings, said)
+            self.size = min(self.size, size)  # it may be 1 already, for another reason
             smaller = min(window, smaller, key=lambda one: one.tokens)
         self.window = smaller
         self._settings.learned.room = smaller.tokens

@@ -115,6 +115,7 @@ class Inquiry:
                     timeout=settings.timeout(len(nodes), tokens),
                     max_tokens=settings.max_output_tokens * len(nodes),
                     patience=settings.patience,
+                    another=ledger.another_attempt,
                 )
         except CallFailedError as error:
             settings.breaker.record(failed=error.fatal)

@@ -102,25 +102,27 @@ class Ledger:
         finally:
             self._reserved -= prompt_tokens
 
+    def another_attempt(self) -> bool:
+        """Count one more attempt at a request that failed; False where the budget does not cover it."""
+        if self._settings.max_calls is not None and self._usage.calls >= self._settings.max_calls:
+            return False
+        self._usage.calls += 1
+        self._usage.retries += 1
+        return True
+
     def charge(self, answer: Answer) -> None:
         """Count what an answer took, whatever it is worth."""
-        self._tried(answer.attempts)
         self._usage.tokens += answer.tokens
         self._usage.seconds += answer.seconds
 
     def call_failed(self, document: SourceDocument, chunks: int, error: CallFailedError) -> None:
-        """Count and tell a call that was not answered."""
-        self._tried(error.attempts)
+        """Tell of a call that was not answered."""
         self._tell(document, chunks, None, error=error.reason)
 
     def call_answered(self, document: SourceDocument, chunks: int, answer: Answer, *, accepted: int) -> None:
         """Count and tell a call that was answered, and how many contexts it gave."""
         self._usage.generated += accepted
         self._tell(document, chunks, answer, accepted=accepted)
-
-    def _tried(self, attempts: int) -> None:
-        self._usage.calls += attempts - 1
-        self._usage.retries += attempts - 1
 
     def _tell(
         self, document: SourceDocument, chunks: int, answer: Answer | None, *, accepted: int = 0, error: str = ""

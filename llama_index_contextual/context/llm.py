@@ -61,7 +61,8 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         reading_rate: and besides one second for so many tokens of its prompt.
         writing_rate: Tokens a second that the model writes; for estimates alone.
         probe_timeout: Seconds to wait for the server's sign of life before a run.
-        max_calls: Requests at most, over all runs; what is left then fails, and a later run goes on with it.
+        max_calls: Requests at most, over all runs, further attempts included (not those that an LLM object's client
+            makes by itself); what is left then fails, and a later run goes on with it.
         max_tokens: Tokens at most, likewise.
         max_output_tokens: Tokens per context.
         context_window: Tokens that the model takes; by default what the LLM says. A longer document is shown as

@@ -26,6 +26,17 @@ def test_budget_holds_for_concurrent_calls(step, fake_model):
     assert len(fake_model.requests) == 3
 
 
+def test_budget_of_calls_covers_further_attempts_too(step, fake_model):
+    fake_model.reply = always(Reply(status=429, headers={"Retry-After": "0"}))
+    one = step(max_calls=1, attempts=3)
+    run(one, make_nodes(1), falls_back=1)
+    assert (len(fake_model.requests), one.usage.calls, one.usage.retries) == (1, 1, 0)
+    assert one.usage.failed == {"HTTP 429": 1}
+    one = step(max_calls=2, attempts=3)
+    run(one, make_nodes(1, "other.md"), falls_back=1)
+    assert (len(fake_model.requests), one.usage.calls, one.usage.retries) == (3, 2, 1)
+
+
 def test_budget_of_tokens(step, fake_model):
     fake_model.reply = always(Reply(usage={"prompt_tokens": 5000, "completion_tokens": 10}))
     run(step(max_tokens=9000), make_nodes(30), falls_back=14)

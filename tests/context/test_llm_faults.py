@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fake_model import MODEL, Reply, always, good_but
 from llama_index.llms.openai_like import OpenAILike
@@ -93,6 +95,24 @@ def test_a_model_that_cannot_do_batches_is_asked_one_by_one(step, fake_model):
     assert sum(len(request.numbers) > 1 for request in fake_model.requests) == 2
     one(make_nodes(8, "other.md"))
     assert sum(len(request.numbers) > 1 for request in fake_model.requests) == 2  # and that is not forgotten
+
+
+def test_a_model_that_cannot_do_batches_gets_none_after_an_overflow_either(step, fake_model):
+    bad = {"error": {"message": "the prompt exceeds the available context size (n_ctx: 4096)"}}
+    shrunk = []
+
+    def reply(request, _):
+        if request.numbers != [1]:
+            return Reply(text="?")
+        if len(fake_model.requests) > 20 and not shrunk:
+            shrunk.append(len(fake_model.requests))
+            return Reply(status=400, body=json.dumps(bad))
+        return Reply()
+
+    fake_model.reply = reply
+    run(step(batch_size=4), make_nodes(40))
+    assert shrunk
+    assert all(request.numbers == [1] for request in fake_model.requests[shrunk[0] :])
 
 
 def test_client_that_tries_again_by_itself_is_asked_once(fake_model, tmp_path):
