@@ -86,8 +86,8 @@ def migrate(existing: Any, session: Session) -> MigrationReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
     settings = session.settings
     with session.writing() as writer:
-        fingerprint = settings.fingerprint
-        writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict())
+        fingerprint, choices = settings.fingerprint, dict(settings.choices)
+        writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
         writer.commit(complete=False)
         sources = SourceFiles(settings.folder, default_parser(settings.embedding))
         report = _copy(existing, writer, settings.pipeline.contexts, fingerprint.nodes_hash, sources)

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,10 +71,6 @@ class Manifest:
         for entry in self.documents.values():
             total.update(entry.contexts)
         return dict(sorted(total.items()))
-
-    def next_generation(self, **changes: Any) -> Manifest:
-        """The manifest after a write."""
-        return replace(self, generation=self.generation + 1, **changes)
 
 
 class ManifestDamagedError(StorageError):

@@ -43,6 +43,15 @@ def test_a_vector_store_index_gets_contexts_and_stays_as_it_was(folder, collecti
     assert collection.get(include=["metadatas", "documents"]) == before
 
 
+def test_what_it_was_migrated_with_need_not_be_said_again(folder, collection, embedding):
+    collection.add(ids=["a"], embeddings=[[1.0, 0.0]], documents=["Zebras sleep."], metadatas=[{"path": "zoo.md"}])
+    migrated, _ = ContextualIndex.contextualize(collection, folder, embed_model=embedding, context="pattern")
+    migrated.close()
+    with ContextualIndex.open(folder, embed_model=embedding) as index:
+        assert index.status().contexts == {"pattern": 1}
+        assert index.status().differences == []
+
+
 def test_a_bare_collection_gets_contexts_from_its_metadata(folder, collection, embedding):
     collection.add(
         ids=["a", "b", "c"],
