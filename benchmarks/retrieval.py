@@ -4,7 +4,8 @@
 
 Recall@k is the mean over questions of the share of gold items (chunks, lines of a note, pages) that the first k chunks
 cover. Every row of a set but "stock chunks" ranks the same chunks with the same embedding; a row differs in what its
-name says.
+name says. Where gold items are pages, "k pages" is the recall of the first k different pages that the ranked chunks are
+from, and "in 20" how many different pages the first 20 chunks are from.
 ``--shares`` adds one row for each element of ours that is switched off.
 """
 
@@ -15,7 +16,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 import chromadb
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.base_retriever import BaseRetriever
 
+Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
 TOP = 20
 POOL = 100
 SETS: dict[str, Callable[[], DataSet]] = {
@@ -72,11 +75,26 @@ class Row:
 
 @dataclass
 class Measured:
-    """What a row found: ``recalls`` at 5, 10 and 20 of each question, shape ``(questions, 3)``, and the mean rank."""
+    """What a row found.
+
+    Attributes:
+        name: The row's.
+        recalls: At 5, 10 and 20 chunks, of each question, shape ``(questions, 3)``.
+        mrr: Mean reciprocal rank of the first chunk that covers gold.
+        by_document: Recalls at 5, 10 and 20 different documents.
+        documents: How many different documents the first 20 chunks are from, on average.
+    """
 
     name: str
-    recalls: np.ndarray[Any, np.dtype[np.float64]]
+    recalls: Recalls
     mrr: float
+    by_document: Recalls
+    documents: float
+
+    def cells(self, *, pages: bool) -> list[object]:
+        """The row of a table, in per cent."""
+        cells: list[object] = [self.name, *(100 * self.recalls.mean(axis=0)).tolist(), 100 * self.mrr]
+        return cells + ([*(100 * self.by_document.mean(axis=0)).tolist(), self.documents] if pages else [])
 
 
 class Bench:
@@ -138,8 +156,8 @@ class Bench:
             return arms[0]
         if row.stock:
             options = {"llm": MockLLM(), "num_queries": 1, "use_async": False, "mode": "reciprocal_rerank"}
-            return QueryFusionRetriever(arms, similarity_top_k=TOP, **options)
-        return ContextualFusionRetriever(arms, similarity_top_k=TOP, **row.fusion)
+            return QueryFusionRetriever(arms, similarity_top_k=POOL, **options)
+        return ContextualFusionRetriever(arms, similarity_top_k=POOL, **row.fusion)
 
 
 def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
@@ -190,27 +208,38 @@ def rows_for(data: DataSet, *, shares: bool) -> list[Row]:
 def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]) -> Measured:
     """Ask every question."""
     retrievers = {name: bench.retriever(row) for name, bench in benches.items()}
-    all_hits = []
+    all_hits, firsts, documents = [], [], []
     for question in data.questions:
         bundle = QueryBundle(question.text, embedding=vectors[question.text])
-        hits = retrievers[question.collection].retrieve(bundle)[:TOP]
-        all_hits.append([data.covers(hit.node) for hit in hits])
+        nodes = [hit.node for hit in retrievers[question.collection].retrieve(bundle)]
+        best = {node.ref_doc_id: node for node in reversed(nodes)}  # of each document its best chunk
+        all_hits.append([data.covers(node) for node in nodes[:TOP]])
+        firsts.append([data.covers(node) for node in nodes if best[node.ref_doc_id] is node])
+        documents.append(len({node.ref_doc_id for node in nodes[:TOP]}))
     golds = [question.gold for question in data.questions]
-    recalls = np.array(
+    mrr = mean_reciprocal_rank(all_hits, golds)
+    return Measured(row.name, _recalls(all_hits, golds), mrr, _recalls(firsts, golds), float(np.mean(documents)))
+
+
+def _recalls(all_hits: Sequence[Sequence[frozenset[Any]]], golds: Sequence[frozenset[Any]]) -> Recalls:
+    return np.array(
         [[recall_at(k, hits, gold) for k in (5, 10, 20)] for hits, gold in zip(all_hits, golds, strict=True)]
     )
-    return Measured(row.name, recalls, mean_reciprocal_rank(all_hits, golds))
 
 
-def differences(measured: Sequence[Measured]) -> list[object]:
+def differences(measured: Sequence[Measured], *, pages: bool) -> list[object]:
     """The cells of a last row: ours less the stock hybrid on the same chunks, with 95 % paired bootstrap intervals."""
     found = {one.name: one for one in measured}
-    ours = next(one for name, one in found.items() if name.startswith("**"))
-    difference = 100 * (ours.recalls - found["stock hybrid, same chunks"].recalls)  # (questions, 3), in points
-    drawn = np.random.default_rng(0).integers(len(difference), size=(2000, len(difference)))
-    low, high = np.percentile(difference[drawn].mean(axis=1), [2.5, 97.5], axis=0)
-    cells = [f"{m:+.1f} [{a:+.1f}, {z:+.1f}]" for m, a, z in zip(difference.mean(axis=0), low, high, strict=True)]
-    return ["ours less stock hybrid, same chunks", *cells, ""]
+    ours, stock = next(o for name, o in found.items() if name.startswith("**")), found["stock hybrid, same chunks"]
+    cells = ["ours less stock hybrid, same chunks", *_intervals(ours.recalls - stock.recalls), ""]
+    return cells + ([*_intervals(ours.by_document - stock.by_document), ""] if pages else [])
+
+
+def _intervals(difference: Recalls) -> list[str]:
+    points = 100 * difference  # (questions, 3)
+    drawn = np.random.default_rng(0).integers(len(points), size=(2000, len(points)))
+    low, high = np.percentile(points[drawn].mean(axis=1), [2.5, 97.5], axis=0)
+    return [f"{m:+.1f} [{a:+.1f}, {z:+.1f}]" for m, a, z in zip(points.mean(axis=0), low, high, strict=True)]
 
 
 def main() -> None:
@@ -230,12 +259,13 @@ def main() -> None:
         texts = sorted({question.text for question in data.questions})
         vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
         measured = [measure(data, row, benches, vectors) for row in rows_for(data, shares=options.shares)]
-        rows = [[one.name, *(100 * one.recalls.mean(axis=0)).tolist(), 100 * one.mrr] for one in measured]
-        rows.append(differences(measured))
+        pages = name == "kubernetes-docs"
+        rows = [*(one.cells(pages=pages) for one in measured), differences(measured, pages=pages)]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
         head = f"### {name}: {len(data.questions)} questions, {chunks} chunks in {len(benches)} index(es)"
         head += f", {len(data.documents[''])} pages" if name == "kubernetes-docs" else ""
-        parts.append(f"{head}\n\n{markdown_table(['', '@5', '@10', '@20', 'MRR'], rows)}")
+        columns = ["", "@5", "@10", "@20", "MRR", *(["5 pages", "10 pages", "20 pages", "in 20"] if pages else [])]
+        parts.append(f"{head}\n\n{markdown_table(columns, rows)}")
         print(f"\n{parts[-1]}\n\n({time.monotonic() - started:.0f} s)", flush=True)
     if options.out:
         options.out.write_text("\n\n".join(parts) + "\n", "utf-8")
