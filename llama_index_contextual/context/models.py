@@ -25,7 +25,6 @@ _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3
 _CLIENT_TIMEOUT: Final = 3600.0  # ours is shorter, and cancels the request
 _BELIEVED_ALIVE: Final = 60.0  # seconds
 _BELIEVED_DEAD: Final = 5.0  # few: somebody may be starting it
-_ASYNC_CLIENTS: Final = ("_aclient", "_async_client")  # where OpenAI's and Ollama's integrations keep theirs
 _CLOSED: Final = frozenset({401, 403})
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")
@@ -198,28 +197,6 @@ class SignOfLife:
             self._reason = probe(llm, seconds)
             self._until = self._clock() + (_BELIEVED_ALIVE if self._reason is None else _BELIEVED_DEAD)
         return self._reason
-
-
-def with_own_client(llm: LLM) -> LLM:
-    """Give an LLM whose asynchronous client has not been used on another event loop, where it could hang."""
-    used = [name for name in _ASYNC_CLIENTS if getattr(llm, name, None) is not None]
-    if not used:
-        return llm
-    copy = llm.model_copy()
-    for name in used:
-        setattr(copy, name, None)
-    return copy
-
-
-async def close_client(llm: LLM) -> None:
-    """Close the connections of an LLM's asynchronous client; the LLM makes itself another when it is used again."""
-    for name in _ASYNC_CLIENTS:
-        client = getattr(llm, name, None)
-        if client is not None:
-            setattr(llm, name, None)
-            close = getattr(client, "close", None) or getattr(getattr(client, "_client", None), "aclose", None)
-            if close is not None:
-                await close()
 
 
 async def chat(llm: LLM, messages: Sequence[ChatMessage], max_tokens: int) -> ChatResponse:

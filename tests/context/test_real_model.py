@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from llama_index.core.llms import ChatMessage
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document
 from llama_index.core.utils import get_tokenizer
@@ -15,6 +18,8 @@ from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.postprocessor.contextual import count_by_source
 
 PATIENT = {"chunk_timeout": 60.0, "max_output_tokens": 24, "batch_size": 2}  # CI's machines are slow and shared
+# Why a context was not taken, where the small model's words are to blame and not the way to it.
+WORDS = {"empty", "refused", "malformed", "copy of the chunk", "copy of the document's beginning"}
 TEXT = (
     "# Harbour log\n\n"
     "The ferry Aurora left the harbour of Bergen at seven in the morning with forty passengers. "
@@ -36,6 +41,21 @@ def run(step, nodes):
     """Whatever a small model says, each chunk has a context."""
     step(nodes)
     assert all(node.metadata["context"] for node in nodes)
+
+
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+def test_anthropic_by_object(llama_server, document, nodes):
+    anthropic = pytest.importorskip("llama_index.llms.anthropic")
+    llm = anthropic.Anthropic(model="claude-haiku-4-5", base_url=llama_server.url, api_key="none", max_retries=0)
+    asyncio.run(llm.achat([ChatMessage("Hello.")], max_tokens=2))  # on a loop that is gone afterwards
+    step = ContextualNodePostprocessor("llm", llm=llm, cache=False, documents=[document], **PATIENT)
+    run(step, nodes)
+    assert step.usage.calls >= 2
+    assert set(step.usage.failed) <= WORDS
+    assert step.usage.tokens.prompt > step.usage.tokens.cached > 0
+    step.close()
+    run(step, nodes)  # closing is no end
+    assert set(step.usage.failed) <= WORDS
 
 
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
