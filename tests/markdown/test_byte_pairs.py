@@ -104,4 +104,4 @@ def test_counting_one_chunk_does_not_copy_the_document(text):
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < 20_000  # the ends of its 200,000 tokens are 800,000 bytes
+    assert peak < 200_000  # the ends of its tokens alone are 480,000 bytes or more
