@@ -27,6 +27,9 @@ _FENCED: Final = re.compile(
     r"\ufeff?(---|\+\+\+)[ \t]*(?:\r\n?|\n)(.*?)(?<![^\r\n])(\1|\.\.\.)[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL
 )
 _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the C one where PyYAML was built with it
+# Its composer calls itself for each level of nesting, up to the end of the process; Python's raises RecursionError. So
+# few characters cannot nest too deeply for a thread's stack of 512 KiB.
+_SAFE_CHARS: Final = 1000
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
@@ -83,7 +86,7 @@ def _read_yaml(source: str) -> dict[str, Any] | None:
 
     Only composed, not constructed: that takes a third of the time, and YAML's own dates would raise on 2026-02-31.
     """
-    node = yaml.compose(source, Loader=_YAML_LOADER)
+    node = yaml.compose(source, Loader=_YAML_LOADER if len(source) <= _SAFE_CHARS else yaml.BaseLoader)
     if not isinstance(node, yaml.MappingNode):
         return {} if node is None else None
     return {key.value: _plain(value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}

@@ -1,0 +1,48 @@
+"""Texts that nobody writes but a file may hold: none may end the process or hold it up for minutes."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.markdown import read_front_matter, split_markdown
+
+
+@pytest.mark.parametrize("nested", ["a: " + "[" * 100_000, "- " * 100_000 + "x", "? " * 100_000 + "x"])
+def test_front_matter_nested_deeper_than_the_stack_is_text(nested):
+    """In a process of its own, because libyaml's composer ended it."""
+    code = (
+        "import sys, warnings; warnings.simplefilter('ignore')\n"
+        "from llama_index_contextual.markdown import read_front_matter\n"
+        "print(read_front_matter(sys.stdin.read()).end)"
+    )
+    text = f"---\n{nested}\n---\n# Title\n"
+    done = subprocess.run(  # noqa: S603  our own interpreter
+        [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
+def test_broken_front_matter_that_is_long_is_reported_too():
+    with pytest.warns(ContextualWarning, match="is broken"):
+        assert read_front_matter("---\na: [" + "b, " * 1000 + "\n---\n").end == 0
+
+
+def test_long_front_matter_is_read_like_a_short_one():
+    tags = ", ".join(f"tag{number}" for number in range(500))
+    front = read_front_matter(f"---\ntitle: Long\ntags: [{tags}]\n---\ntext")
+    assert (front.text("title"), front.text("tags")) == ("Long", tags)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [":::a" * 25 + "\nfoo", "- " * 10_000 + "x", "# a" + " " * 30_000 + "*\n\ntext", "#" + " " * 5_000 + "a*\n\ntext"],
+    ids=["colons", "nested lists", "spaces in a heading", "spaces before a heading's text"],
+)
+def test_time_grows_with_length_and_not_with_its_square(text):
+    split_markdown("warm up")
+    started = time.perf_counter()
+    assert split_markdown(text)
+    assert time.perf_counter() - started < 3
