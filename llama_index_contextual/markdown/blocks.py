@@ -46,6 +46,7 @@ _KINDS: Final = {
     "Item": "list",
     "BlockQuote": "quote",
 }
+_DEEP: Final = 10  # containers, every second one a list: any deeper, and an item is as weak as NESTED
 # Kinds that a paragraph ending in a colon introduces.
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
 _MARKUP: Final = frozenset({"text", "html"})  # kinds that may be no more than anchors, comments, closing tags
@@ -55,7 +56,7 @@ _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces wha
 _ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
 _LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
 _OPENERS: Final = re.compile(
-    r"(?:\s*(?:<summary>[^<]*</summary>|<[a-z][^<>]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|:::+[ \t]*\w[^\n]*))+\s*",
+    r"(?:\s*(?:<summary>[^<]*</summary>|<[a-z][^<>]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|:::+[ \t]*\w[^\n]*(?![^\n])))+\s*",
     re.IGNORECASE,
 )
 _CLOSERS: Final = re.compile(r"(?:\s*(?:</[^<>]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
@@ -240,7 +241,7 @@ class _Marker:
 
     def nested(self, start: int, end: int, tag: str, value: Any, containers: list[tuple[int, str]]) -> None:
         if tag == "Item":
-            depth = sum(1 for _, outer in containers if outer != "Item")
+            depth = sum(1 for _, outer in containers[:_DEEP] if outer != "Item")
             strength = max(NESTED, ITEM + 5 - 5 * depth)
         else:
             strength = CONTINUATION if containers[-1][1] == "Item" else NESTED
