@@ -122,7 +122,7 @@ class Inquiry:
             ledger.call_failed(todo.document, len(nodes), error)
             raise
         settings.breaker.record(failed=False)
-        ledger.charge(answer)
+        ledger.charge(answer, tokens)
         return answer
 
     async def _accept(self, todo: Todo, group: list[int], answer: Answer) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from llama_index_contextual.context.base import ContextProgress
 from llama_index_contextual.context.calls import CallFailedError
+from llama_index_contextual.context.capacity import count_tokens
 from llama_index_contextual.context.events import (
     ContextCallEvent,
     ContextRunEndEvent,
@@ -88,7 +89,7 @@ class Ledger:
         settings, used = self._settings, self._usage
         if settings.max_calls is not None and used.calls >= settings.max_calls:
             raise CallFailedError(f"max_calls={settings.max_calls} reached", fatal=False)
-        spent = used.tokens.prompt + used.tokens.completion + self._reserved
+        spent = used.tokens.prompt + used.tokens.completion + used.uncounted + self._reserved
         if settings.max_tokens is not None and spent + prompt_tokens > settings.max_tokens:
             raise CallFailedError(f"max_tokens={settings.max_tokens} reached", fatal=False)
 
@@ -110,9 +111,11 @@ class Ledger:
         self._usage.retries += 1
         return True
 
-    def charge(self, answer: Answer) -> None:
-        """Count what an answer took, whatever it is worth."""
+    def charge(self, answer: Answer, prompt_tokens: int) -> None:
+        """Count what an answer took, whatever it is worth; where its server does not say, by our own count."""
         self._usage.tokens += answer.tokens
+        if answer.tokens == Tokens():
+            self._usage.uncounted += prompt_tokens + count_tokens(answer.text)
         self._usage.seconds += answer.seconds
 
     def call_failed(self, document: SourceDocument, chunks: int, error: CallFailedError) -> None:

@@ -48,6 +48,7 @@ class ContextUsage:
         calls: Requests that were sent, tries again included.
         retries: Requests that were sent again after an error.
         tokens: As the server counted them; zero where it does not say.
+        uncounted: Tokens of the calls where it does not say, by LlamaIndex's tokenizer.
         seconds: Time spent waiting for the model, summed over concurrent calls.
     """
 
@@ -59,6 +60,7 @@ class ContextUsage:
     retries: int = 0
     tokens: Tokens = field(default_factory=Tokens)
     seconds: float = 0.0
+    uncounted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,17 @@ def test_budget_of_tokens(step, fake_model):
     assert len(fake_model.requests) == 2
 
 
+def test_budget_of_tokens_holds_for_a_server_that_does_not_count(step, fake_model):
+    fake_model.reply = always(Reply(usage={}))
+    nodes = make_nodes(30)
+    planned = step().estimate(nodes).tokens.prompt
+    one = step(max_tokens=planned // 2)
+    run(one, nodes, falls_back=22)
+    assert len(fake_model.requests) == 1
+    run(one, make_nodes(30, "other.md"), falls_back=30)
+    assert (len(fake_model.requests), one.usage.tokens.prompt) == (1, 0)
+
+
 def test_estimate_says_what_the_run_then_does(step, fake_model):
     nodes = make_nodes(20)
     one = step()
