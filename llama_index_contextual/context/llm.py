@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+from uuid import uuid4
 
 from llama_index.core.prompts.mixin import PromptMixin
 
@@ -114,6 +115,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         self._prompt = prompt or CONTEXT_PROMPT
         self._check()
         self._store = open_store(cache)
+        self._fell_back = ""
         self._reset()
 
     def _check(self) -> None:
@@ -188,6 +190,8 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         run = Run(self._settings(), self._usage, progress)
         texts = await run(batches)
         self.last_failures, self.cache_error = run.ledger.failed, run.ledger.cache_error
+        if run.ledger.failed:
+            self._fell_back = uuid4().hex
         name, version = self.name, self.version
         return [
             [None if text is None else ChunkContext(text, name, version=version) for text in found] for found in texts
@@ -215,8 +219,8 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         return {"spec": "llm", "llm": self._connection.config(), "cache": store, "fallback": None, **kept}
 
     def state(self) -> str:
-        """Mark of the last run that left chunks without a context."""
-        return self._cache().state()
+        """Mark of the last run that left chunks without a context; without a cache, of those of this object."""
+        return self._fell_back if self._store is None else self._cache().state()
 
     def close(self) -> None:
         """Close the cache's file and end the thread."""

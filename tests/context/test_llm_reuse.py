@@ -84,6 +84,19 @@ def test_pipeline_cache_does_not_take_a_fallback_for_final(step, fake_model):
     assert len(fake_model.requests) == asked
 
 
+def test_pipeline_cache_does_not_take_a_fallback_for_final_without_a_cache_of_ours(step, fake_model):
+    document = Document(text="Words about things. " * 4, id_="a.md", metadata={"path": "a.md"})
+    parser = SentenceSplitter(id_func=lambda i, _: f"a#{i}")
+    pipeline = IngestionPipeline(transformations=[parser, step(cache=False)])
+    fake_model.reply = always(Reply(status=400))
+    with pytest.warns(ContextualWarning):
+        pipeline.run(documents=[document])
+    fake_model.reply = always(Reply())
+    assert set(count_by_source(pipeline.run(documents=[document]))) == {PAID}
+    pipeline.run(documents=[document])
+    assert len(fake_model.requests) == 2
+
+
 def test_any_key_value_store_will_do(step, fake_model):
     store = SimpleKVStore()
     run(step(cache=store), make_nodes(3))
