@@ -6,17 +6,21 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from llama_index.core.prompts.mixin import PromptMixin
+
 from llama_index_contextual.context.base import BulkContextGenerator, DocumentChunks
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+
     from llama_index_contextual.context.base import ChunkContext, ContextGenerator, Progress
     from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 
 
-class FallbackContextGenerator(BulkContextGenerator):
+class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
     """Asks one generator, then the next about the chunks that got no context from it, and so on.
 
     Each context says who made it, so a later run asks the first generator again about exactly those that fell back.
@@ -86,6 +90,19 @@ class FallbackContextGenerator(BulkContextGenerator):
         """Close all."""
         for generator in self.generators:
             generator.close()
+
+    def _get_prompts(self) -> PromptDictType:
+        return {key: prompt for part in self._with_prompts() for key, prompt in part.get_prompts().items()}
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        for part in self._with_prompts():
+            part.update_prompts(prompts)
+
+    def _with_prompts(self) -> list[PromptMixin]:
+        return [part for part in self.generators if isinstance(part, PromptMixin)]
 
     def generate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None

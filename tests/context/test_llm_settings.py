@@ -55,6 +55,14 @@ def test_prompts_can_be_read_and_changed_the_way_of_llamaindex(step):
         generator.update_prompts({"context_prompt": PromptTemplate("{chunks} {document}")})
 
 
+def test_prompts_of_a_step_s_generator_can_be_read_and_changed_with_its_fallbacks(step):
+    one = step()
+    before = one.fingerprint
+    assert list(one.generator.get_prompts()) == ["context_prompt"]
+    one.generator.update_prompts({"context_prompt": PromptTemplate("{document} {chunks}")})
+    assert one.fingerprint != before
+
+
 def test_a_key_is_nowhere_to_be_read(step, fake_model, tmp_path, caplog):
     caplog.set_level("DEBUG")
     key = "sk-very-secret"
