@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from llama_index.core import Settings
+from llama_index.core import Document, Settings
+from llama_index.core.ingestion import IngestionPipeline
 
-from llama_index_contextual import LocalEmbedding
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, LocalEmbedding
 from llama_index_contextual.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -28,6 +29,15 @@ def test_every_command_is_documented_and_every_documented_command_exists():
     used = set(re.findall(r"llama-index-contextual ([a-z]+)\b", documents))
     assert used <= names, "a page names a command that does not exist"
     assert names <= used, "a command is documented nowhere"
+
+
+def test_a_generator_of_your_own_as_documented():
+    *_, code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "contexts.md").read_text("utf-8"), flags=re.DOTALL)
+    names = {"ContextualNodePostprocessor": ContextualNodePostprocessor}
+    exec(compile(code, "contexts.md", "exec"), names)  # noqa: S102  our own page
+    pipeline = IngestionPipeline(transformations=[HeadingAwareMarkdownNodeParser(), names["step"]])
+    [node] = pipeline.run(documents=[Document(text="# Notes", metadata={"department": "Sales"})])
+    assert node.metadata["context"] == "Written by Sales."
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL))
