@@ -84,6 +84,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
                 f"tokenizer={data['tokenizer']!r} was a callable and cannot be read back. "
                 "Cure: pass the callable again, or use a named tokenizer"
             )
+        if unknown := sorted(set(data) - set(type(self).model_fields) - {"class_name"}):
+            known = ", ".join(sorted(type(self).model_fields))
+            raise SettingError(f"{type(self).__name__} does not take {', '.join(unknown)}. Cure: use some of {known}")
         super().__init__(**data)
         self._settings()  # raises SettingError, which pydantic would wrap if this were a validator
 
@@ -125,8 +128,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
         parsed: list[BaseNode] = []
+        seen: Counter[tuple[str, str]] = Counter()  # for all documents: the pages of a PDF have one path
         for document in get_tqdm_iterable(nodes, show_progress, "Parsing nodes"):
-            parsed.extend(self._parse_document(document))
+            parsed.extend(self._parse_document(document, seen))
         return parsed
 
     def _postprocess_parsed_nodes(
@@ -137,7 +141,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         """Nothing: LlamaIndex would overwrite exact offsets with ``text.find`` and put metadata into links."""
         return nodes
 
-    def _parse_document(self, document: BaseNode) -> list[TextNode]:
+    def _parse_document(self, document: BaseNode, seen: Counter[tuple[str, str]]) -> list[TextNode]:
         text, front, spans = self.split_document(document)
         if text != document.get_content(metadata_mode=MetadataMode.NONE):
             document = document.model_copy()  # the caller's document stays as it is; only its hash needs clean text
@@ -148,12 +152,11 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             node_id=document.node_id, node_type=document.get_type(), hash=digest, metadata={}
         )
         identity = _identity(document, digest)
-        seen: Counter[str] = Counter()
         nodes = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
-            ordinal = seen[chunk]
-            seen[chunk] += 1
+            ordinal = seen[identity, chunk]
+            seen[identity, chunk] += 1
             named = self.id_func is not _hash_id
             node_id = self.id_func(number, document) if named else _node_id(identity, chunk, ordinal)
             nodes.append(self._node(node_id, chunk, span, document, shared, source))
@@ -164,7 +167,10 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     def _document_metadata(self, document: BaseNode, front: FrontMatter) -> dict[str, Any]:
         if not self.include_metadata:
             return {}
-        shared = dict(document.metadata)
+        shared = {
+            key: _without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
+            for key, value in document.metadata.items()
+        }
         for key in (metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION):
             value = front.text(key)
             if value and key not in shared:
@@ -262,7 +268,7 @@ def _identity(document: BaseNode, digest: str) -> str:
 
 def _node_id(identity: str, chunk: str, ordinal: int) -> str:
     """A hash in the form of a UUID, which Qdrant insists on."""
-    digest = blake2b(f"{identity}\0{ordinal}\0{chunk}".encode(), digest_size=16).hexdigest()
+    digest = blake2b(f"{identity}\0{ordinal}\0{chunk}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
     return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
 
 

@@ -170,3 +170,33 @@ def test_equal_chunks_keep_their_own_offsets_and_ids():
     assert first.text.strip() == second.text.strip()
     assert first.start_char_idx != second.start_char_idx
     assert first.node_id != second.node_id
+
+
+def test_equal_pages_of_one_file_have_ids_of_their_own():
+    """A PDF's pages are documents with one path, and two documents may have the same text and no path at all."""
+    pages = [Document(text="Left blank.", metadata={"file_path": "a.pdf", "page_label": page}) for page in "12"]
+    pathless = [Document(text="Hello."), Document(text="Hello.")]
+    ids = [node.node_id for node in HeadingAwareMarkdownNodeParser()([*pages, *pathless])]
+    assert len(set(ids)) == 4
+    assert ids[0] == HeadingAwareMarkdownNodeParser()(pages[:1])[0].node_id
+
+
+def test_a_file_name_that_is_no_unicode_is_replaced_with_a_warning():
+    """Linux has such names, and Python hands them out with lone surrogates."""
+    document = Document(text="# Menu", metadata={"file_path": "caf\udce9.md"})
+    with pytest.warns(ContextualWarning, match="file_path.* holds lone surrogates"):
+        [node] = HeadingAwareMarkdownNodeParser()([document])
+    assert node.metadata["file_path"] == "caf\ufffd.md"
+    assert document.metadata["file_path"] == "caf\udce9.md"
+
+
+def test_a_setting_that_does_not_exist_is_named():
+    with pytest.raises(SettingError, match=r"does not take chunk_sise\. Cure: use some of .*chunk_size"):
+        HeadingAwareMarkdownNodeParser(chunk_sise=100)
+
+
+def test_a_tokenizer_that_returns_a_mapping_is_refused():
+    """As Hugging Face's tokenizers do when they are called: it has two or three entries, however long the text."""
+    parser = HeadingAwareMarkdownNodeParser(tokenizer=lambda text: {"input_ids": text.split(), "attention_mask": []})
+    with pytest.raises(SettingError, match="The tokenizer returned dict"):
+        parser([Document(text="Many words. " * 1000)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.markdown.byte_pairs import BytePairScale, bytes_before, cl100k
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence, Sized
+    from collections.abc import Callable, Sequence
 
 BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
 
@@ -93,13 +94,12 @@ def _count(tokenizer: Callable[[str], Sized | int], text: str) -> int:
     tokens = tokenizer(text)
     if isinstance(tokens, int):
         return tokens
-    try:
+    if isinstance(tokens, Sized) and not isinstance(tokens, Mapping):  # a Hugging Face tokenizer gives {"input_ids": …}
         return len(tokens)
-    except TypeError:
-        raise SettingError(
-            f"The tokenizer returned {type(tokens).__name__}. "
-            "Cure: a callable that returns the tokens of a text, or how many"
-        ) from None
+    raise SettingError(
+        f"The tokenizer returned {type(tokens).__name__}. "
+        "Cure: a callable that returns the tokens of a text (such as tokenizer.tokenize), or how many"
+    )
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scale:
