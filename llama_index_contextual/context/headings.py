@@ -52,7 +52,10 @@ class HeadingContextGenerator(ContextGenerator):
     name = "headings"
 
     def __init__(self, template: str = DEFAULT_TEMPLATE, *, max_chars: int = 300) -> None:
-        unknown = {field for _, field, _, _ in Formatter().parse(template) if field is not None} - _FIELDS
+        try:
+            unknown = {field for _, field, _, _ in Formatter().parse(template) if field is not None} - _FIELDS
+        except ValueError as error:
+            raise SettingError(f"template={template!r}: {error}. Cure: write a brace that is text twice.") from error
         if unknown:
             raise SettingError(
                 f"template={template!r} uses unknown fields {sorted(unknown)}. Cure: use some of {sorted(_FIELDS)}."

@@ -123,8 +123,8 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         numbers = {name: getattr(self, name) for name in _POSITIVE}
         numbers |= {name: value for name, value in optional.items() if value is not None}
         for name, value in numbers.items():
-            if value <= 0:
-                raise SettingError(f"{name}={value} cannot work. Cure: give more than 0.")
+            if not isinstance(value, int | float) or not value > 0:
+                raise SettingError(f"{name}={value!r} cannot work. Cure: give a number above 0.")
         if self.reuse not in ("chunk", "document"):
             raise SettingError(f"reuse={self.reuse!r} is not known. Cure: 'chunk' or 'document'.")
         check_prompt(self._prompt)

@@ -124,3 +124,8 @@ def test_dates_and_header_paths_of_odd_types():
     assert date_in_words(None) == ""
     assert date_in_words("soon") == ""
     assert heading_titles(None) == []
+
+
+def test_a_template_with_an_open_brace_is_named():
+    with pytest.raises(SettingError, match=r"template='{breadcrumb'.*Cure: write a brace"):
+        HeadingContextGenerator("{breadcrumb")

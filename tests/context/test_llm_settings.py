@@ -29,6 +29,7 @@ WRONG = [
     ({"llm": "ollama:"}, "names no model"),
     ({"llm": 3}, "no LlamaIndex LLM"),
     ({"batch_size": 0}, "batch_size=0 cannot work"),
+    ({"batch_size": "8"}, "batch_size='8' cannot work"),
     ({"chunk_timeout": -1.0}, "chunk_timeout=-1.0"),
     ({"reuse": "never"}, "reuse='never'"),
     ({"cache": 3}, "cache=3"),
