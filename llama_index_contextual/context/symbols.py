@@ -87,7 +87,12 @@ class Outline:
         return [symbol for symbol in self.symbols if start <= symbol.start < end]
 
     def enclosing(self, start: int) -> list[Symbol]:
-        """Symbols that a position is inside of, outermost first: told by indentation, as a reader does."""
+        """Symbols that a position is inside of, outermost first: told by indentation, as a reader does.
+
+        None after what was read: which symbols stand between is not known.
+        """
+        if start >= _MAX_LEXED:
+            return []
         level = _indent(self.text, _first_visible(self.text, start))
         stack: list[Symbol] = []
         for symbol in self.symbols[: bisect_left(self.symbols, start, key=lambda symbol: symbol.start)]:

@@ -173,3 +173,12 @@ def test_real_code(data):
     assert all(
         row["text"].startswith(s.name, s.start) for row, code in zip(rows, codes, strict=False) for s in code.symbols
     )
+
+
+def test_what_stands_after_the_part_that_is_read_is_said_to_be_in_nothing():
+    filler = "    x = 1\n" * 25_000  # 250,000 characters
+    text = f"class Early:\n{filler}\nclass Late:\n    def late(self):\n        return 1\n"
+    code = outline(text, "big.py")
+    assert code is not None
+    assert [str(symbol) for symbol in code.enclosing(text.index("    x"))] == ["class Early"]
+    assert code.enclosing(text.index("    def late")) == []
