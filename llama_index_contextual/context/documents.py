@@ -49,6 +49,8 @@ def group_by_document(
     result = []
     for doc_id, found in groups.items():
         positions = sorted(found, key=lambda position: (_start(nodes[position]), position))
+        if not _agree([nodes[position] for position in positions]):
+            positions = found
         chunks = tuple(nodes[position] for position in positions)
         given = known.get(doc_id) or known.get(str(chunks[0].metadata.get(PATH, "")))
         document = _source_document(doc_id, chunks, given, docstore)
@@ -116,6 +118,12 @@ def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
 
 def _join_slices(chunks: Sequence[BaseNode]) -> tuple[str, bool]:
     """Put the chunks at their offsets again; also say whether that gives the whole document."""
+    if not _agree(chunks):
+        text = ""
+        for content in map(_content, chunks):
+            if content not in text:
+                text = f"{text}\n\n{content}" if text else content
+        return text, False
     text, end, tiled = "", 0, _closed(chunks)
     for position, chunk in enumerate(chunks):
         content, start = _content(chunk), _start(chunk)
@@ -129,6 +137,23 @@ def _join_slices(chunks: Sequence[BaseNode]) -> tuple[str, bool]:
         text += content[max(0, end - start) :] if position else content
         end = max(end, start + len(content))
     return text, tiled
+
+
+def _agree(chunks: Sequence[BaseNode]) -> bool:
+    """Whether chunks in order of their offsets overlap in the same words.
+
+    They do not where one parser cut what another had cut: its offsets may count from the piece that it was given.
+    """
+    held, last = "", -1
+    for chunk in chunks:
+        content, start = _content(chunk), _start(chunk)
+        if start < 0:
+            continue
+        shared = held[start - last :] if last >= 0 else ""
+        if start < last or shared[: len(content)] != content[: len(shared)]:
+            return False
+        held, last = content, start
+    return True
 
 
 def _closed(chunks: Sequence[BaseNode]) -> bool:

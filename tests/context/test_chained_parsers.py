@@ -1,0 +1,20 @@
+"""Chunks of chunks: what one parser cut, another cuts again, and its offsets count from somewhere else."""
+
+from __future__ import annotations
+
+from llama_index.core import Document
+from llama_index.core.node_parser import MarkdownNodeParser
+
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.context.documents import group_by_document
+
+SECTIONS = [f"## Part {part}\n\n" + " ".join(f"Sentence {part}.{n} stands here." for n in range(40)) for part in "ABC"]
+
+
+def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other():
+    sections = MarkdownNodeParser()([Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})])
+    nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(sections)
+    [(chunks, positions)] = group_by_document(nodes)
+    assert positions == list(range(len(nodes)))
+    assert all(node.text in chunks.document.text for node in nodes)
+    assert not chunks.document.whole
