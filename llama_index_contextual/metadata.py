@@ -44,6 +44,9 @@ LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm onl
 # What an answering LLM sees beside the text; everything else stays out of its prompt.
 LLM_VISIBLE: Final = (PATH, HEADER_PATH, START_LINE, END_LINE, DATE)
 
+# In a node's lists of excluded keys: before it those that were excluded anyway, after it those that a context hides.
+_HIDES: Final = "(hidden by the context)"
+
 HEADER_SEPARATOR: Final = " > "
 # A ">" that would read as a separator, or as an escaped one: alone between spaces or at a title's edge, after any
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
@@ -68,6 +71,8 @@ def split_header_path(header_path: str) -> list[str]:
 def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:
     """Let EMBED show the context alone and LLM a short list, whatever other keys the metadata holds.
 
+    Keys that were excluded before stay so; :func:`reset_views` takes the others in again.
+
     Args:
         node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
@@ -76,5 +81,17 @@ def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:
     visible = {*LLM_VISIBLE, CONTEXT} if show_context_to_llm else set(LLM_VISIBLE)
     if PATH not in node.metadata:
         visible.add("file_path")  # what SimpleDirectoryReader calls it, and shows to LLMs; without it nothing is cited
-    node.excluded_embed_metadata_keys = [key for key in keys if key != CONTEXT]
-    node.excluded_llm_metadata_keys = [key for key in keys if key not in visible]
+    hidden, unlisted = _before(node.excluded_embed_metadata_keys), _before(node.excluded_llm_metadata_keys)
+    added = [key for key in keys if key != CONTEXT and key not in hidden]
+    node.excluded_embed_metadata_keys = [*hidden, _HIDES, *added]
+    node.excluded_llm_metadata_keys = [*unlisted, _HIDES, *(k for k in keys if k not in visible and k not in unlisted)]
+
+
+def reset_views(node: BaseNode) -> None:
+    """Let EMBED and LLM show what they did before :func:`set_views`."""
+    node.excluded_embed_metadata_keys = _before(node.excluded_embed_metadata_keys)
+    node.excluded_llm_metadata_keys = _before(node.excluded_llm_metadata_keys)
+
+
+def _before(excluded: list[str]) -> list[str]:
+    return excluded[: excluded.index(_HIDES)] if _HIDES in excluded else list(excluded)

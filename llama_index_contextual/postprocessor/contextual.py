@@ -17,16 +17,11 @@ from llama_index_contextual.context.resolve import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.errors import ContextError
 from llama_index_contextual.metadata import (
-    CHUNK_HASH,
     CONTEXT,
     CONTEXT_SOURCE,
     CONTEXT_VERSION,
-    DATE_TS,
-    END_LINE,
     LEXICAL_CONTEXT,
-    OVERFLOW,
-    START_LINE,
-    TOKEN_COUNT,
+    reset_views,
     set_views,
 )
 from llama_index_contextual.postprocessor.progress import progress_bar
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
     from llama_index.core.storage.docstore import BaseDocumentStore
 
 _CONTEXT_KEYS = (CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
-_BOOKKEEPING = frozenset({START_LINE, END_LINE, TOKEN_COUNT, CHUNK_HASH, DATE_TS, OVERFLOW})
 
 
 class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
@@ -262,9 +256,7 @@ def remove_context(nodes: Iterable[BaseNode]) -> None:
             continue
         for key in _CONTEXT_KEYS:
             node.metadata.pop(key, None)
-        keys = list(node.metadata)
-        node.excluded_embed_metadata_keys = [key for key in keys if key in _BOOKKEEPING]
-        node.excluded_llm_metadata_keys = [key for key in keys if key in _BOOKKEEPING]
+        reset_views(node)
 
 
 def count_by_source(nodes: Iterable[BaseNode]) -> Counter[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from llama_index.core import Document
+from llama_index.core import Document, SimpleDirectoryReader
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.ingestion.pipeline import get_transformation_hash
 from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
@@ -16,6 +16,7 @@ from llama_index.embeddings.ollama import OllamaEmbedding
 from llama_index_contextual.context import ChunkContext, ContextGenerator, HeadingContextGenerator
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.postprocessor.contextual import count_by_source
 
@@ -82,6 +83,18 @@ def test_off_takes_contexts_out_again(nodes):
     ContextualNodePostprocessor("off")(nodes)
     assert not any(key.startswith("context") for node in nodes for key in node.metadata)
     assert "author: Ana" in nodes[0].get_content(MetadataMode.EMBED)
+
+
+@pytest.mark.parametrize("parser", [HeadingAwareMarkdownNodeParser(), SentenceSplitter(), MarkdownNodeParser()])
+def test_off_makes_nodes_what_they_were_before(parser, tmp_path):
+    (tmp_path / "a.md").write_text("# Title\n\nSome text.\n\n## Part\n\nMore of it.\n", "utf-8")
+    nodes = parser(SimpleDirectoryReader(str(tmp_path)).load_data())  # which excludes file sizes and such
+    nodes[0].excluded_llm_metadata_keys.append("file_path")
+    before = [node.to_dict() for node in nodes]
+    ContextualNodePostprocessor()(nodes)
+    ContextualNodePostprocessor("pattern", show_context_to_llm=True)(nodes)
+    assert "file_path" not in nodes[0].get_content(MetadataMode.LLM)
+    assert [node.to_dict() for node in ContextualNodePostprocessor("off")(nodes)] == before
 
 
 def test_off_leaves_plain_nodes_alone(nodes):
