@@ -6,6 +6,7 @@ Paths are POSIX, relative to the folder, because they are the documents' identit
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,6 +50,13 @@ class FileRules:
             raise SettingError(f"max_bytes={self.max_bytes} admits no file. Cure: a size in bytes, 1 or more.")
         if not isinstance(self.include, tuple) or not self.include:
             raise SettingError(f"include={self.include!r} must be a tuple of patterns such as ('*.md',).")
+        for name in ("include", "ignore"):
+            patterns = getattr(self, name)
+            if isinstance(patterns, str):
+                raise SettingError(f"{name}={patterns!r} must be a tuple of patterns such as ('drafts/',).")
+            wrong = [pattern for pattern in patterns if _pattern(pattern) is None]
+            if wrong:
+                raise SettingError(f"{name}={wrong!r} is no .gitignore pattern. Cure: escape or correct it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,16 @@ class _Ignores:
             lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return self
-        return _Ignores((*self.specs, (base, GitIgnoreSpec.from_lines(lines))))
+        # git skips a line that it cannot read, such as a lone "!"; so that the rest of the file holds, we do too.
+        return _Ignores((*self.specs, (base, GitIgnoreSpec.from_lines(line for line in lines if _pattern(line)))))
+
+
+def _pattern(line: str) -> GitIgnoreSpec | None:
+    """One line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a trailing backslash)."""
+    try:
+        return GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error):
+        return None
 
 
 def find_files(root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None) -> Discovery:

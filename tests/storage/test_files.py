@@ -132,7 +132,25 @@ def test_a_name_that_is_no_utf8_is_reported(tmp_path):
     str(found.problems[0]).encode()
 
 
-@pytest.mark.parametrize("wrong", [{"max_bytes": 0}, {"include": ()}, {"include": "*.md"}])
+@pytest.mark.parametrize("line", ["!", "! ", "\\", "drafts\\", "[z-a]"])
+def test_a_line_that_is_no_pattern_does_not_stop_the_rest_of_an_ignore_file(tmp_path, line):
+    (tmp_path / ".gitignore").write_text(f"{line}\nsecret.md\n")
+    for name in ("a.md", "secret.md"):
+        (tmp_path / name).write_text("text")
+    assert paths(find_files(tmp_path, FileRules())) == ["a.md"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_bytes": 0},
+        {"include": ()},
+        {"include": "*.md"},
+        {"ignore": "*.md"},
+        {"ignore": ("[z-a]",)},
+        {"include": ("!",)},
+    ],
+)
 def test_wrong_rules_are_named(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
         FileRules(**wrong)
