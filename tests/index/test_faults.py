@@ -79,6 +79,9 @@ DAMAGE = {
     "a deleted manifest": lambda storage: (storage / "manifest.json").unlink(),
     "a deleted stamp": lambda storage: (storage / "generation").unlink(),
     "a vector cache full of garbage": lambda storage: (storage / "vectors.sqlite3").write_bytes(b"garbage" * 1000),
+    "a vector cache damaged inside": lambda storage: (storage / "vectors.sqlite3").write_bytes(
+        (storage / "vectors.sqlite3").read_bytes()[:4096] + b"\xff" * 8192
+    ),
     "a deleted vector cache": lambda storage: (storage / "vectors.sqlite3").unlink(),
     "a torn keyword index": lambda storage: [
         file.write_bytes(b"torn") for file in (storage / "bm25").rglob("*") if file.is_file()

@@ -39,3 +39,22 @@ def test_a_file_full_of_garbage_is_set_aside(path):
     cache.put({"a": [1.0]})
     assert cache.get(["a"]) == {"a": [1.0]}
     assert path.with_name("vectors.sqlite3.damaged").exists()
+
+
+@pytest.mark.parametrize("use", ["get", "put", "count", "keep"])
+def test_a_file_with_damage_inside_is_set_aside_when_that_is_met(path, use):
+    cache = VectorCache(path, "m")
+    cache.put({f"h{i}": [float(i)] * 100 for i in range(500)})
+    cache.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:8192] + b"\xff" * (len(content) - 8192))  # the header and the schema are whole
+    cache = VectorCache(path, "m")
+    if use == "get":
+        assert cache.get(["h1", "h499"]) == {}
+    elif use == "count":
+        assert len(cache) == 0
+    elif use == "keep":
+        assert cache.keep_only(["h1"]) == 0
+    cache.put({"a": [1.0]})
+    assert cache.get(["a"]) == {"a": [1.0]}
+    assert path.with_name("vectors.sqlite3.damaged").exists()
