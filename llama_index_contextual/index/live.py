@@ -156,8 +156,9 @@ class Live:
             self._view = None
         if self._view is None:
             with _exclusive(self._layout, active=self._client is None):
+                announced = self._announced()  # first: what is announced meanwhile is for the next reading
                 self._view = self._opened(self._collection())
-                self._view.stamp = self._read_stamp()
+                self._view.stamp = self._stamp(announced)
         return self._view
 
     def _opened(self, collection: str) -> View:
@@ -179,13 +180,18 @@ class Live:
 
     def _read_stamp(self) -> object:
         """What changes with every write: a file beside the store, and for a server its own count besides."""
+        return self._stamp(self._announced())
+
+    def _announced(self) -> bytes:
         try:
-            stamp = self._layout.generation.read_bytes()
+            return self._layout.generation.read_bytes()
         except OSError:
-            stamp = b""
+            return b""
+
+    def _stamp(self, announced: bytes) -> object:
         if self._client is None or self._view is None:
-            return stamp
-        return stamp, self._view.store.count()
+            return announced
+        return announced, self._view.store.count()
 
 
 class _Keyword:

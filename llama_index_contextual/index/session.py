@@ -107,7 +107,8 @@ class Session:
             before = self.manifest()
             complete_successor(self.settings.layout, view.client, before, writer)
             self.live.announce(complete=True, seen=False)  # before the old one goes, so that readers leave it
-            drop_collection(view.client, before.collection)
+            with self.live.changing_files():  # a reader may just be opening it
+                drop_collection(view.client, before.collection)
 
     @contextlib.contextmanager
     def _vectors(self) -> Iterator[Vectorizer]:

@@ -13,7 +13,9 @@ from pathlib import Path
 import chromadb
 import pytest
 
+from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import LockedError
+from llama_index_contextual.index import session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -84,6 +86,42 @@ def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_wr
             f"# Page {n}\n\nround{rounds} of page{n}." for n in range(4)
         ]
         assert [text for text in seen["texts"] if text.startswith("# Extra")] == [f"# Extra\n\nextra{rounds}"]
+
+
+def test_a_reader_that_opens_while_another_model_takes_over_sees_the_new_index(opened, folder, monkeypatch):
+    with opened(folder) as old:
+        old.refresh()
+    successor = LocalEmbedding(threads=1, model_name="successor")
+    reader = opened(folder, embed_model=successor, reindex="ignore")
+    writer = opened(folder, embed_model=successor, reindex="all")
+    made, opening, complete = threading.Event(), threading.Event(), session.complete_successor
+    open_view = reader._session.live._opened
+
+    def complete_once_a_reader_opens(*arguments):
+        made.set()
+        assert opening.wait(20)
+        complete(*arguments)
+
+    def open_while_it_completes(collection):
+        view = open_view(collection)
+        if not opening.is_set():
+            opening.set()
+            while writer.manifest().collection == collection:
+                time.sleep(0.01)
+            time.sleep(0.5)  # the old collection goes now, or waits for us
+        return view
+
+    monkeypatch.setattr(session, "complete_successor", complete_once_a_reader_opens)
+    monkeypatch.setattr(reader._session.live, "_opened", open_while_it_completes)
+    replacing = threading.Thread(target=writer.refresh, daemon=True)
+    replacing.start()
+    assert made.wait(20)
+    with reader._session.live.reading():
+        pass
+    replacing.join(20)
+    assert "Cookie" in reader.as_retriever(1).retrieve("Cookie")[0].node.text
+    with reader._session.live.reading() as view:
+        assert view.store.name == reader.manifest().collection
 
 
 def test_a_second_writer_is_told_who_writes(opened, folder):
