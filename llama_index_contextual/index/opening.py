@@ -114,6 +114,8 @@ def resolve_settings(
     if reindex not in POLICIES:
         raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
     layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
+    if layout.root == root:
+        raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")
     embed_model, context, context_options, choices = _remembered(layout.manifest, embed_model, context, context_options)
     embedding = resolve_embedding(embed_model)
     if context == "llm":  # paid for, so kept with the index

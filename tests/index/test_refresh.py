@@ -146,6 +146,12 @@ def test_a_wrong_setting_is_named(opened, settings, error, message):
         opened(**settings)
 
 
+def test_documents_and_index_cannot_share_a_folder(opened, folder):
+    with pytest.raises(SettingError, match=r"storage=.* is the folder of the documents"):
+        opened(storage=folder)
+    assert not (folder / ".gitignore").exists()
+
+
 def test_refreshing_something_outside_is_refused(opened, tmp_path):
     with pytest.raises(SettingError, match="outside"):
         opened().refresh(tmp_path)
