@@ -5,6 +5,7 @@
     manifest.json        format, settings, stamp, segments with their live rows; replacing it is the commit
     KEY.npz              a segment's postings, lengths, ids, terms, columns
     KEY.records          its nodes, one after the other; mapped into memory
+    write.lock           held by the process that persists
 
 The manifest holds every file's checksum.
 
@@ -25,6 +26,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from filelock import FileLock
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.retrievers.columns import Column, Columns
@@ -42,12 +44,28 @@ logger = logging.getLogger(__name__)
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
+LOCK: Final = "write.lock"
 _BLOCK: Final = 1 << 20
 
 
 def save(folder: Path, snapshot: Snapshot, settings: dict[str, Any]) -> None:
-    """Write what is new of a snapshot, then the manifest, then remove what nothing refers to."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write what is new of a snapshot, then the manifest, then remove what nothing refers to.
+
+    Raises:
+        StorageError: The folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / LOCK):  # what one process writes and nothing refers to yet, another would remove
+            _save(folder, snapshot, settings)
+    except OSError as error:
+        raise StorageError(
+            f"The keyword index in {folder} cannot be written ({error.strerror or error}). What was there before is "
+            "unharmed. Cure: free space, make the folder writable, or choose another."
+        ) from error
+
+
+def _save(folder: Path, snapshot: Snapshot, settings: dict[str, Any]) -> None:
     known = _known_segments(folder)
     words = list(snapshot.terms)
     entries = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -75,7 +76,7 @@ def test_merged_segments_leave_no_files_behind(nodes, tmp_path):
         retriever.persist(tmp_path)
     segments = len(retriever.snapshot.segments)
     assert len(list(tmp_path.glob("*.npz"))) == len(list(tmp_path.glob("*.records"))) == segments
-    assert len(list(tmp_path.iterdir())) == 2 * segments + 1
+    assert len(list(tmp_path.iterdir())) == 2 * segments + 2  # the manifest and the lock
 
 
 def test_an_empty_index_persists(tmp_path):
@@ -107,6 +108,23 @@ def test_a_crash_while_persisting_leaves_the_old_state(nodes, tmp_path, monkeypa
         retriever.persist(tmp_path)
     monkeypatch.undo()
     assert answers(ContextualBM25Retriever.from_persist_dir(tmp_path)) == expected
+
+
+def test_several_may_persist_to_one_folder_at_once(tmp_path):
+    def persist_often(_):
+        for _ in range(10):
+            ContextualBM25Retriever([TextNode(id_="n", text="carrots")]).persist(tmp_path)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(persist_often, range(4)))
+    assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 1
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_named(nodes, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(StorageError, match=r"taken cannot be written .* Cure"):
+        ContextualBM25Retriever(nodes).persist(tmp_path / "taken")
 
 
 def test_another_analyzer_or_stamp_is_refused(nodes, tmp_path):
