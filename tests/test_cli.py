@@ -26,10 +26,11 @@ ROOT = Path(__file__).parents[1]
 NOTES = ROOT / "examples" / "notes"
 
 
-def run_process(*arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+def run_process(*arguments, **variables):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", **variables}
     command = [sys.executable, "-m", "llama_index_contextual", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
+    encoding = variables.get("PYTHONIOENCODING", "utf-8")
+    return subprocess.run(command, capture_output=True, encoding=encoding, check=False, env=environment)  # noqa: S603
 
 
 @pytest.fixture
@@ -218,3 +219,13 @@ def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_
     )
     assert run("context", "hola", "-f", tmp_path).stdout.startswith("(No relevant prior context")
     assert not list(tmp_path.iterdir())
+
+
+def test_more_hits_than_the_usual_pool_can_be_asked_for(run, tmp_path):
+    pages = (f"# Page {number}\n\nThe tea of day {number} was green.\n" for number in range(130))
+    for number, page in enumerate(pages):
+        (tmp_path / f"{number}.md").write_text(page, "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    assert len(json.loads(run("search", "green tea", "-f", tmp_path, "--top-k", 120, "--json").stdout)) == 120
+    done = run("context", "what tea was green?", "-f", tmp_path, "--max-results", 120)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -60,5 +60,9 @@ def _settings(max_results: int, half_life_days: float, *, recency: bool, enabled
     from llama_index_contextual.memory.settings import MemorySettings
 
     return MemorySettings(
-        enabled=enabled, max_results=max_results, half_life_days=half_life_days, include_recency=recency
+        enabled=enabled,
+        max_results=max_results,
+        half_life_days=half_life_days,
+        include_recency=recency,
+        candidate_pool=max(MemorySettings().candidate_pool, max_results),
     )

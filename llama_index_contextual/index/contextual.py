@@ -16,7 +16,7 @@ from llama_index_contextual.index.gather import gather
 from llama_index_contextual.index.migration import collection_of, migrate
 from llama_index_contextual.index.opening import resolve_settings
 from llama_index_contextual.index.refresh import refresh_index
-from llama_index_contextual.index.retrieval import live_arms
+from llama_index_contextual.index.retrieval import POOL, live_arms
 from llama_index_contextual.index.session import Session
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.retrievers.hybrid import KEYWORD_WEIGHT
@@ -254,6 +254,7 @@ class ContextualIndex:
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
         arms = live_arms(self._session.live, self.settings.embedding, filters)
         options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
+        options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
