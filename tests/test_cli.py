@@ -221,6 +221,20 @@ def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("price", ["-1/2", "nan/2", "1/inf", "1"])
+def test_a_price_that_is_none_is_refused(run, tmp_path, price):
+    done = run("index", tmp_path, "--dry-run", f"--price={price}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "as in 0.4/1.6" in done.stderr
+
+
+def test_a_price_without_dry_run_indexes_nothing(run, tmp_path):
+    done = run("index", tmp_path, "--price", "0.4/1.6")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--dry-run" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_more_hits_than_the_usual_pool_can_be_asked_for(run, tmp_path):
     pages = (f"# Page {number}\n\nThe tea of day {number} was green.\n" for number in range(130))
     for number, page in enumerate(pages):

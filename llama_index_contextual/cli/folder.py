@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,6 +52,8 @@ def index(
     as_json: AsJson = False,
 ) -> None:
     """Index a folder, or bring its index up to date: only what changed is embedded."""
+    if price is not None and not dry_run:  # who asks for the price does not want to pay it yet
+        raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
     options: dict[str, Any] = {"llm": llm} if llm else {}
     with opened(folder, storage, embed_model, context=context, reindex=reindex, **options) as contextual:
         if dry_run:
@@ -123,10 +126,10 @@ def _prices(price: str | None) -> Prices | None:
 
     try:
         prompt, completion = (float(part) for part in price.split("/"))
-    except ValueError as error:
-        raise SettingError(
-            f"--price={price!r} is not IN/OUT. Cure: two numbers per million tokens, as in 0.4/1.6"
-        ) from error
+    except ValueError:
+        prompt = completion = math.nan
+    if not (0 <= prompt < math.inf and 0 <= completion < math.inf):
+        raise SettingError(f"--price={price!r} is not IN/OUT. Cure: two numbers per million tokens, as in 0.4/1.6")
     return Prices(prompt, completion)
 
 
