@@ -221,6 +221,20 @@ def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_
     assert not list(tmp_path.iterdir())
 
 
+def test_preview_of_a_file_that_is_not_utf_8_says_so(run, tmp_path):
+    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
+    done = run("preview", tmp_path / "latin.md")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "latin.md" in done.stderr
+    assert "UTF-8" in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_named(run, notes, tmp_path):
+    done = run("export", notes, "--out", tmp_path / "none" / "chunks.jsonl")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "chunks.jsonl" in done.stderr
+
+
 @pytest.mark.parametrize("price", ["-1/2", "nan/2", "1/inf", "1"])
 def test_a_price_that_is_none_is_refused(run, tmp_path, price):
     done = run("index", tmp_path, "--dry-run", f"--price={price}")

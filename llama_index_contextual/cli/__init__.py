@@ -54,3 +54,6 @@ def main() -> None:
     except BrokenPipeError:  # `… | head` closed the pipe: not our error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:  # a file that was named, or a disk: its message says which
+        messages.print(f"[red]error:[/] {plain(str(error))}")
+        sys.exit(EXIT_ERROR)

@@ -21,7 +21,7 @@ from llama_index_contextual.cli.common import (
     plain,
     print_json,
 )
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import DocumentError, SettingError
 
 if TYPE_CHECKING:
     from llama_index.core.schema import NodeWithScore
@@ -116,7 +116,11 @@ def preview(
         parser = HeadingAwareMarkdownNodeParser(
             chunk_size=size, chunk_overlap=size // 5, min_chunk_size=size // 8, tokenizer=tokenizer
         )
-    Console(highlight=False).print(render_preview(file, parser))
+    try:
+        shown = render_preview(file, parser)
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8") from error
+    Console(highlight=False).print(shown)
 
 
 def _prices(price: str | None) -> Prices | None:
