@@ -221,6 +221,19 @@ def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_
     assert not list(tmp_path.iterdir())
 
 
+def test_a_terminal_that_cannot_show_a_character_gets_its_escape_and_json_stays_json(tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "canción 空.md").write_text("# Canción 空\n\nLa canción 😀 空 is sung at noon.\n", "utf-8")
+    assert run_process("index", tmp_path / "notes").returncode == 0
+    done = run_process("search", "noon", "-f", tmp_path / "notes", PYTHONIOENCODING="cp1252")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "canción \\u7a7a.md#L1-L3" in done.stdout
+    done = run_process("search", "noon", "-f", tmp_path / "notes", "--json", PYTHONIOENCODING="cp1252")
+    assert "canción 😀 空" in json.loads(done.stdout)[0]["text"]
+    done = run_process("export", tmp_path / "notes", PYTHONIOENCODING="cp1252")
+    assert json.loads(done.stdout)["document"] == "canción 空.md"
+
+
 def test_preview_of_a_file_that_is_not_utf_8_says_so(run, tmp_path):
     (tmp_path / "latin.md").write_bytes(b"caf\xe9")
     done = run("preview", tmp_path / "latin.md")

@@ -8,6 +8,7 @@ could not be read, or ``verify`` found that something does not agree.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -15,7 +16,7 @@ import warnings
 import typer
 
 from llama_index_contextual.cli import folder, inspection, memory
-from llama_index_contextual.cli.common import messages, plain, show_warning
+from llama_index_contextual.cli.common import escape_unencodable, messages, plain, show_warning
 from llama_index_contextual.errors import ContextualError
 
 __all__ = ["app", "main"]
@@ -46,6 +47,8 @@ def main() -> None:
     """Run the command line, and turn every error we know into one clear line."""
     os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")  # chromadb's
     warnings.showwarning = show_warning
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1
+        sys.stdout.reconfigure(errors=escape_unencodable)
     try:
         app()
     except ContextualError as error:

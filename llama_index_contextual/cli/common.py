@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,17 @@ EmbedModel = Annotated[
 ]
 Folder = Annotated[Path, typer.Option("--folder", "-f", help="The folder that was indexed.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    r"""Write what an encoding lacks as ``\uXXXX``, which is valid inside JSON too."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+escape_unencodable: Final = "llama-index-contextual.escape"
+codecs.register_error(escape_unencodable, _escaped)
 
 
 @contextmanager
