@@ -45,7 +45,7 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._started()))
 
     def close(self) -> None:
-        """End the thread; the next call starts another."""
+        """End the thread, and cancel what it is doing; the next call starts another."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None and self._process == os.getpid():
@@ -65,6 +65,10 @@ class LoopThread:
 def _serve(loop: asyncio.AbstractEventLoop, cleanups: list[Callable[[], Awaitable[None]]]) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
+    running = asyncio.all_tasks(loop)
+    for task in running:  # their callers would wait for ever
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
     loop.run_until_complete(asyncio.gather(*(cleanup() for cleanup in cleanups), return_exceptions=True))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

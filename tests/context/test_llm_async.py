@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import CancelledError
 
 import pytest
 from fake_model import MODEL, Reply, always
@@ -60,6 +61,20 @@ async def test_a_cancelled_run_cancels_its_request_and_keeps_what_is_finished(st
     before = len(fake_model.requests)
     await step(batch_size=1).acall(make_nodes(5))
     assert len(fake_model.requests) == before + 3
+
+
+async def test_closing_it_ends_the_run_of_another_thread_and_keeps_what_is_finished(step, fake_model):
+    fake_model.reply = lambda _, number: Reply() if number < 1 else Reply(delay=60)
+    one = step(batch_size=1, chunk_timeout=60)
+    running = asyncio.create_task(asyncio.to_thread(one, make_nodes(3)))
+    await asyncio.to_thread(fake_model.wait_for, 2)
+    one.close()
+    with pytest.raises((asyncio.CancelledError, CancelledError)):
+        await asyncio.wait_for(running, 20)
+    fake_model.reply = always(Reply())
+    before = len(fake_model.requests)
+    await asyncio.to_thread(one, make_nodes(3))
+    assert len(fake_model.requests) == before + 2
 
 
 async def test_sync_call_inside_a_running_loop_as_in_jupyter(step):
