@@ -14,6 +14,7 @@ from llama_index_contextual.metadata import (
     DATE,
     HEADER_PATH,
     HEADER_SEPARATOR,
+    HEADING_LEVEL,
     TITLE,
     join_header_path,
     split_header_path,
@@ -86,7 +87,7 @@ class HeadingContextGenerator(ContextGenerator):
     def describe(self, node: BaseNode, document: SourceDocument) -> str:
         """Fill in the template for one chunk."""
         metadata: Mapping[str, Any] = {**document.metadata, **node.metadata}
-        headings = heading_titles(metadata.get(HEADER_PATH))
+        headings = heading_titles(metadata)
         fields = {
             "breadcrumb": self._breadcrumb(document.path, headings),
             "path": document.path,
@@ -110,12 +111,14 @@ class HeadingContextGenerator(ContextGenerator):
             kept, left_out = kept[1:], True
 
 
-def heading_titles(header_path: object) -> list[str]:
+def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
     """Read a node's headings, outermost first, from this package's header path or LlamaIndex's ``/A/B/``."""
+    header_path = metadata.get(HEADER_PATH)
     if not isinstance(header_path, str):
         return []
     text = " ".join(header_path.split())
-    if text.startswith("/") and text.endswith("/"):  # MarkdownNodeParser: the parents only, "/" when there are none
+    theirs = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
+    if theirs and text.startswith("/") and text.endswith("/"):  # the parents only, "/" when there are none
         return [part for part in text.split("/") if part]
     return split_header_path(text)
 

@@ -11,7 +11,7 @@ from llama_index_contextual.context.headings import HeadingContextGenerator, hea
 from llama_index_contextual.context.symbols import Outline, first_sentence, outline
 from llama_index_contextual.context.window import position
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DESCRIPTION, HEADER_PATH, TAGS
+from llama_index_contextual.metadata import DESCRIPTION, TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -92,7 +92,7 @@ class PatternContextGenerator(ContextGenerator):
         return f"{label}: {', '.join(names[: self.max_symbols])}{more}." if names else ""
 
     def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata.get(HEADER_PATH)))
+        titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))
         about = [str(document.metadata.get(key) or "") for key in (DESCRIPTION, TAGS)]
         lexical = " ".join(filter(None, [*about, *titles, first_sentence(document.text)]))[: self.max_lexical_chars]
         version = self.version

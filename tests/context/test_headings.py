@@ -45,6 +45,10 @@ CASES = {
         {"header_path": "/Guide/Install/"},
         "Document: memory/2026-01-28.md > Guide > Install",
     ),
+    "a heading of ours that looks like it": (
+        {"header_path": "/api/v1/", "heading_level": 1},
+        "Document: memory/2026-01-28.md > /api/v1/",
+    ),
     "LlamaIndex's own, at the top": ({"header_path": "/"}, "Document: memory/2026-01-28.md"),
     "newline in a heading": ({"header_path": "One\nline"}, "Document: memory/2026-01-28.md > One line"),
     "braces are no fields": ({"header_path": "{path} {0}"}, "Document: memory/2026-01-28.md > {path} {0}"),
@@ -123,7 +127,8 @@ def test_wrong_setting_is_named_with_its_cure(spec, options, message):
 def test_dates_and_header_paths_of_odd_types():
     assert date_in_words(None) == ""
     assert date_in_words("soon") == ""
-    assert heading_titles(None) == []
+    assert heading_titles({}) == []
+    assert heading_titles({"header_path": 7}) == []
 
 
 def test_a_template_with_an_open_brace_is_named():
