@@ -175,15 +175,15 @@ def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> lis
     return list(nodes)
 
 
-def rows_for(data: DataSet, *, shares: bool) -> list[Row]:
-    """The rows of a set's table."""
+def rows_for(data: DataSet, *, shares: bool, own_chunks: bool) -> list[Row]:
+    """The rows of a set's table; ``own_chunks``: LlamaIndex's pipeline with its own chunks, too."""
     context = "pattern" if data.chunks else "headings"
     ours = Row(f"**ours: {context} contexts**", context, context)
     rows = [
         Row("plain dense", "off"),
         Row("plain BM25, stock", sparse="off", stock=True),
         Row("stock hybrid, same chunks", "off", "off", stock=True),
-        *([] if data.chunks else [Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)]),
+        *([Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)] if own_chunks else []),
         Row("ours without contexts", "off", "off"),
         *([Row("ours: headings contexts", "headings", "headings")] if data.chunks else []),
         ours,
@@ -248,6 +248,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--pages", type=int, help="of kubernetes-docs, the ones with answers first; all by default")
     parser.add_argument("--shares", action="store_true", help="add one row per element that is switched off")
+    parser.add_argument("--same-chunks", action="store_true", help="leave out the row that embeds LlamaIndex's chunks")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
     parts = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."]
@@ -258,14 +259,15 @@ def main() -> None:
         benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
         texts = sorted({question.text for question in data.questions})
         vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
-        measured = [measure(data, row, benches, vectors) for row in rows_for(data, shares=options.shares)]
+        rows = rows_for(data, shares=options.shares, own_chunks=not data.chunks and not options.same_chunks)
+        measured = [measure(data, row, benches, vectors) for row in rows]
         pages = name == "kubernetes-docs"
-        rows = [*(one.cells(pages=pages) for one in measured), differences(measured, pages=pages)]
+        cells = [*(one.cells(pages=pages) for one in measured), differences(measured, pages=pages)]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
         head = f"### {name}: {len(data.questions)} questions, {chunks} chunks in {len(benches)} index(es)"
         head += f", {len(data.documents[''])} pages" if name == "kubernetes-docs" else ""
         columns = ["", "@5", "@10", "@20", "MRR", *(["5 pages", "10 pages", "20 pages", "in 20"] if pages else [])]
-        parts.append(f"{head}\n\n{markdown_table(columns, rows)}")
+        parts.append(f"{head}\n\n{markdown_table(columns, cells)}")
         print(f"\n{parts[-1]}\n\n({time.monotonic() - started:.0f} s)", flush=True)
     if options.out:
         options.out.write_text("\n\n".join(parts) + "\n", "utf-8")
