@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from llama_index.core.indices.vector_store import VectorIndexRetriever
 from llama_index.retrievers.bm25 import BM25Retriever
 
@@ -49,15 +51,22 @@ def arm_weights(arms: Sequence[BaseRetriever], given: Sequence[float] | None) ->
     """Weights that sum to 1; by default keyword arms share :data:`KEYWORD_WEIGHT` and the others the rest.
 
     Raises:
-        SettingError: There is not one weight an arm, one is negative, or all are 0.
+        SettingError: There is not one weight an arm, one is negative or no finite number, or all are 0.
     """
-    if given is not None and (len(given) != len(arms) or min(given) < 0 or sum(given) <= 0):
-        raise SettingError(f"retriever_weights={list(given)}: one for each of {len(arms)} retrievers, none negative.")
+    if given is not None and (len(given) != len(arms) or not all(map(_is_weight, given)) or sum(given) <= 0):
+        raise SettingError(
+            f"retriever_weights={list(given)} cannot work. Cure: a finite number for each of {len(arms)} retrievers, "
+            "none negative and not all 0."
+        )
     if given is None:
         keyword = [is_keyword(arm) for arm in arms]
         shares = {True: KEYWORD_WEIGHT, False: 1 - KEYWORD_WEIGHT}
         given = [shares[kind] / keyword.count(kind) for kind in keyword]
     return [weight / sum(given) for weight in given]
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float | np.floating | np.integer) and bool(0 <= value < math.inf)
 
 
 def check_sizes(k: float, top_k: int, pool: int, num_queries: int) -> None:
@@ -70,6 +79,18 @@ def check_sizes(k: float, top_k: int, pool: int, num_queries: int) -> None:
         )
     if num_queries < 1:
         raise SettingError(f"num_queries={num_queries} must be at least 1: the original query.")
+
+
+def check_reach(expand: object) -> None:
+    """Raise a SettingError for an ``expand`` that names no surroundings."""
+    if expand != "section" and not (isinstance(expand, int | np.integer) and expand >= 0):
+        raise SettingError(f"expand={expand!r} cannot work. Cure: a number of chunks, 0 for none, or 'section'.")
+
+
+def check_timeout(arm_timeout: object) -> None:
+    """Raise a SettingError for a time limit that no arm can keep, or that is none."""
+    if arm_timeout is not None and not (isinstance(arm_timeout, int | float) and 0 < arm_timeout < math.inf):
+        raise SettingError(f"arm_timeout={arm_timeout!r} cannot work. Cure: seconds, above 0, or None to wait.")
 
 
 def check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

@@ -20,7 +20,7 @@ from llama_index_contextual.retrievers.candidates import Candidate
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.evidence import TermEvidence, evidence_in
 from llama_index_contextual.retrievers.filter_masks import FilterMasks
-from llama_index_contextual.retrievers.filters import both
+from llama_index_contextual.retrievers.filters import both, check_filters
 from llama_index_contextual.retrievers.lexical_index import LexicalIndex, Masks, Snapshot
 from llama_index_contextual.retrievers.persistence import load, save
 
@@ -83,6 +83,7 @@ class ContextualBM25Retriever(BM25Retriever):
     ) -> None:
         if similarity_top_k < 1:
             raise SettingError(f"similarity_top_k={similarity_top_k} must be at least 1.")
+        check_filters(filters)
         if k1 <= 0 or not 0 <= b <= 1:
             raise SettingError(f"k1={k1}, b={b}: k1 must be greater than 0, b within 0 and 1.")
         if analyzer and language:
@@ -166,6 +167,7 @@ class ContextualBM25Retriever(BM25Retriever):
         unknown = set(settings) - {"similarity_top_k", "filters"}
         if unknown:
             raise SettingError(f"{sorted(unknown)} cannot differ between views. Cure: similarity_top_k or filters.")
+        check_filters(settings.get("filters"))
         view = copy.copy(self)
         view.__dict__.update(settings)
         return view

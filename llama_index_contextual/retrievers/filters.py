@@ -115,8 +115,23 @@ def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> bool
     return bool(select(filters, lambda key, holds: np.array([holds(metadata.get(key))]), 1)[0])
 
 
+def check_filters(filters: object) -> None:
+    """Raise a SettingError for filters that are none of LlamaIndex's, such as Chroma's dictionaries."""
+    if filters is not None and not isinstance(filters, MetadataFilters):
+        raise SettingError(
+            f"filters={filters!r} are no MetadataFilters. "
+            "Cure: MetadataFilters(filters=[MetadataFilter(key=..., value=...)]), or None."
+        )
+
+
 def both(one: MetadataFilters | None, other: MetadataFilters | None) -> MetadataFilters | None:
-    """Filters that admit what both admit."""
+    """Filters that admit what both admit.
+
+    Raises:
+        SettingError: One is of another type.
+    """
+    check_filters(one)
+    check_filters(other)
     if one is None or other is None:
         return one or other
     return MetadataFilters(filters=[one, other], condition=FilterCondition.AND)

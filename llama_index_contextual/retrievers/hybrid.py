@@ -21,12 +21,15 @@ from llama_index_contextual.retrievers.arm_settings import (
     arm_names,
     arm_weights,
     check_choice,
+    check_reach,
     check_sizes,
+    check_timeout,
     is_keyword,
 )
 from llama_index_contextual.retrievers.arms import Answer, Question, ask, ask_async
 from llama_index_contextual.retrievers.candidates import CandidateRetriever
 from llama_index_contextual.retrievers.explain import Explanation, Step, explanation_of
+from llama_index_contextual.retrievers.filters import check_filters
 from llama_index_contextual.retrievers.fusion import Mode, fuse
 from llama_index_contextual.retrievers.neighbours import Reach, expand_hits
 from llama_index_contextual.retrievers.pooling import (
@@ -121,7 +124,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         check_sizes(rrf_k, similarity_top_k, candidate_pool, num_queries)
         check_choice("variants", variants, ("keyword", "all"))
         check_choice("on_arm_failure", on_arm_failure, ("warn", "raise"))
-        check_choice("mode", mode, tuple(FUSION_MODES))
+        check_choice("mode", mode, tuple(one.value for one in FUSION_MODES))
+        check_reach(expand)
+        check_timeout(arm_timeout)
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
         maps = [arm.object_map for arm in arms]
         BaseRetriever.__init__(
@@ -168,8 +173,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         """A view whose arms return only what the filters admit; shares every index.
 
         Raises:
-            SettingError: An arm cannot be filtered.
+            SettingError: An arm cannot be filtered, or the filters are none of LlamaIndex's.
         """
+        check_filters(filters)
         stiff = [
             name for name, arm in zip(self._names, self._retrievers, strict=True) if not hasattr(arm, "with_filters")
         ]

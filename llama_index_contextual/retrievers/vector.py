@@ -15,7 +15,7 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrievers.candidates import Candidate
 from llama_index_contextual.retrievers.chroma import nearest, nodes_of, select_ids, to_where
-from llama_index_contextual.retrievers.filters import both
+from llama_index_contextual.retrievers.filters import both, check_filters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,6 +60,7 @@ class ContextualVectorRetriever(BaseRetriever):
         super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
         if similarity_top_k < 1:
             raise SettingError(f"similarity_top_k={similarity_top_k} must be at least 1.")
+        check_filters(filters)
         if not isinstance(vector_store, BasePydanticVectorStore):
             embed_model = embed_model or getattr(vector_store, "_embed_model", None)
             vector_store = getattr(vector_store, "vector_store", vector_store)

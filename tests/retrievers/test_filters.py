@@ -148,6 +148,22 @@ def test_a_filter_that_cannot_work_is_an_error(nodes):
         ContextualBM25Retriever(nodes, filters=one("n", "in", 3)).retrieve("dog")
 
 
+@pytest.mark.parametrize("wrong", [{"a": 1}, {}, [], MetadataFilter(key="a", value=1)], ids=str)
+def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
+    keyword = ContextualBM25Retriever(nodes)
+    vector = ContextualVectorRetriever(index, embedding)
+    given = [
+        *(arm.with_filters for arm in (keyword, vector, ContextualFusionRetriever([vector, keyword]))),
+        keyword.selected_ids,
+        lambda filters: keyword.with_settings(filters=filters),
+        lambda filters: ContextualBM25Retriever(nodes, filters=filters),
+        lambda filters: ContextualVectorRetriever(index, embedding, filters=filters),
+    ]
+    for give in given:
+        with pytest.raises(SettingError, match=r"filters=.* Cure: MetadataFilters\("):
+            give(wrong)
+
+
 def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, nodes, embedding):
     keyword = ContextualBM25Retriever(nodes)
     store.delete_nodes(["cat"])

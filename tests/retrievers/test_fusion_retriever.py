@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
+import numpy as np
 import pytest
 from llama_index.core import Settings
 from llama_index.core.llms import MockLLM
 from llama_index.core.retrievers import BaseRetriever, QueryFusionRetriever
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError
@@ -175,3 +178,42 @@ def test_empty_index_answers_nothing(store, embedding):
 def test_a_wrong_setting_is_an_error(wrong):
     with pytest.raises(SettingError):
         ContextualFusionRetriever(**({"retrievers": [Fixed()]} | wrong))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"retriever_weights": [math.nan]},
+        {"retriever_weights": [math.inf]},
+        {"retriever_weights": ["1"]},
+        {"expand": "foo"},
+        {"expand": -1},
+        {"expand": 1.5},
+        {"arm_timeout": -1},
+        {"arm_timeout": 0},
+        {"arm_timeout": math.inf},
+        {"arm_timeout": math.nan},
+        {"arm_timeout": "2"},
+    ],
+    ids=str,
+)
+def test_a_wrong_setting_is_named_with_its_cure(wrong):
+    with pytest.raises(SettingError, match=f"{next(iter(wrong))}=.*Cure: "):
+        ContextualFusionRetriever([Fixed()], **wrong)
+
+
+def test_the_modes_are_listed_as_they_are_written():
+    with pytest.raises(SettingError, match=r"mode='rrf'\. Cure: one of 'reciprocal_rerank', 'relative_score', "):
+        ContextualFusionRetriever([Fixed()], mode="rrf")
+
+
+@pytest.mark.parametrize("mode", list(FUSION_MODES))
+def test_llamaindex_s_own_names_of_the_modes_are_taken(mode):
+    assert ContextualFusionRetriever([Fixed()], mode=mode).mode is mode
+
+
+def test_numbers_of_numpy_are_numbers():
+    one = ContextualFusionRetriever(
+        [Fixed()], retriever_weights=np.float32([1]), expand=np.int64(1), arm_timeout=np.float64(1)
+    )
+    assert one.retrieve("q") == []
