@@ -33,7 +33,7 @@ class FilterMasks:
 
     def of(self, snapshot: Snapshot, filters: MetadataFilters) -> list[Bools]:
         """For each segment, the rows that filters admit."""
-        key = filters.model_dump_json()
+        key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
         return [self._mask(segment, filters, key) for segment in snapshot.segments]
 
     def _mask(self, segment: Segment, filters: MetadataFilters, key: str) -> Bools:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
@@ -146,6 +148,16 @@ def test_views_share_the_index_and_combine(nodes):
 def test_a_filter_that_cannot_work_is_an_error(nodes):
     with pytest.raises(SettingError, match=r"Filter on 'n': operator 'in' got 3\. Cure: a list"):
         ContextualBM25Retriever(nodes, filters=one("n", "in", 3)).retrieve("dog")
+
+
+@pytest.mark.parametrize(
+    "bounds", [(math.inf, -math.inf, math.nan), (-math.inf, math.inf), (math.nan, math.inf)], ids=str
+)
+def test_a_bound_without_end_is_not_taken_for_another(nodes, bounds):
+    """In JSON all of them are null, so it cannot tell their filters apart."""
+    keyword = ContextualBM25Retriever(nodes)
+    for bound in bounds:
+        assert set(keyword.selected_ids(one("n", "<", bound))) == (ALL if bound == math.inf else set())
 
 
 @pytest.mark.parametrize("wrong", [{"a": 1}, {}, [], MetadataFilter(key="a", value=1)], ids=str)
