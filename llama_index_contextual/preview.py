@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
-# Control characters of a file must not move the cursor or ring the bell: they are shown as their pictures (U+2400 on).
-_PICTURES: Final = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {0x7F: 0x2421, 0x0D: None}
+# Control characters of a file must not move the cursor or ring the bell: they are shown as their pictures (U+2400 on),
+# and those beyond ASCII, which have none, as escapes.
+_PICTURES: Final[dict[int, int | str | None]] = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
+    **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
+    0x7F: 0x2421,
+    0x0D: None,
+}
 _KEEPS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
 
 

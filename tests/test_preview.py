@@ -1,3 +1,4 @@
+import pytest
 from rich.console import Console
 
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
@@ -35,6 +36,16 @@ def test_control_characters_do_not_reach_the_terminal():
     assert "\x07" not in output
     assert "\x1b[31m" not in output
     assert "␇" in output
+
+
+@pytest.mark.parametrize("code", [0x80, 0x85, 0x9B, 0x9F], ids=hex)
+def test_the_control_characters_beyond_ascii_do_not_reach_it_either(tmp_path, code):
+    """U+009B begins a command to the terminal as ESC [ does."""
+    page = tmp_path / f"page{chr(code)}.md"
+    page.write_text(f"# Title{chr(code)}31m\n\nText{chr(code)}31m.\n", "utf-8")
+    output = shown(page)
+    assert chr(code) not in output
+    assert f"Text\\x{code:x}31m." in output
 
 
 def test_an_empty_text_says_so():
