@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import re
 import warnings
@@ -132,6 +133,12 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         for document in get_tqdm_iterable(nodes, show_progress, "Parsing nodes"):
             parsed.extend(self._parse_document(document, seen))
         return parsed
+
+    async def _aparse_nodes(
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
+        """In a thread: LlamaIndex would parse on the event loop."""
+        return await asyncio.to_thread(self._parse_nodes, nodes, show_progress, **kwargs)
 
     def _postprocess_parsed_nodes(
         self,

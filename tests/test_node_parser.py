@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import threading
 
 import pytest
 from llama_index.core import Document
@@ -188,6 +189,22 @@ def test_a_file_name_that_is_no_unicode_is_replaced_with_a_warning():
         [node] = HeadingAwareMarkdownNodeParser()([document])
     assert node.metadata["file_path"] == "caf\ufffd.md"
     assert document.metadata["file_path"] == "caf\udce9.md"
+
+
+@pytest.mark.parametrize("call", ["acall", "aget_nodes_from_documents"])
+async def test_asynchronously_it_parses_off_the_event_loop_and_gives_the_same(call):
+    threads = []
+
+    def words(text):
+        threads.append(threading.current_thread())
+        return len(text.split())
+
+    parser = HeadingAwareMarkdownNodeParser(min_chunk_size=10, tokenizer=words)
+    document = Document(text=NOTE, metadata={"path": "memory/note.md"})
+    found = await getattr(parser, call)([document])
+    assert threads
+    assert threading.current_thread() not in threads
+    assert found == parser([document])
 
 
 def test_a_setting_that_does_not_exist_is_named():
