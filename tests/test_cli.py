@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,17 @@ def test_a_bad_file_is_named_and_the_rest_is_indexed(run, tmp_path):
         (["index", ".", "--embed-model", "word2vec"], 1, "ollama:MODEL"),
         (["index", ".", "--context", "magic"], 1, "headings"),
         (["search", "x", "--folder", "."], 1, "Cure: llama-index-contextual index"),
+        (
+            ["index", ".", "--llm", "ollama:x"],
+            1,
+            "context='headings' does not take llm. Cure: context='llm' (--context llm)",
+        ),
+        (
+            ["index", ".", "--context", "off", "--llm", "ollama:x"],
+            1,
+            "does not take llm. Cure: context='llm' (--context llm)",
+        ),
+        (["context", "x", "--half-life-days", "inf"], 1, "--half-life-days=inf is not finite. Cure: "),
         (["search"], 2, "Missing argument"),
         (["search", "x", "--top-k", "0"], 2, "top-k"),
         (["no-such-command"], 2, "No such command"),
@@ -119,6 +131,30 @@ def test_errors_are_one_message_with_a_cure_and_an_exit_code(run, tmp_path, monk
     assert (done.returncode, done.stdout) == (code, "")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["notes", "my notes; $HOME"])
+@pytest.mark.parametrize("storage", [None, "my index"])
+def test_the_command_that_cures_a_missing_index_can_be_pasted(run, tmp_path, folder, storage):
+    (tmp_path / folder).mkdir()
+    stored = [] if storage is None else ["--storage", str(tmp_path / storage)]
+    done = run("search", "x", "-f", tmp_path / folder, *stored)
+    command = shlex.split(done.stderr.partition("Cure: ")[2])
+    assert command == ["llama-index-contextual", "index", str(tmp_path / folder), *stored]
+    assert run(*command[1:]).returncode == 0
+    assert run("search", "x", "-f", tmp_path / folder, *stored).returncode == 0
+
+
+@pytest.mark.parametrize("context", ["headings", "pattern", "off"])
+def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path, context):
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    done = run("index", tmp_path / "notes", "--context", context, "--dry-run", "--price", "0.4/1.6")
+    assert done.returncode == 0
+    assert f"--context {context} costs nothing" in done.stdout
+    assert "min" not in done.stdout
+    assert (
+        json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)["calls"] == 0
+    )
 
 
 def test_an_empty_folder_is_said_to_be_empty(run, tmp_path):

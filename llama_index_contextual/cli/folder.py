@@ -57,7 +57,11 @@ def index(
     options: dict[str, Any] = {"llm": llm} if llm else {}
     with opened(folder, storage, embed_model, context=context, reindex=reindex, **options) as contextual:
         if dry_run:
-            _print_estimate(contextual.estimate(_prices(price)), as_json=as_json)
+            estimate, pipeline = contextual.estimate(_prices(price)), contextual.settings.pipeline
+            if pipeline.paid_source is None and not as_json:
+                typer.echo(f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM")
+            else:
+                _print_estimate(estimate, as_json=as_json)
             return
         report = contextual.refresh(show_progress=messages.is_terminal)
     if as_json:

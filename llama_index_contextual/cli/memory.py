@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from llama_index_contextual.cli.common import AsJson, EmbedModel, Folder, Storage, print_json
+from llama_index_contextual.errors import SettingError
 
 Results = Annotated[int, typer.Option("--max-results", min=1, help="Most hits of a digest.")]
 HalfLife = Annotated[float, typer.Option(min=0.01, help="Days after which a dated note's recency factor is a half.")]
@@ -59,6 +61,8 @@ def mcp(
 def _settings(max_results: int, half_life_days: float, *, recency: bool, enabled: bool) -> Any:
     from llama_index_contextual.memory.settings import MemorySettings
 
+    if not math.isfinite(half_life_days):
+        raise SettingError(f"--half-life-days={half_life_days} is not finite. Cure: days, such as 30, or --no-recency")
     return MemorySettings(
         enabled=enabled,
         max_results=max_results,

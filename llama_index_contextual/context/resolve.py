@@ -48,6 +48,8 @@ def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
     unknown = sorted(set(options) - set(known))
     if unknown:
         cure = f"use some of {', '.join(known)}" if known else "leave them out"
+        if "llm" in unknown and what.startswith("context="):  # given, but not said to be used
+            cure = "context='llm' (--context llm), or leave it out"
         raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
 
 

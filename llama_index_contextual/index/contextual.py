@@ -123,9 +123,7 @@ class ContextualIndex:
         )
         index = cls(settings)
         if not create and not index.exists:
-            raise StorageError(
-                f"there is no index in {index.storage}. Cure: llama-index-contextual index {index.folder}"
-            )
+            raise StorageError(f"there is no index in {index.storage}. Cure: {settings.command()}")
         settings.check(index.manifest())
         return index
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -58,6 +59,12 @@ class IndexSettings:
         reading = {"readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.readers.items())}}
         return self.pipeline.fingerprint({"model": model_id(self.embedding)}, reading)
 
+    def command(self, *options: str) -> str:
+        """The command line that indexes this folder in this storage, to be pasted into a shell."""
+        elsewhere = self.layout.root != self.folder / DEFAULT_NAME
+        storage = ["--storage", str(self.layout.root)] if elsewhere else []
+        return shlex.join(["llama-index-contextual", "index", str(self.folder), *storage, *options])
+
     def differences(self, manifest: Manifest) -> list[Difference]:
         """Settings that differ from those an index was made with."""
         return differences(manifest.fingerprint, self.fingerprint.as_dict())
@@ -75,10 +82,12 @@ class IndexSettings:
         """
         if self.reindex in ("auto", "error") and self.other_model(manifest):
             stored, given = manifest.fingerprint["embedding"]["model"], self.fingerprint.embedding["model"]
+            # Without a model the command would take the former one.
+            model = ["--embed-model", self.choices["embed_model"]] if "embed_model" in self.choices else []
             raise FingerprintError(
                 f"the index in {self.layout.root} was made with the embedding {stored}, not with {given}: "
                 "their vectors do not compare. Cure: choose the former, another storage=, or embed everything again: "
-                f"reindex='all', or llama-index-contextual index {self.folder} --reindex all"
+                f"reindex='all', or {self.command(*model, '--reindex', 'all')}"
             )
         found = self.differences(manifest)
         if found and self.reindex == "error":

@@ -64,7 +64,9 @@ class MemorySettings:
             if not 0 <= getattr(self, name) < math.inf:
                 raise SettingError(f"{name}={getattr(self, name)} must be 0 or more")
         if not 0 < self.half_life_days < math.inf:
-            raise SettingError(f"half_life_days={self.half_life_days} must be a positive number of days, such as 30")
+            raise SettingError(
+                f"half_life_days={self.half_life_days} must be a positive and finite number of days, such as 30"
+            )
         if self.max_results > self.candidate_pool:
             raise SettingError(
                 f"max_results={self.max_results} exceeds candidate_pool={self.candidate_pool}. Cure: a larger pool"

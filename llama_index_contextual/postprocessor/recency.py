@@ -117,7 +117,9 @@ class RecencyPostprocessor(BaseNodePostprocessor):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         if not 0 < self.half_life_days < math.inf:
-            raise SettingError(f"half_life_days={self.half_life_days} must be a positive number of days, such as 30")
+            raise SettingError(
+                f"half_life_days={self.half_life_days} must be a positive and finite number of days, such as 30"
+            )
         for name in ("weight", "floor", "min_spread"):
             if not 0 <= getattr(self, name) <= 1:
                 raise SettingError(f"{name}={getattr(self, name)} must lie between 0 and 1")

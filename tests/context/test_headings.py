@@ -116,6 +116,8 @@ def test_one_setting_chooses(spec, kind):
         ("heading", {}, "'headings'"),
         ("headings", {"tempate": "x"}, "does not take tempate. Cure: use some of max_chars, template"),
         ("off", {"template": "x"}, "leave them out"),
+        ("headings", {"llm": "ollama:x"}, "does not take llm. Cure: context='llm'"),
+        ("off", {"llm": "ollama:x", "batch_size": 2}, "does not take batch_size, llm. Cure: context='llm'"),
         (HeadingContextGenerator(), {"template": "x"}, "already made"),
     ],
 )

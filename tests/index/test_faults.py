@@ -3,12 +3,13 @@
 import errno
 import json
 import os
+import shlex
 import sqlite3
 
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index import ContextualIndex, refresh
 from llama_index_contextual.index import writer as writer_room
 from llama_index_contextual.storage import manifest as manifest_room
@@ -181,6 +182,18 @@ def test_a_newer_storage_is_refused(used, folder, counting):
     (used / "manifest.json").write_text(json.dumps({**stored, "version": 99}))
     with pytest.raises(StorageError, match="upgrade"):
         ContextualIndex.open(folder, embed_model=counting)
+
+
+def test_the_command_that_takes_another_model_names_folder_model_and_storage(tmp_path, folder):
+    """Without the model it would embed everything again with the old one."""
+    storage = tmp_path / "my index"
+    other = CountingEmbedding(7, model_name="other")
+    with ContextualIndex.open(folder, storage=storage, embed_model=other) as index:
+        index.refresh()
+    with pytest.raises(FingerprintError) as caught:
+        ContextualIndex.open(folder, storage=storage, embed_model="local")
+    command = ["index", str(folder), "--storage", str(storage), "--embed-model", "local", "--reindex", "all"]
+    assert shlex.split(str(caught.value).rpartition("all', or ")[2])[1:] == command
 
 
 def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeypatch):
