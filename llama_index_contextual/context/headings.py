@@ -8,6 +8,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, fingerprint
+from llama_index_contextual.context.numbers import check_count
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import (
     CONTINUES,
@@ -53,16 +54,8 @@ class HeadingContextGenerator(ContextGenerator):
     name = "headings"
 
     def __init__(self, template: str = DEFAULT_TEMPLATE, *, max_chars: int = 300) -> None:
-        try:
-            unknown = {field for _, field, _, _ in Formatter().parse(template) if field is not None} - _FIELDS
-        except ValueError as error:
-            raise SettingError(f"template={template!r}: {error}. Cure: write a brace that is text twice.") from error
-        if unknown:
-            raise SettingError(
-                f"template={template!r} uses unknown fields {sorted(unknown)}. Cure: use some of {sorted(_FIELDS)}."
-            )
-        if max_chars < 1:
-            raise SettingError(f"max_chars={max_chars} leaves no room for a breadcrumb. Cure: give at least 1.")
+        _check_template(template)
+        check_count("max_chars", max_chars)
         self.template = template
         self.max_chars = max_chars
 
@@ -140,6 +133,23 @@ def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     known = {name.casefold() for name in (*headings, path, path.rpartition("/")[2].rpartition(".")[0])}
     title = " ".join(title.split())
     return "" if title.casefold() in known else title
+
+
+def _check_template(template: object) -> None:
+    if not isinstance(template, str):
+        raise SettingError(f"template={template!r} is no text. Cure: a text with some of the fields {sorted(_FIELDS)}.")
+    try:
+        unknown = {field for _, field, _, _ in Formatter().parse(template) if field is not None} - _FIELDS
+        if not unknown:
+            _fill(template, dict.fromkeys(_FIELDS, "x"))  # what follows a field's name is only read then
+    except (ValueError, LookupError) as error:
+        raise SettingError(
+            f"template={template!r}: {error}. Cure: write a brace that is text twice, and fields as in {{title}}."
+        ) from error
+    if unknown:
+        raise SettingError(
+            f"template={template!r} uses unknown fields {sorted(unknown)}. Cure: use some of {sorted(_FIELDS)}."
+        )
 
 
 def _fill(template: str, fields: Mapping[str, str]) -> str:

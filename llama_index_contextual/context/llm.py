@@ -16,6 +16,7 @@ from llama_index_contextual.context.calls import CircuitBreaker, Patience
 from llama_index_contextual.context.capacity import Learned
 from llama_index_contextual.context.connection import Connection
 from llama_index_contextual.context.estimate import estimate
+from llama_index_contextual.context.numbers import check_amount, check_count
 from llama_index_contextual.context.prompt import CONTEXT_PROMPT, check_prompt
 from llama_index_contextual.context.runner import Run
 from llama_index_contextual.context.settings import RunSettings
@@ -119,12 +120,16 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         self._reset()
 
     def _check(self) -> None:
-        optional = {name: getattr(self, name) for name in ("num_workers", "excerpt_chars", "context_window")}
-        numbers = {name: getattr(self, name) for name in _POSITIVE}
-        numbers |= {name: value for name, value in optional.items() if value is not None}
-        for name, value in numbers.items():
-            if not isinstance(value, int | float) or not value > 0:
-                raise SettingError(f"{name}={value!r} cannot work. Cure: give a number above 0.")
+        for name in ("batch_size", "max_output_tokens", "attempts", "breaker_threshold"):
+            check_count(name, getattr(self, name))
+        for name in ("num_workers", "excerpt_chars", "context_window"):
+            check_count(name, getattr(self, name), optional=True)
+        for name in ("max_calls", "max_tokens"):  # 0 asks for nothing, and uses what is in the cache
+            check_count(name, getattr(self, name), least=0, optional=True)
+        for name in ("chunk_timeout", "reading_rate", "writing_rate", "probe_timeout"):
+            check_amount(name, getattr(self, name))
+        for name in ("max_wait", "breaker_cooldown"):
+            check_amount(name, getattr(self, name), zero=True)
         if self.reuse not in ("chunk", "document"):
             raise SettingError(f"reuse={self.reuse!r} is not known. Cure: 'chunk' or 'document'.")
         check_prompt(self._prompt)
@@ -257,10 +262,6 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         )
 
 
-_POSITIVE: Final = (
-    "batch_size", "chunk_timeout", "reading_rate", "writing_rate", "probe_timeout", "max_output_tokens", "attempts",
-    "breaker_threshold",
-)  # fmt: skip
 _RUN: Final = (
     "batch_size", "excerpt_chars", "chunk_timeout", "reading_rate", "probe_timeout", "max_output_tokens",
     "context_window", "max_calls", "max_tokens", "fallback_only",

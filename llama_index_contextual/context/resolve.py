@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,7 @@ from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 OFF: Final = "off"
 
@@ -35,7 +36,7 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
     if spec is None or spec == OFF:
         _refuse(options, f"context={OFF!r}", ())
         return None
-    make = _KINDS.get(spec)
+    make = _KINDS.get(spec) if isinstance(spec, str) else None
     if make is None:
         names = ", ".join(repr(name) for name in (OFF, *_KINDS))
         raise SettingError(f"context={spec!r} is not known. Cure: use one of {names}, or a ContextGenerator.")
@@ -54,11 +55,10 @@ def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
 
 
 def _llm(*, fallback: str | Sequence[str] | None = ("pattern", "headings"), **options: Any) -> ContextGenerator:
+    names = [fallback] if isinstance(fallback, str) else fallback or ()
+    if not isinstance(names, Sequence) or any(name not in tuple(_FREE) for name in names):
+        raise SettingError(f"fallback={fallback!r} is not known. Cure: use some of {', '.join(_FREE)}, or None.")
     first = LLMContextGenerator(**options)
-    names = [fallback] if isinstance(fallback, str) else list(fallback or ())
-    unknown = sorted(set(names) - set(_FREE))
-    if unknown:
-        raise SettingError(f"fallback={unknown[0]!r} is not known. Cure: use some of {', '.join(_FREE)}, or None.")
     return FallbackContextGenerator([first, *(_FREE[name]() for name in names)]) if names else first
 
 

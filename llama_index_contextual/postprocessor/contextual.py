@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import Field, field_serializer, field_validator
@@ -15,7 +16,7 @@ from llama_index_contextual.context.base import ChunkContext, ContextGenerator, 
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.resolve import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
-from llama_index_contextual.errors import ContextError
+from llama_index_contextual.errors import ContextError, SettingError
 from llama_index_contextual.metadata import (
     CONTEXT,
     CONTEXT_SOURCE,
@@ -27,7 +28,7 @@ from llama_index_contextual.metadata import (
 from llama_index_contextual.postprocessor.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.storage.docstore import BaseDocumentStore
@@ -82,7 +83,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         super().__init__(
             context=OFF if made is None else str(made.config()["spec"]),
             generator=made,
-            documents=documents if documents is None else list(documents),
+            documents=documents if documents is None else _whole(documents),
             docstore=docstore,
             show_context_to_llm=show_context_to_llm,
             show_progress=show_progress,
@@ -196,7 +197,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
     ) -> list[tuple[DocumentChunks, list[int]]]:
         """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
-        whole = self.documents if documents is None else documents
+        whole = self.documents if documents is None else _whole(documents)
         groups = group_by_document(nodes, documents=whole, docstore=self.docstore)
         if self.generator.free:
             return groups
@@ -262,6 +263,17 @@ def remove_context(nodes: Iterable[BaseNode]) -> None:
 def count_by_source(nodes: Iterable[BaseNode]) -> Counter[str]:
     """Count the nodes by what made their context; ``""`` counts those without one."""
     return Counter(str(node.metadata.get(CONTEXT_SOURCE, "")) for node in nodes)
+
+
+def _whole(documents: Any) -> list[BaseNode]:
+    """Keep whole documents as a list; a single one would otherwise be taken for its fields."""
+    single = isinstance(documents, BaseNode) or not isinstance(documents, Iterable)
+    kept = [] if single else list(documents)
+    if single or not all(isinstance(one, BaseNode) for one in kept):
+        raise SettingError(
+            f"documents={type(documents).__name__} is no list of documents. Cure: documents=[document], as loaded."
+        )
+    return kept
 
 
 def _copy(node: BaseNode) -> BaseNode:

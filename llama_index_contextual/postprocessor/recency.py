@@ -115,6 +115,10 @@ class RecencyPostprocessor(BaseNodePostprocessor):
     now: Now | None = Field(default=None, exclude=True, description="The present; None is the clock, in local time.")
 
     def __init__(self, **settings: Any) -> None:
+        known = set(type(self).model_fields)
+        if unknown := sorted(set(settings) - known - {"class_name"}):
+            cure = f"use some of {', '.join(sorted(known))}"
+            raise SettingError(f"{type(self).__name__} does not take {', '.join(unknown)}. Cure: {cure}")
         super().__init__(**settings)
         if not 0 < self.half_life_days < math.inf:
             raise SettingError(

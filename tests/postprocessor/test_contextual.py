@@ -208,11 +208,20 @@ def test_survives_serialisation_and_pickling(step, nodes):
         ({"context": "lm"}, "'lm' is not known"),
         ({"context": "headings", "colour": 1}, "does not take colour"),
         ({"generator": HeadingContextGenerator(), "template": "x"}, "already made"),
+        ({"context": ["x"]}, r"context=\['x'\] is not known"),
+        ({"documents": Document(text="x")}, r"documents=Document.*Cure: documents=\[document\]"),
+        ({"documents": "guide.md"}, r"documents=.*Cure: "),
+        ({"documents": 5}, r"documents=int.*Cure: "),
     ],
 )
 def test_wrong_setting_is_named(arguments, message):
     with pytest.raises(SettingError, match=message):
         ContextualNodePostprocessor(**arguments)
+
+
+def test_an_estimate_names_documents_that_are_none(document, nodes):
+    with pytest.raises(SettingError, match=r"documents=Document.*Cure: documents=\[document\]"):
+        ContextualNodePostprocessor().estimate(nodes, documents=document)
 
 
 # Where a chunk's document comes from

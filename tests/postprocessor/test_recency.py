@@ -160,6 +160,17 @@ def test_a_wrong_setting_is_named(setting):
         RecencyPostprocessor(**setting)
 
 
+def test_a_setting_that_does_not_exist_is_named():
+    with pytest.raises(SettingError, match=r"does not take bogus\. Cure: use some of .*half_life_days"):
+        RecencyPostprocessor(bogus=1)
+
+
+def test_it_can_be_written_down_and_read_back():
+    one = RecencyPostprocessor(half_life_days=7)
+    assert RecencyPostprocessor.from_dict(one.to_dict()).to_dict() == one.to_dict()
+    assert RecencyPostprocessor.from_json(one.to_json()).half_life_days == 7
+
+
 def test_the_input_is_not_changed():
     pool = [hit("old", 0.5, date="2026-01-01", path="x.md"), hit("new", 0.4, date="2026-04-10")]
     before = [(found.score, found.node.hash, found.node.get_content(MetadataMode.ALL)) for found in pool]
