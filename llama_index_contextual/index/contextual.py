@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from llama_index.core.query_engine import RetrieverQueryEngine
 
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
+from llama_index_contextual.errors import FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.gather import gather
 from llama_index_contextual.index.migration import collection_of, migrate
@@ -122,8 +122,8 @@ class ContextualIndex:
             client=client,
         )
         index = cls(settings)
-        if not create and not index.exists:
-            raise StorageError(f"there is no index in {index.storage}. Cure: {settings.command()}")
+        if not create:
+            settings.require_index()
         settings.check(index.manifest())
         return index
 
@@ -227,6 +227,8 @@ class ContextualIndex:
             ref_doc_id: Its path relative to the folder, or the id that was given. A file that is still in the folder
                 comes back with the next refresh of it.
         """
+        if not self.exists and not self.settings.shared:
+            return 0  # writing would make an index
         with self._session.writing() as writer:
             ids = [item.id for items in writer.store.of_entries([ref_doc_id]).values() for item in items]
             if ids or ref_doc_id in writer.manifest.documents:

@@ -62,6 +62,7 @@ class Live:
         collection: Gives the name of the collection that holds the nodes today.
         model: Identity of the embedding model, which a new collection remembers.
         repair: Called when Chroma's files turn out to be damaged.
+        require: Called before reading a store of our own; raises where there is none, as opening Chroma makes one.
     """
 
     def __init__(
@@ -71,9 +72,11 @@ class Live:
         collection: Callable[[], str],
         model: str,
         repair: Callable[[], None],
+        require: Callable[[], None],
     ) -> None:
         self._model = model
         self._repair = repair
+        self._require = require
         self._layout = layout
         self._client = client
         self._collection = collection
@@ -93,8 +96,10 @@ class Live:
         return self._keyword.retriever
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[View]:
-        """The newest view, kept open while it is used."""
+    def reading(self, *, create: bool = False) -> Iterator[View]:
+        """The newest view, kept open while it is used; only a writer may ``create`` what does not exist."""
+        if self._client is None and not create:
+            self._require()
         try:
             view = self._enter()
         except DamagedError:

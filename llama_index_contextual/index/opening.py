@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.embedding_choice import model_id, resolve_embedding
-from llama_index_contextual.errors import FingerprintError, SettingError
+from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.storage.files import FileRules
@@ -52,6 +52,20 @@ class IndexSettings:
     def shared(self) -> bool:
         """Whether nodes are kept by a Chroma server, where other processes may write at the same time."""
         return self.client is not None
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything has been indexed yet."""
+        return self.layout.manifest.exists() or (self.layout.chroma / "chroma.sqlite3").exists()
+
+    def require_index(self) -> None:
+        """Refuse to read an index that does not exist: opening Chroma would make one.
+
+        Raises:
+            StorageError: There is none.
+        """
+        if not self.exists:
+            raise StorageError(f"there is no index in {self.layout.root}. Cure: {self.command()}")
 
     @property
     def fingerprint(self) -> Fingerprint:

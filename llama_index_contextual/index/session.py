@@ -43,12 +43,13 @@ class Session:
             lambda: self.manifest().collection,
             model_id(settings.embedding),
             self._repair,
+            settings.require_index,
         )
 
     @property
     def exists(self) -> bool:
         """Whether anything has been indexed yet."""
-        return self.settings.layout.manifest.exists() or (self.settings.layout.chroma / "chroma.sqlite3").exists()
+        return self.settings.exists
 
     def manifest(self) -> Manifest:
         """What is indexed; a lost or damaged manifest is made again from Chroma."""
@@ -68,7 +69,7 @@ class Session:
         layout, shared = self.settings.layout, self.settings.shared
         layout.create()
         with contextlib.nullcontext() if shared else self.lock.hold():
-            with self.live.reading() as view:  # which repairs what it must, and so comes before the manifest
+            with self.live.reading(create=True) as view:  # which repairs what it must, and so comes before the manifest
                 manifest = self.manifest()
                 self.settings.check(manifest)
                 lost = [] if shared or manifest.complete else view.store.without_vectors()

@@ -99,7 +99,8 @@ class ContextualBM25Retriever(BM25Retriever):
         self.filters = filters
         self._index = LexicalIndex(k1, b)
         self._masks = FilterMasks()
-        self.add(nodes or [])
+        if nodes:  # a live index need not exist yet
+            self.add(nodes)
 
     @classmethod
     def from_defaults(  # type: ignore[override]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.errors import ContextualWarning, RetrievalError
+from llama_index_contextual.errors import ContextualWarning, RetrievalError, StorageError
 from llama_index_contextual.retrievers.explain import Step
 from llama_index_contextual.retrievers.fusion import Fused, Ranking
 
@@ -75,7 +75,8 @@ def report_failures(
     """Warn of arms that failed or were late, and say so.
 
     Raises:
-        RetrievalError: All failed, or one did and ``strict`` is set.
+        StorageError: All failed alike on what is stored: that error names the cure.
+        RetrievalError: All failed otherwise, or one did and ``strict`` is set.
     """
     failed = [(q, a) for q, a in zip(questions, answers, strict=True) if isinstance(a, Exception)]
     if not failed:
@@ -83,6 +84,8 @@ def report_failures(
     notes = tuple(dict.fromkeys(f"arm {names[q.arm]!r} {_reason(a, timeout)}" for q, a in failed))
     first = next(error for _, error in failed)
     if len(failed) == len(questions):
+        if isinstance(first, StorageError) and len({str(error) for _, error in failed}) == 1:
+            raise first
         raise RetrievalError(f"No retrieval arm could answer: {'; '.join(notes)}") from first
     if strict:
         raise RetrievalError(f"{'; '.join(notes)}. Cure: on_arm_failure='warn' answers from the other arms.") from first

@@ -1,5 +1,7 @@
 """A refresh does the least, and says what it did."""
 
+import io
+
 import pytest
 from llama_index.core import Document
 from llama_index.core.llms import CompletionResponse, MockLLM
@@ -54,8 +56,10 @@ def test_an_edit_replaces_text_in_both_arms(opened, folder):
 def test_a_retriever_made_before_sees_what_came_after(opened, folder):
     index = opened()
     retriever = index.as_retriever()
-    assert retriever.retrieve("zebras") == []
+    with pytest.raises(StorageError, match="there is no index in"):
+        retriever.retrieve("zebras")
     index.refresh()
+    assert "Zebras" not in "".join(hit.node.text for hit in retriever.retrieve("zebras"))
     (folder / "new.md").write_text("# Zebras\n\nZebras sleep standing.\n")
     index.refresh()
     assert "Zebras" in retriever.retrieve("zebras")[0].node.text
@@ -195,3 +199,35 @@ def test_contexts_that_were_paid_for_survive_edits_elsewhere_and_renames(opened,
     assert all("passage is number" in text for text in texts)
     asked = llm.asked
     assert (index.refresh().embedded, llm.asked) == (0, asked)
+
+
+ASKED = {
+    "a query": lambda index: index.as_retriever().retrieve("x"),
+    "a retriever for an explanation": lambda index: index.as_retriever().explain("x"),
+    "its status": lambda index: index.status(),
+    "verify": lambda index: index.verify(),
+    "an export": lambda index: index.export(io.StringIO()),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_an_index_that_does_not_exist_cannot_be_read_and_is_not_made_by_it(opened, ask):
+    index = opened()
+    with pytest.raises(StorageError, match=r"there is no index in .*Cure: llama-index-contextual index"):
+        ask(index)
+    assert not index.storage.exists()
+    assert not index.exists
+
+
+def test_deleting_from_an_index_that_does_not_exist_makes_none(opened):
+    index = opened()
+    assert index.delete("guide.md") == 0
+    assert not index.storage.exists()
+
+
+async def test_a_retriever_made_before_the_first_refresh_answers_after_it(opened):
+    retriever = opened().as_retriever(1)
+    with pytest.raises(StorageError, match="there is no index in"):
+        await retriever.aretrieve("Cookie")
+    opened().refresh()  # as another process would
+    assert "carrots" in (await retriever.aretrieve("Cookie"))[0].node.text
