@@ -29,7 +29,8 @@ class FileRules:
     """Which files count.
 
     Attributes:
-        include: ``.gitignore``-style patterns of the files to read.
+        include: ``.gitignore``-style patterns of the files to read; one that ends in a suffix, as ``*.md`` does, means
+            files only, not what lies in a folder ``notes.md``.
         ignore: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
         gitignore: Whether ``.gitignore`` files in the folder are obeyed.
         hidden: Whether files and folders whose name starts with a dot are read.
@@ -122,6 +123,26 @@ def _pattern(line: str) -> GitIgnoreSpec | None:
         return None
 
 
+class _Wanted:
+    """The patterns of the files to read. To git, ``*.md`` that matches a folder also holds for all that is in it."""
+
+    def __init__(self, include: tuple[str, ...]) -> None:
+        self._lines = [(line, _suffix(line)) for line in include]
+        self._specs: dict[tuple[str, ...], GitIgnoreSpec] = {}  # by the patterns that a name leaves
+
+    def match_file(self, path: str) -> bool:
+        lines = tuple(line for line, suffix in self._lines if path.endswith(suffix))
+        if lines not in self._specs:
+            self._specs[lines] = GitIgnoreSpec.from_lines(lines)
+        return self._specs[lines].match_file(path)
+
+
+def _suffix(line: str) -> str:
+    """The suffix that a pattern such as ``*.md`` or ``docs/*.md`` asks of a file's name; "" for any other pattern."""
+    star, suffix = line.rstrip().rpartition("/")[2].removeprefix("!")[:1], line.rstrip().rpartition("*")[2]
+    return suffix if star == "*" and re.fullmatch(r"\.[^/?\[\\]+", suffix) else ""
+
+
 def find_files(root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None) -> Discovery:
     """Walk a folder.
 
@@ -133,7 +154,7 @@ def find_files(root: Path, rules: FileRules, *, below: str = "", exclude: Path |
     """
     found = Discovery()
     ignores = _Ignores((("", GitIgnoreSpec.from_lines(rules.ignore)),))
-    walk = _Walk(root.resolve(), rules, GitIgnoreSpec.from_lines(rules.include), below, exclude, found)
+    walk = _Walk(root.resolve(), rules, _Wanted(rules.include), below, exclude, found)
     walk.folder(root.resolve(), "", ignores, frozenset())
     found.files.sort(key=lambda file: file.path)
     found.problems.sort(key=lambda problem: problem.path)
@@ -144,7 +165,7 @@ def find_files(root: Path, rules: FileRules, *, below: str = "", exclude: Path |
 class _Walk:
     root: Path
     rules: FileRules
-    wanted: GitIgnoreSpec
+    wanted: _Wanted
     below: str
     exclude: Path | None
     found: Discovery

@@ -55,7 +55,21 @@ CASES = {
         {"ignore": ("/a.md",), "include": ("*.md", "*.py")},
         ["b/a.md", "c.py"],
     ),
-    "a folder named like a file is entered": ({"notes.md/inside.md": ""}, {}, ["notes.md/inside.md"]),
+    "a folder named like a file is entered": (
+        {"notes.md/inside.md": "", "notes.md/pic.png": "", "book.txt/deep/cover.jpg": ""},
+        {},
+        ["notes.md/inside.md"],
+    ),
+    "a pattern of folders wants what is in them": (
+        {"docs/a.py": "", "docs/deep/b.py": "", "other/docs/c.py": "", "d.py": ""},
+        {"include": ("/docs/",)},
+        ["docs/a.py", "docs/deep/b.py"],
+    ),
+    "as does one that names them or everything below": (
+        {"docs/a.py": "", "docs/deep/b.py": "", "x/c.py": "", "x/y/d.py": "", "e.py": ""},
+        {"include": ("docs", "/x/**", "!/x/y/d.py")},
+        ["docs/a.py", "docs/deep/b.py", "x/c.py"],
+    ),
 }
 
 
