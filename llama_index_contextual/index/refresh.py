@@ -19,7 +19,7 @@ from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.gather import gather
 from llama_index_contextual.index.report import RefreshReport
 from llama_index_contextual.metadata import CONTEXT_SOURCE
-from llama_index_contextual.storage.chroma import Row, Stored, store_metadata
+from llama_index_contextual.storage.chroma import Row, Stored, refused_key, store_metadata
 from llama_index_contextual.storage.files import Problem
 from llama_index_contextual.storage.manifest import Entry
 from llama_index_contextual.storage.plan import Plan, Seen, make_plan
@@ -178,7 +178,9 @@ class Refresh:
             known = {item.id: item for item in stored.get(source.id, [])}
             try:
                 documents, repair = source.load()
-                parsed.append((source, self.pipeline.parse(documents, known), known))
+                nodes = self.pipeline.parse(documents, known)
+                _check_keys(nodes)
+                parsed.append((source, nodes, known))
             except DocumentError as error:
                 self._failed(source, str(error))
                 continue
@@ -237,6 +239,15 @@ class Refresh:
             self.writer.write(gone=ids)
             self.writer.record(dict.fromkeys(group))
             self.report.removed += len(ids)
+
+
+def _check_keys(nodes: Sequence[BaseNode]) -> None:
+    for key in map(refused_key, (node.metadata for node in nodes)):
+        if key is not None:
+            raise DocumentError(
+                f"its metadata key {key!r} is none that Chroma takes. Cure: rename it; a key is not empty, does not "
+                "start with '$' or '#', and is not 'chroma:document'."
+            )
 
 
 def nodes_digest(hashes: Mapping[str, str]) -> str:

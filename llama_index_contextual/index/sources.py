@@ -130,7 +130,7 @@ def _parts(identity: str, loaded: Iterable[Document]) -> list[Document]:
         page = document.metadata.get("page_label") or number
         doc_id = identity if len(documents) == 1 else f"{identity}#{page}"
         text, _ = replace_surrogates(document.text)
-        metadata = {str(key): flat_value(value) for key, value in document.metadata.items()}
+        metadata = {replace_surrogates(str(key))[0]: flat_value(value) for key, value in document.metadata.items()}
         copy = Document(
             id_=doc_id,
             text=text,

@@ -255,6 +255,11 @@ def store_metadata(node: BaseNode, entry: str, kind: str) -> dict[str, Any]:
     return {key: "" if value is None else value for key, value in flat.items()}
 
 
+def refused_key(metadata: Mapping[str, Any]) -> str | None:
+    """A metadata key that Chroma refuses, and all of a write with it; None where it takes all."""
+    return next((key for key in metadata if not key or key[0] in "$#" or key == "chroma:document"), None)
+
+
 def to_node(stored: Stored, text: str) -> BaseNode:
     """The node that was stored."""
     try:
