@@ -34,6 +34,12 @@ EMBED_HASH: Final = "_embed_hash"  # of the EMBED view: equal hash, equal vector
 MODEL: Final = "embedding_model"  # in the collection's own metadata, should the manifest get lost
 _PAGE: Final = 5000  # rows per read; writes go by the client's own limit, 5461 for the local one
 
+# What SQLite says of a broken file or one that is no database, and Chroma of one that lacks its tables. Only with these
+# may an index be set aside: a path, a lock or a permission is the same again once its cause is gone.
+_DAMAGE: Final = ("malformed", "not a database", "already exists", "no such table", "no such column")
+# Chroma says many things of damaged vector files; these are about something else.
+_ELSEWHERE: Final = ("readonly", "unable to open", "is full", "no space", "permission", "is locked", "too many open")
+
 
 def embed_hash(node: BaseNode) -> str:
     """Hash of what is embedded: the text with its context."""
@@ -105,12 +111,18 @@ def open_client(folder: Path) -> ClientAPI:
         raise StorageError(f"{folder} cannot be made ({error.strerror}). Cure: choose another storage=.") from error
     try:
         return chromadb.PersistentClient(name, settings=ChromaSettings(anonymized_telemetry=False))
+    except UnicodeError as error:  # in the locale "C" the path of a folder "ñ" has no characters, only bytes
+        raise StorageError(
+            f"Chroma cannot open {str(folder)!a}: its path is not valid in this locale ({error}). What is indexed is "
+            "unharmed. Cure: PYTHONUTF8=1 in the environment, or a UTF-8 locale, or storage= with a plain name."
+        ) from error
     except Exception as error:
-        if any(sign in str(error).lower() for sign in ("readonly", "unable to open", "full", "permission")):
-            raise StorageError(
-                f"Chroma cannot open {folder} ({error}). Cure: make it writable and see that the disk has room."
-            ) from error
-        raise DamagedError(f"Chroma cannot open {folder} ({error}).") from error
+        if any(sign in str(error).lower() for sign in _DAMAGE):
+            raise DamagedError(f"Chroma cannot open {folder} ({error}).") from error
+        raise StorageError(
+            f"Chroma cannot open {folder} ({error}). What is indexed is unharmed. Cure: make it writable, see that the "
+            "disk has room, and end other programs that use it."
+        ) from error
 
 
 # Vectors are compared by angle, whatever their length.
@@ -154,6 +166,11 @@ class NodeStore:
             found = self.collection.query(query_embeddings=[sample[0]], n_results=1, include=["distances"])
             fine = bool(found["ids"][0])
         except Exception as error:
+            if any(sign in str(error).lower() for sign in _ELSEWHERE):
+                raise StorageError(
+                    f"Chroma cannot read {self.name!r} now ({error}). What is indexed is unharmed. Cure: make its "
+                    "folder readable and writable, see that the disk has room, and end other programs that use it."
+                ) from error
             raise DamagedError(f"Chroma cannot read the vectors of {self.name!r} ({error}).") from error
         if not fine:
             raise DamagedError(f"Chroma has lost the vectors of {self.name!r}.")

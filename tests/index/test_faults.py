@@ -5,7 +5,11 @@ import json
 import os
 import shlex
 import sqlite3
+import subprocess
+import sys
+from pathlib import Path
 
+import chromadb
 import pytest
 from llama_index.core import Document, MockEmbedding
 
@@ -14,6 +18,8 @@ from llama_index_contextual.index import ContextualIndex, refresh
 from llama_index_contextual.index import writer as writer_room
 from llama_index_contextual.storage import manifest as manifest_room
 from llama_index_contextual.storage import vectors as vectors_room
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class CountingEmbedding(MockEmbedding):
@@ -123,6 +129,71 @@ def test_a_chroma_database_full_of_garbage_is_set_aside_and_files_are_indexed_ag
     assert counting.count == 0
     assert "have to be given again: by-hand" in caplog.text
     assert list(used.glob("chroma.damaged-*"))
+
+
+SOUND = [
+    "error returned from database: (code: 5) database is locked",
+    "error returned from database: (code: 14) unable to open database file",
+    "Permission denied (os error 13)",
+    "Too many open files (os error 24)",
+    "something that nobody has thought of",
+]
+
+
+@pytest.mark.parametrize("said", SOUND)
+def test_a_sound_index_is_not_set_aside_whatever_keeps_chroma_from_opening_it(
+    used, folder, counting, monkeypatch, said
+):
+    def refuse(*_, **__):
+        raise RuntimeError(said)
+
+    with monkeypatch.context() as broken, ContextualIndex.open(folder, embed_model=counting) as index:
+        broken.setattr(chromadb, "PersistentClient", refuse)
+        for act in (index.refresh, index.status):
+            with pytest.raises(StorageError, match=r"Chroma cannot open .*unharmed\. Cure: "):
+                act()
+    assert not list(used.glob("chroma.damaged-*"))
+    assert chunks_after_refresh(folder, counting) == 5
+    assert counting.count == 0
+
+
+@pytest.mark.parametrize("said", SOUND[:4])
+def test_vectors_are_not_made_anew_where_reading_them_fails_for_another_reason(
+    used, folder, counting, monkeypatch, said
+):
+    def refuse(*_, **__):
+        raise RuntimeError(said)
+
+    collection = json.loads((used / "manifest.json").read_text())["collection"]
+    with monkeypatch.context() as broken, ContextualIndex.open(folder, embed_model=counting) as index:
+        broken.setattr(chromadb.Collection, "query", refuse)
+        with pytest.raises(StorageError, match=r"Chroma cannot read .*unharmed\. Cure: "):
+            index.status()
+        assert index.manifest().collection == collection, "not rebuilt into another one"
+    assert chunks_after_refresh(folder, counting) == 5
+
+
+def test_a_path_that_the_locale_cannot_spell_does_not_cost_the_index(tmp_path, counting):
+    folder = tmp_path / "carpeta ñ"
+    folder.mkdir()
+    (folder / "page.md").write_text("# Page\n")
+    with ContextualIndex.open(folder, embed_model=counting) as index:
+        index.refresh()
+    script = (
+        "import sys; from llama_index.core import MockEmbedding\n"
+        "from llama_index_contextual.index import ContextualIndex\n"
+        "ContextualIndex.open(sys.argv[1], embed_model=MockEmbedding(7), reindex='ignore').status()"
+    )
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(  # noqa: S603  our own script
+        [sys.executable, "-c", script, str(folder)], env=plain, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert "StorageError: Chroma cannot open" in done.stderr
+    assert "Cure: PYTHONUTF8=1" in done.stderr
+    assert not list((folder / ".contextual").glob("chroma.damaged-*"))
+    with ContextualIndex.open(folder, embed_model=counting) as index:
+        assert index.refresh().skipped == 1
+        assert index.verify().ok
 
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
