@@ -58,10 +58,11 @@ class RememberingEmbedding(BaseEmbedding):
             part = keys[start : start + 500]
             marks = ",".join("?" * len(part))
             known |= dict(self._store.execute(f"SELECT key, value FROM vector WHERE key IN ({marks})", part))  # noqa: S608
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
-        if missing:
-            vectors = self._inner.get_text_embedding_batch(list(missing.values()))
-            fresh = {key: np.array(v, np.float32).tobytes() for key, v in zip(missing, vectors, strict=True)}
+        missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items())
+        for start in range(0, len(missing), 500):  # kept in parts, so that a run that is killed costs one of them
+            batch = missing[start : start + 500]
+            vectors = self._inner.get_text_embedding_batch([text for _, text in batch])
+            fresh = {key: np.array(v, np.float32).tobytes() for (key, _), v in zip(batch, vectors, strict=True)}
             self._store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", fresh.items())
             self._store.commit()
             known |= fresh
