@@ -215,11 +215,11 @@ class _Marker:
         if kind != "rule" or previous not in {"", "heading"}:  # a rule right under a heading changes nothing
             self._after_rule = kind == "rule"
             self._previous = kind
-        if value is not None:
+        if kind == "heading":
+            marks = self.outline
+            marks.headings.append(Heading(len(marks.offsets) - 1, int(value["level"][1]), start, end))
+        elif value is not None:
             self._detail(start, end, kind, value)
-            if kind == "heading":
-                marks = self.outline
-                marks.headings.append(Heading(len(marks.offsets) - 1, int(value["level"][1]), start, end))
 
     def _strength(self, start: int, end: int, kind: str) -> int:
         """How good a place to cut the start of a top-level block is."""

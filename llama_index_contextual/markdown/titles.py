@@ -34,7 +34,7 @@ def heading_titles(text: str, ranges: Iterable[tuple[int, int]]) -> list[str]:
     titles = []
     for start, end in ranges:
         plain = _PLAIN_ATX.match(text, start, end)
-        if plain and _CODE.fullmatch(plain[1] or ""):
+        if plain and ("`" not in plain[0] or _CODE.fullmatch(plain[1] or "")):
             titles.append(" ".join((plain[1] or "").replace("`", "").split()))
             continue
         title = _render(text[start:end].replace("\r\n", "\n").replace("\r", "\n"))
