@@ -36,7 +36,7 @@ Masks = Sequence[Bools]  # one a segment: rows that a filter admits
 
 
 class Terms:
-    """Numbers for terms. Only ever grows, so older snapshots stay true; a full merge starts a new one."""
+    """Numbers for terms. Only ever grows, so older snapshots stay true; loading from disk starts a new one."""
 
     def __init__(self, terms: Iterable[str] = ()) -> None:
         self._numbers = {term: number for number, term in enumerate(terms)}
