@@ -32,7 +32,7 @@ from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual import ContextualNodePostprocessor
+from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.analysis import Analyzer
 from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
 from llama_index_contextual.index.pipeline import default_parser
@@ -201,8 +201,14 @@ def rows_for(data: DataSet, *, shares: bool, own_chunks: bool) -> list[Row]:
             replace(ours, name="Anthropic's preset (.8/.2, 60)", fusion={"retriever_weights": [0.8, 0.2], "rrf_k": 60}),
             replace(ours, name="without: the zero-score rule", fusion={"count_unscored": True}),
             replace(ours, name="by scores instead of ranks", fusion={"mode": "dist_based_score"}),
+            replace(ours, name="at most 2 chunks of a document", fusion=_at_most(2)),
+            replace(ours, name="at most 1 chunk of a document", fusion=_at_most(1)),
         ]
     return rows
+
+
+def _at_most(chunks: int) -> dict[str, Any]:
+    return {"node_postprocessors": [GroupingPostprocessor(group_size=chunks)]}
 
 
 def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]) -> Measured:

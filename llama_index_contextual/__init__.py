@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from llama_index_contextual.index import ContextualIndex
     from llama_index_contextual.memory import MemoryContext
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-    from llama_index_contextual.postprocessor import ContextualNodePostprocessor, RecencyPostprocessor
+    from llama_index_contextual.postprocessor import (
+        ContextualNodePostprocessor,
+        GroupingPostprocessor,
+        RecencyPostprocessor,
+    )
     from llama_index_contextual.retrievers import (
         ContextualBM25Retriever,
         ContextualFusionRetriever,
@@ -29,6 +33,7 @@ __all__ = [
     "ContextualNodePostprocessor",
     "ContextualVectorRetriever",
     "ContextualWarning",
+    "GroupingPostprocessor",
     "HeadingAwareMarkdownNodeParser",
     "LocalEmbedding",
     "MemoryContext",
@@ -45,6 +50,7 @@ _ROOMS: Final = {
     "ContextualNodePostprocessor": "postprocessor",
     "ContextualVectorRetriever": "retrievers",
     "ContextualWarning": "errors",
+    "GroupingPostprocessor": "postprocessor",
     "HeadingAwareMarkdownNodeParser": "node_parser",
     "LocalEmbedding": "embedding",
     "MemoryContext": "memory",

@@ -71,6 +71,15 @@ def test_a_hit_names_score_lines_and_headings(run, notes):
     assert snippet.strip().startswith("The default value is 60"), "displayed without the context"
 
 
+def test_per_file_leaves_room_for_other_files(run, notes):
+    def files(*more):
+        hits = json.loads(run("search", "the gateway", "--folder", notes, "--json", "--top-k", 3, *more).stdout)
+        return [hit["path"] for hit in hits]
+
+    assert len(set(files())) < 3
+    assert len(set(files("--per-file", 1))) == 3
+
+
 def test_json_is_only_json_and_its_lines_are_right(run, notes):
     hits = json.loads(run("search", "restore drill", "--folder", notes, "--json", "--top-k", 3).stdout)
     assert len(hits) == 3

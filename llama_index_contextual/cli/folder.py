@@ -82,14 +82,18 @@ def search(
     storage: Storage = None,
     embed_model: EmbedModel = None,
     top_k: Annotated[int, typer.Option(min=1, help="How many hits.")] = 5,
+    per_file: Annotated[int | None, typer.Option(min=1, help="At most so many hits of one file.")] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each arm's rank and score, and the matched terms.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the chunks that answer a question, with the lines they stand in."""
+    from llama_index_contextual.postprocessor import GroupingPostprocessor
+
     with opened(folder, storage, embed_model, create=False) as contextual:
-        explanation = contextual.as_retriever(similarity_top_k=top_k).explain(question)
+        few = [] if per_file is None else [GroupingPostprocessor(group_size=per_file)]
+        explanation = contextual.as_retriever(similarity_top_k=top_k, node_postprocessors=few).explain(question)
     if as_json:
         print_json(explanation.to_dict() if explain else [_as_dict(hit) for hit in explanation.nodes])
         return

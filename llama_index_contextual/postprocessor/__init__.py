@@ -1,6 +1,7 @@
-"""Node postprocessors: context for nodes, recency for scores."""
+"""Node postprocessors: context for nodes, recency for scores, and few of each document."""
 
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.postprocessor.grouping import GroupingPostprocessor
 from llama_index_contextual.postprocessor.recency import RecencyExplanation, RecencyPostprocessor
 
-__all__ = ["ContextualNodePostprocessor", "RecencyExplanation", "RecencyPostprocessor"]
+__all__ = ["ContextualNodePostprocessor", "GroupingPostprocessor", "RecencyExplanation", "RecencyPostprocessor"]

@@ -1,0 +1,74 @@
+import doctest
+import pickle
+
+import pytest
+from llama_index.core import VectorStoreIndex
+from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
+
+from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, LocalEmbedding
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.postprocessor import GroupingPostprocessor, grouping
+
+
+def node(node_id, document=None, text="", **metadata):
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)} if document else {}
+    return TextNode(id_=node_id, text=text or node_id, metadata=metadata, relationships=source)
+
+
+def ids(hits):
+    return [hit.node.node_id for hit in hits]
+
+
+POOL = [
+    NodeWithScore(node=node(name, document, tags=tags), score=score)
+    for name, document, tags, score in [
+        ("a1", "a", ["x"], 0.9), ("a2", "a", ["x"], 0.8), ("b1", "b", ["y"], 0.7), ("loose1", None, None, 0.6),
+        ("a3", "a", ["y"], 0.5), ("loose2", None, None, 0.4), ("b2", "b", ["x"], None),
+    ]
+]  # fmt: skip
+
+
+def test_the_example_in_the_docstring():
+    assert doctest.testmod(grouping).failed == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "kept"),
+    [(1, "a1 b1 loose1 loose2"), (2, "a1 a2 b1 loose1 loose2 b2"), (9, "a1 a2 b1 loose1 a3 loose2 b2")],
+)
+def test_the_best_of_each_document_stay_in_order_and_what_has_none_stays(size, kept):
+    before = [hit.model_copy() for hit in POOL]
+    assert ids(GroupingPostprocessor(group_size=size).postprocess_nodes(POOL)) == kept.split()
+    assert before == POOL
+
+
+def test_groups_by_a_field_even_one_of_lists():
+    assert ids(GroupingPostprocessor(group_by="tags").postprocess_nodes(POOL)) == ["a1", "b1", "loose1", "loose2"]
+
+
+async def test_async_and_pickled_answers_are_the_same():
+    grouped = GroupingPostprocessor(group_size=2)
+    assert await grouped.apostprocess_nodes(POOL) == grouped.postprocess_nodes(POOL)
+    again = pickle.loads(pickle.dumps(grouped))  # noqa: S301  our own bytes
+    assert again.postprocess_nodes(POOL) == grouped.postprocess_nodes(POOL)
+
+
+def test_no_group_can_be_empty():
+    with pytest.raises(SettingError, match="group_size=0 would keep nothing"):
+        GroupingPostprocessor(group_size=0)
+
+
+def test_others_move_up_where_it_sees_the_pool():
+    chunks = [node(f"{page}{n}", page, f"The {word} gateway, part {n}.") for page, word, n in [
+        *(("alpha", "busy", n) for n in range(8)), ("beta", "quiet", 0), ("gamma", "old", 0),
+    ]]  # fmt: skip
+    vectors = VectorStoreIndex(chunks, embed_model=LocalEmbedding())
+    arms = [vectors.as_retriever(similarity_top_k=10), ContextualBM25Retriever(chunks)]
+    plain = ContextualFusionRetriever(arms, similarity_top_k=3)
+    assert {hit.node.ref_doc_id for hit in plain.retrieve("busy gateway")} == {"alpha"}
+
+    grouped = ContextualFusionRetriever(arms, similarity_top_k=3, node_postprocessors=[GroupingPostprocessor()])
+    hits = grouped.retrieve("busy gateway")
+    assert {hit.node.ref_doc_id for hit in hits} == {"alpha", "beta", "gamma"}
+    assert hits[0] == plain.retrieve("busy gateway")[0]
+    assert ids(grouped.explain("busy gateway").nodes) == ids(hits)
