@@ -115,6 +115,8 @@ class Bench:
             for node in nodes:
                 node.excluded_embed_metadata_keys = list(node.metadata)
             return nodes
+        if context == "metadata":
+            return nodes
         made = ContextualNodePostprocessor(context=context, documents=self.documents)(nodes)
         if not lexical:
             for node in made:
@@ -185,6 +187,7 @@ def rows_for(data: DataSet, *, shares: bool, own_chunks: bool) -> list[Row]:
         Row("stock hybrid, same chunks", "off", "off", stock=True),
         *([Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)] if own_chunks else []),
         Row("ours without contexts", "off", "off"),
+        Row("ours, metadata instead of contexts", "metadata", "metadata"),
         *([Row("ours: headings contexts", "headings", "headings")] if data.chunks else []),
         ours,
     ]

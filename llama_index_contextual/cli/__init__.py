@@ -15,7 +15,7 @@ import warnings
 
 import typer
 
-from llama_index_contextual.cli import folder, inspection, memory
+from llama_index_contextual.cli import evaluation, folder, inspection, memory
 from llama_index_contextual.cli.common import escape_unencodable, messages, plain, show_warning
 from llama_index_contextual.errors import ContextualError
 
@@ -34,6 +34,7 @@ for command in (
     folder.index,
     folder.search,
     folder.preview,
+    evaluation.evaluate,
     memory.context,
     memory.mcp,
     inspection.status,

@@ -1,5 +1,19 @@
-"""Measure retrieval: metrics on plain lists of ids."""
+"""Measure retrieval on one's own documents: metrics, questions with known answers, and comparisons."""
 
+from llama_index_contextual.evaluation.comparison import Comparison, Measured, compare
+from llama_index_contextual.evaluation.folder import evaluate
 from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
+from llama_index_contextual.evaluation.questions import Passage, Question, load_questions, questions_from
 
-__all__ = ["mean_reciprocal_rank", "recall_at"]
+__all__ = [
+    "Comparison",
+    "Measured",
+    "Passage",
+    "Question",
+    "compare",
+    "evaluate",
+    "load_questions",
+    "mean_reciprocal_rank",
+    "questions_from",
+    "recall_at",
+]

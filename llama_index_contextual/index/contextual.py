@@ -20,6 +20,7 @@ from llama_index_contextual.index.retrieval import POOL, live_arms
 from llama_index_contextual.index.session import Session
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.retrievers.hybrid import KEYWORD_WEIGHT
+from llama_index_contextual.storage.chroma import to_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.readers.base import BaseReader
-    from llama_index.core.schema import Document
+    from llama_index.core.schema import BaseNode, Document
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
@@ -273,6 +274,19 @@ class ContextualIndex:
         """Whether manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
         with self._session.live.reading() as view:
             return inspection.verify(self._session.manifest(), view.store, self._session.live, self._pending())
+
+    def nodes(self) -> list[BaseNode]:
+        """Every node of the index, as new objects without vectors, in no particular order."""
+        with self._session.live.reading() as view:
+            return [to_node(stored, text) for stored, text in view.store.all_with_text()]
+
+    def likeness(self) -> float:
+        """Mean cosine of the vectors of two different chunks, -1 to 1; 0 where there are fewer than two.
+
+        Contexts of phrases that all chunks share push it up: then nothing can be told from anything.
+        """
+        with self._session.live.reading() as view:
+            return inspection.likeness(view.store)
 
     def export(self, target: str | Path | IO[str]) -> int:
         """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""

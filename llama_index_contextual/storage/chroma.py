@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import chromadb
+import numpy as np
 from chromadb.config import Settings as ChromaSettings
 from chromadb.errors import NotFoundError
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy.typing as npt
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
@@ -211,6 +213,11 @@ class NodeStore:
     def all_with_text(self) -> Iterator[tuple[Stored, str]]:
         """Every stored node and its text."""
         yield from self._read(text=True)
+
+    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Every vector, a page at a time, shape ``(nodes, dimensions)``."""
+        for offset in range(0, self.count(), _PAGE):
+            yield np.array(self.collection.get(include=["embeddings"], limit=_PAGE, offset=offset)["embeddings"])
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Write nodes with their vectors; an id that exists gets the new text, vector and metadata.

@@ -1,0 +1,230 @@
+"""Compare retrievers on the same questions: recall, rank, and what one finds that another does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from llama_index.core.base.base_retriever import BaseRetriever
+
+    from llama_index_contextual.evaluation.questions import Question
+
+Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+TOP_K: Final = (5, 10, 20)
+_DRAWS: Final = 2000  # of the bootstrap
+_FEW: Final = 30  # questions, below which an interval says little
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How one retriever did.
+
+    Attributes:
+        name: What it is called.
+        recalls: Share of each question's passages in the first k hits, shape ``(questions, len(top_k))``, 0 to 1.
+        mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1.
+        notes: More about it, by column name.
+    """
+
+    name: str
+    recalls: Recalls
+    mrr: float
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Retrievers side by side; prints itself, also in a notebook.
+
+    Attributes:
+        questions: What was asked.
+        top_k: How many hits were counted.
+        rows: The retrievers.
+        baseline: The row that differences are to, where no other is named.
+    """
+
+    questions: tuple[Question, ...]
+    top_k: tuple[int, ...]
+    rows: tuple[Measured, ...]
+    baseline: str
+
+    def gained(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
+        """Questions of which ``name`` found more in the first k hits (default: the fewest counted) than another.
+
+        Args:
+            name: A row.
+            than: Another row; the baseline by default.
+            k: One of ``top_k``.
+        """
+        column = self._column(k)
+        more = self._row(name).recalls[:, column] > self._row(than or self.baseline).recalls[:, column]
+        return [question for question, is_more in zip(self.questions, more, strict=True) if is_more]
+
+    def lost(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
+        """Questions of which ``name`` found less; see :meth:`gained`."""
+        return self.gained(than or self.baseline, name, k=k)
+
+    def difference(self, name: str, than: str | None = None) -> list[tuple[float, float, float]]:
+        """Mean difference in recall at each k, with the ends of its 95 % paired bootstrap interval; all in points.
+
+        Where the interval holds 0, these questions cannot tell the two apart.
+        """
+        points = 100 * (self._row(name).recalls - self._row(than or self.baseline).recalls)
+        drawn = np.random.default_rng(0).integers(len(points), size=(_DRAWS, len(points)))
+        low, high = np.percentile(points[drawn].mean(axis=1), [2.5, 97.5], axis=0)
+        return list(zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; recalls from 0 to 1, differences in points."""
+        return {
+            "baseline": self.baseline,
+            "questions": len(self.questions),
+            "rows": [
+                {
+                    "name": row.name,
+                    "recall": dict(zip(map(str, self.top_k), row.recalls.mean(axis=0).tolist(), strict=True)),
+                    "mrr": row.mrr,
+                    **row.notes,
+                    **({} if row.name == self.baseline else self._difference_to_dict(row.name)),
+                }
+                for row in self.rows
+            ],
+        }
+
+    def __str__(self) -> str:
+        console = Console(file=StringIO(), width=200, record=True)
+        console.print(self._table())
+        drawn = "\n".join(line.rstrip() for line in console.export_text().splitlines())
+        return "\n".join([drawn, *self._remarks()])
+
+    def _repr_html_(self) -> str:
+        head, *body = self._cells()
+        cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+        lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in body)
+        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+        return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>{remarks}"
+
+    def _table(self) -> Table:
+        head, *body = self._cells()
+        table = Table(head[0], box=None, pad_edge=False)
+        for column in head[1:]:
+            table.add_column(column, justify="right")
+        for line in body:
+            table.add_row(*line)
+        return table
+
+    def _cells(self) -> list[list[str]]:
+        notes = list(dict.fromkeys(name for row in self.rows for name in row.notes))
+        return [
+            ["recall, %", *(f"@{k}" for k in self.top_k), "MRR", *notes],
+            *(
+                [
+                    row.name,
+                    *(f"{100 * recall:.1f}" for recall in row.recalls.mean(axis=0)),
+                    f"{100 * row.mrr:.1f}",
+                    *(f"{row.notes[name]:.2f}" if name in row.notes else "" for name in notes),
+                ]
+                for row in self.rows
+            ),
+        ]
+
+    def _remarks(self) -> list[str]:
+        remarks = []
+        for row in self.rows:
+            if row.name == self.baseline:
+                continue
+            parts = (
+                f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+                for k, (mean, low, high) in zip(self.top_k, self.difference(row.name), strict=True)
+            )
+            remarks.append(f"{row.name} less {self.baseline}: {', '.join(parts)}")
+        if len(self.rows) > 1:
+            remarks.append("In brackets the 95 % interval of a paired bootstrap: one that holds 0 tells nothing apart.")
+        if len(self.questions) < _FEW:
+            remarks.append(f"{len(self.questions)} questions are few: ask {_FEW} and more before you decide by this.")
+        return remarks
+
+    def _difference_to_dict(self, name: str) -> dict[str, Any]:
+        return {"difference": {str(k): list(ends) for k, ends in zip(self.top_k, self.difference(name), strict=True)}}
+
+    def _row(self, name: str) -> Measured:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise SettingError(f"there is no row {name!r}. Cure: one of {[row.name for row in self.rows]}")
+
+    def _column(self, k: int | None) -> int:
+        if k is not None and k not in self.top_k:
+            raise SettingError(f"k={k} was not counted. Cure: one of {list(self.top_k)}")
+        return 0 if k is None else self.top_k.index(k)
+
+
+def compare(
+    retrievers: Mapping[str, BaseRetriever],
+    questions: Sequence[Question],
+    *,
+    top_k: Iterable[int] = TOP_K,
+) -> Comparison:
+    """Ask several retrievers, of any kind, the same questions.
+
+    Args:
+        retrievers: By name; what the others are compared with comes first.
+        questions: See :func:`~llama_index_contextual.evaluation.load_questions`.
+        top_k: How many hits are counted. Each retriever must return as many as the most of them.
+
+    Raises:
+        SettingError: Nothing to compare, or a retriever returns fewer hits than are counted.
+    """
+    if not retrievers:
+        raise SettingError("retrievers={} is empty. Cure: at least one, by name.")
+    counted = check_top_k(top_k)
+    rows = tuple(measure(name, one, questions, counted) for name, one in retrievers.items())
+    return Comparison(tuple(questions), counted, rows, rows[0].name)
+
+
+def measure(
+    name: str,
+    retriever: BaseRetriever,
+    questions: Sequence[Question],
+    top_k: tuple[int, ...],
+    *,
+    notes: Mapping[str, float] | None = None,
+) -> Measured:
+    """Ask one retriever; see :func:`compare`."""
+    if not questions:
+        raise SettingError("there are no questions. Cure: load_questions(file), or a list of Question.")
+    most, returned = max(top_k), getattr(retriever, "similarity_top_k", None)
+    if isinstance(returned, int) and returned < most:
+        raise SettingError(
+            f"the retriever {name!r} returns {returned} hits and {most} are counted. "
+            f"Cure: similarity_top_k={most}, or a smaller top_k="
+        )
+    covered = [[question.covered_by(hit.node) for hit in retriever.retrieve(question.text)] for question in questions]
+    golds = [frozenset(question.gold) for question in questions]
+    recalls = [[recall_at(k, hits, gold) for k in top_k] for hits, gold in zip(covered, golds, strict=True)]
+    return Measured(name, np.array(recalls), mean_reciprocal_rank(covered, golds), notes or {})
+
+
+def check_top_k(top_k: Iterable[int]) -> tuple[int, ...]:
+    """The numbers of hits to count, smallest first.
+
+    Raises:
+        SettingError: There are none, or one is no positive whole number.
+    """
+    counted = sorted(set(top_k))
+    if not counted or not all(isinstance(k, int) and k > 0 for k in counted):
+        raise SettingError(f"top_k={counted} must be whole numbers from 1, such as {list(TOP_K)}")
+    return tuple(counted)

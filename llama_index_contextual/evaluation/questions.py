@@ -1,0 +1,191 @@
+"""Questions with known answers: what they are, how they are read from a file, and whether a chunk answers one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual import metadata as names
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from llama_index.core.llama_dataset.legacy.embedding import EmbeddingQAFinetuneDataset
+    from llama_index.core.schema import BaseNode
+
+_FIELDS: Final = ("question", "path", "lines", "text")
+_LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Where an answer stands. A chunk holds it if all that is given fits.
+
+    Attributes:
+        path: The file, relative to the folder; its last parts will do.
+        lines: First and last line, from 1 and inclusive; one line in common is enough.
+        text: Words that stand in the chunk, upper or lower case, whatever the white space: a sentence at most, because
+            a chunk may end in the middle of more.
+    """
+
+    path: str | None = None
+    lines: tuple[int, int] | None = None
+    text: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.path or (self.text and self.text.strip())):
+            raise SettingError("a passage needs a path or a text. Cure: say where the answer stands.")
+        if self.lines and not (self.path and 1 <= self.lines[0] <= self.lines[1]):
+            raise SettingError(f"lines={self.lines} need a path, and the first must be from 1 to the last.")
+
+    def is_in(self, node: BaseNode) -> bool:
+        """Whether a chunk holds this passage.
+
+        Raises:
+            SettingError: The passage has lines, and the chunk's metadata does not say which ones it has.
+        """
+        return self._fits_path(node) and self._fits_text(node) and self._fits_lines(node)
+
+    def _fits_path(self, node: BaseNode) -> bool:
+        if self.path is None:
+            return True
+        wanted = PurePosixPath(self.path.replace("\\", "/")).parts
+        given = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
+        found = (PurePosixPath(str(path).replace("\\", "/")).parts for path in given if path)
+        return any(parts[-len(wanted) :] == wanted for parts in found)
+
+    def _fits_text(self, node: BaseNode) -> bool:
+        return self.text is None or _plain(self.text) in _plain(node.get_content())
+
+    def _fits_lines(self, node: BaseNode) -> bool:
+        if self.lines is None:
+            return True
+        start, end = node.metadata.get(names.START_LINE), node.metadata.get(names.END_LINE)
+        if start is None or end is None:
+            raise SettingError(
+                f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, so lines={self.lines} cannot "
+                "be looked up. Cure: HeadingAwareMarkdownNodeParser writes them; or give a text instead of lines."
+            )
+        return int(start) <= self.lines[1] and self.lines[0] <= int(end)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and the passages that answer it, each of which is to be found."""
+
+    text: str
+    gold: tuple[Passage, ...]
+
+    def covered_by(self, node: BaseNode) -> frozenset[Passage]:
+        """Those of the passages that a chunk holds."""
+        return frozenset(passage for passage in self.gold if passage.is_in(node))
+
+
+def load_questions(path: str | Path) -> list[Question]:
+    """Read questions from a file: ``.jsonl`` (an object a line), ``.json`` (a list of objects), or ``.csv``.
+
+    Each entry has ``question`` and where its answer stands: ``path``, ``path`` and ``lines`` (``"12-16"``, ``12`` or
+    ``[12, 16]``), or ``text``. An answer in several places is several entries with the same question.
+
+    Raises:
+        DocumentError: The file cannot be read, or an entry of it; the message names the line.
+    """
+    file = Path(path)
+    readers = {".jsonl": _json_lines, ".json": _json_list, ".csv": _csv_rows}
+    read = readers.get(file.suffix.lower())
+    if read is None:
+        raise DocumentError(f"{file} is no file of questions. Cure: {', '.join(readers)}")
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DocumentError(f"{file} cannot be read: {error}. Cure: a file in UTF-8.") from error
+    found: dict[str, list[Passage]] = {}
+    unread: set[str] = set()
+    for number, entry in read(file, text):
+        question, passage = _parse(entry, f"{file}:{number}")
+        found.setdefault(question, []).append(passage)
+        unread |= set(map(str, entry)) - set(_FIELDS)
+    if unread:
+        warnings.warn(f"{file}: {', '.join(sorted(unread))} are not read", ContextualWarning, stacklevel=2)
+    if not found:
+        raise DocumentError(f'{file} has no questions. Cure: entries such as {{"question": "…", "path": "a.md"}}')
+    return [Question(question, tuple(dict.fromkeys(passages))) for question, passages in found.items()]
+
+
+def questions_from(dataset: EmbeddingQAFinetuneDataset) -> list[Question]:
+    """Take over what LlamaIndex's ``generate_question_context_pairs`` made; gold is the text of the nodes it names."""
+    return [
+        Question(text, tuple(Passage(text=dataset.corpus[node]) for node in dataset.relevant_docs[key]))
+        for key, text in dataset.queries.items()
+    ]
+
+
+def _json_lines(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, _entry(_decoded(line, f"{file}:{number}"), f"{file}:{number}")
+
+
+def _json_list(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    entries = _decoded(text, str(file))
+    if not isinstance(entries, list):
+        raise DocumentError(f"{file} holds no list. Cure: [...], or an object a line in a .jsonl file.")
+    for number, entry in enumerate(entries, 1):
+        yield number, _entry(entry, f"{file}:{number}")
+
+
+def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    rows = csv.DictReader(text.splitlines(keepends=True))
+    try:
+        for row in rows:
+            yield rows.line_num, {key: value for key, value in row.items() if key and value}
+    except csv.Error as error:
+        raise DocumentError(f"{file}:{rows.line_num} is no CSV: {error}") from error
+
+
+def _decoded(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"{where} is no JSON: {error}") from error
+
+
+def _entry(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise DocumentError(f'{where} is no object. Cure: {{"question": "…", "path": "a.md"}}')
+    return value
+
+
+def _parse(entry: Mapping[str, Any], where: str) -> tuple[str, Passage]:
+    for field in ("question", "path", "text"):
+        if not isinstance(entry.get(field, ""), str):
+            raise DocumentError(f"{where}: {field}={entry[field]!r} is no text")
+    question = str(entry.get("question") or "").strip()
+    if not question:
+        raise DocumentError(f'{where} has no "question"')
+    lines = None if entry.get("lines") in (None, "") else _lines(entry["lines"], where)
+    try:
+        return question, Passage(entry.get("path") or None, lines, entry.get("text") or None)
+    except SettingError as error:
+        raise DocumentError(f"{where}: {error}") from error
+
+
+def _lines(value: Any, where: str) -> tuple[int, int]:
+    pair: Iterable[Any] = value if isinstance(value, list) else ()
+    if isinstance(value, int | str) and (match := _LINES.fullmatch(str(value))):
+        pair = (match[1], match[2] or match[1])
+    try:
+        first, last = (int(line) for line in pair)
+    except (TypeError, ValueError):
+        raise DocumentError(f'{where}: lines={value!r} are no lines. Cure: "12-16", 12 or [12, 16]') from None
+    return first, last
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
