@@ -3,7 +3,7 @@
 from llama_index_contextual.evaluation.comparison import Comparison, Measured, compare
 from llama_index_contextual.evaluation.folder import evaluate
 from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
-from llama_index_contextual.evaluation.questions import Passage, Question, load_questions, questions_from
+from llama_index_contextual.evaluation.questions import Passage, Question, load_questions
 
 __all__ = [
     "Comparison",
@@ -14,6 +14,5 @@ __all__ = [
     "evaluate",
     "load_questions",
     "mean_reciprocal_rank",
-    "questions_from",
     "recall_at",
 ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
@@ -123,7 +124,7 @@ class Comparison:
         for column in head[1:]:
             table.add_column(column, justify="right")
         for line in body:
-            table.add_row(*line)
+            table.add_row(*map(Text, line))
         return table
 
     def _cells(self) -> list[list[str]]:
@@ -225,6 +226,6 @@ def check_top_k(top_k: Iterable[int]) -> tuple[int, ...]:
         SettingError: There are none, or one is no positive whole number.
     """
     counted = sorted(set(top_k))
-    if not counted or not all(isinstance(k, int) and k > 0 for k in counted):
+    if not counted or not all(type(k) is int and k > 0 for k in counted):
         raise SettingError(f"top_k={counted} must be whole numbers from 1, such as {list(TOP_K)}")
     return tuple(counted)

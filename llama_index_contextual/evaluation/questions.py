@@ -16,7 +16,6 @@ from llama_index_contextual.errors import ContextualWarning, DocumentError, Sett
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from llama_index.core.llama_dataset.legacy.embedding import EmbeddingQAFinetuneDataset
     from llama_index.core.schema import BaseNode
 
 _FIELDS: Final = ("question", "path", "lines", "text")
@@ -116,14 +115,6 @@ def load_questions(path: str | Path) -> list[Question]:
     if not found:
         raise DocumentError(f'{file} has no questions. Cure: entries such as {{"question": "…", "path": "a.md"}}')
     return [Question(question, tuple(dict.fromkeys(passages))) for question, passages in found.items()]
-
-
-def questions_from(dataset: EmbeddingQAFinetuneDataset) -> list[Question]:
-    """Take over what LlamaIndex's ``generate_question_context_pairs`` made; gold is the text of the nodes it names."""
-    return [
-        Question(text, tuple(Passage(text=dataset.corpus[node]) for node in dataset.relevant_docs[key]))
-        for key, text in dataset.queries.items()
-    ]
 
 
 def _json_lines(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:

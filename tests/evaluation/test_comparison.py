@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_index_contextual import ContextualBM25Retriever
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.evaluation import Comparison, Measured, Passage, Question, compare
+
+
+class Fixed(BaseRetriever):
+    """Answers every question with the same texts."""
+
+    def __init__(self, *texts):
+        super().__init__()
+        self.texts = texts
+
+    def _retrieve(self, _):
+        return [NodeWithScore(node=TextNode(text=text), score=1.0) for text in self.texts]
+
+
+def question(text, *gold):
+    return Question(text, tuple(Passage(text=one) for one in gold))
+
+
+QUESTIONS = [question("one", "a"), question("two", "b", "c"), question("three", "x")]
+
+
+def test_recalls_ranks_and_who_found_more():
+    found = compare({"first": Fixed("a", "b"), "other": Fixed("c", "b", "x")}, QUESTIONS, top_k=[2, 1, 2])
+    assert found.top_k == (1, 2)
+    first, other = found.rows
+    assert first.recalls.tolist() == [[1, 1], [0, 0.5], [0, 0]]
+    assert other.recalls.tolist() == [[0, 0], [0.5, 1], [0, 0]]
+    assert (first.mrr, other.mrr) == (pytest.approx((1 + 1 / 2) / 3), pytest.approx((1 + 1 / 3) / 3))
+    assert found.baseline == "first"
+    assert [q.text for q in found.gained("other")] == ["two"]
+    assert [q.text for q in found.lost("other", k=2)] == ["one"]
+    assert [q.text for q in found.gained("first", "other", k=1)] == ["one"]
+    assert found.difference("other")[0][0] == pytest.approx(-100 / 6)
+
+
+def test_the_interval_holds_the_difference_and_narrows_with_more_questions():
+    def widths(count):
+        rng = np.random.default_rng(1)
+        recalls = [
+            Measured(name, (rng.random((count, 1)) < p).astype(float), 0.0) for name, p in (("a", 0.4), ("b", 0.7))
+        ]
+        asked = tuple(question(str(n), "x") for n in range(count))
+        ((mean, low, high),) = Comparison(asked, (5,), tuple(recalls), "a").difference("b")
+        assert low < mean < high
+        return high - low
+
+    assert widths(4000) < widths(400) / 2 < widths(40) / 4
+
+
+def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
+    found = compare({"<mine>": Fixed("a"), "other [x]": Fixed("c", "b")}, QUESTIONS, top_k=[1, 2])
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["recall,", "%", "@1", "@2", "MRR"]
+    assert lines[1].split() == ["<mine>", "33.3", "33.3", "33.3"]
+    assert lines[2].split() == ["other", "[x]", "16.7", "33.3", "33.3"]
+    assert lines[3].startswith("other [x] less <mine>: @1 -16.7 [")
+    assert "3 questions are few" in lines[-1]
+    html = found._repr_html_()
+    assert "<td>&lt;mine&gt;</td><td>33.3</td>" in html
+    data = found.to_dict()
+    assert data["rows"][1]["recall"] == {"1": pytest.approx(1 / 6), "2": pytest.approx(1 / 3)}
+    assert data["rows"][1]["difference"]["1"][0] == pytest.approx(-100 / 6)
+    assert "difference" not in data["rows"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"retrievers": {}}, "is empty"),
+        ({"questions": []}, "no questions"),
+        ({"top_k": []}, "whole numbers"),
+        ({"top_k": [0]}, "whole numbers"),
+        ({"top_k": [2.5]}, "whole numbers"),
+        ({"top_k": [True]}, "whole numbers"),
+        (
+            {"retrievers": {"mine": ContextualBM25Retriever([TextNode(text="a")], similarity_top_k=4)}},
+            "'mine' returns 4",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_said(arguments, message):
+    with pytest.raises(SettingError, match=message):
+        compare(**{"retrievers": {"mine": Fixed("a")}, "questions": QUESTIONS, **arguments})
+
+
+def test_a_row_or_a_k_that_does_not_exist_is_named():
+    found = compare({"mine": Fixed("a")}, QUESTIONS)
+    with pytest.raises(SettingError, match=r"no row 'yours'.*\['mine'\]"):
+        found.gained("yours")
+    with pytest.raises(SettingError, match=r"k=7 was not counted.*\[5, 10, 20\]"):
+        found.lost("mine", k=7)

@@ -1,0 +1,105 @@
+from pathlib import Path
+
+import pytest
+
+from llama_index_contextual.embedding import LocalEmbedding
+from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.evaluation import Passage, Question, evaluate, load_questions
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def embedding():
+    return LocalEmbedding(threads=1)
+
+
+LIKE_ANY_OTHER = (  # and long enough for a chunk of its own
+    "It can be changed in the file of settings, which is read again at every start, and by a variable of the "
+    "environment, which wins. A value that cannot be read is refused with a line in the log, and the former one stays "
+    "in force until somebody has mended it. Nothing else depends on it."
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "docs"
+    for name in ("Gateway", "Scheduler", "Archive", "Console"):
+        file = folder / f"{name.lower()}.md"
+        file.parent.mkdir(exist_ok=True)
+        start = f"# {name}\n\n## Timeout\n\nThe default value is {10 * len(name)} seconds. {LIKE_ANY_OTHER}\n"
+        file.write_text(f"{start}\n## Retries\n\nThe default value is 2. {LIKE_ANY_OTHER}\n", "utf-8")
+    return folder
+
+
+QUESTIONS = [
+    Question(f"What is the default for retries of the {name}?", (Passage(f"{name}.md", text="## Retries"),))
+    for name in ("gateway", "scheduler", "archive", "console")
+]
+
+
+def test_contexts_find_what_the_text_alone_does_not(folder, embedding):
+    said = []
+    found = evaluate(folder, QUESTIONS, embed_model=embedding, top_k=[1], say=said.append)
+    names = [row.name for row in found.rows]
+    assert names == ["text alone, vectors alone", "text alone", "off", "headings", "pattern"]
+    assert found.baseline == "text alone"
+    recalls = {row.name: row.recalls.mean() for row in found.rows}
+    assert recalls["headings"] == 1
+    assert recalls["text alone"] < 1
+    assert found.gained("headings")
+    assert not found.lost("headings")
+    assert len(said) == 4
+    assert list(folder.parent.iterdir()) == [folder], "nothing is left"
+    assert not (folder / ".contextual").exists()
+
+
+def test_a_context_that_all_chunks_share_shows_as_a_collapse(folder, embedding, monkeypatch):
+    phrase = "This chunk belongs to a document that is part of the documentation of the product of the company. " * 3
+    plain = evaluate(folder, QUESTIONS, embed_model=embedding, contexts=["headings"], top_k=[1]).rows[-1]
+    monkeypatch.setattr("llama_index_contextual.context.headings.HeadingContextGenerator.describe", lambda *_: phrase)
+    collapsed = evaluate(folder, QUESTIONS, embed_model=embedding, contexts=["headings"], top_k=[1]).rows[-1]
+    assert collapsed.notes["chunks alike"] > plain.notes["chunks alike"] + 0.05
+    assert collapsed.recalls.mean() < plain.recalls.mean()
+
+
+def test_a_storage_is_kept_and_used_again(folder, embedding, tmp_path, monkeypatch):
+    kept = tmp_path / "kept"
+    first = evaluate(folder, QUESTIONS, embed_model=embedding, storage=kept, contexts=["headings"])
+    assert sorted(path.name for path in kept.iterdir()) == ["headings", "text-alone"]
+    embedded, embed = [], LocalEmbedding._get_text_embeddings
+    monkeypatch.setattr(
+        LocalEmbedding, "_get_text_embeddings", lambda self, texts: embedded.extend(texts) or embed(self, texts)
+    )
+    again = evaluate(folder, QUESTIONS, embed_model=embedding, storage=kept, contexts=["headings"])
+    assert set(embedded) == {question.text for question in QUESTIONS}
+    assert again.to_dict() == first.to_dict()
+
+
+def test_answers_that_are_nowhere_are_named(folder, embedding):
+    lost = Question("Where is the moon?", (Passage("gateway.md"), Passage("moon.md")))
+    with pytest.warns(ContextualWarning, match=r"1 questions have answers.*'Where is the moon\?'.*moon\.md"):
+        found = evaluate(folder, [*QUESTIONS, lost], embed_model=embedding, contexts=[], top_k=[20])
+    assert found.rows[-1].recalls[-1].tolist() == [0.5]
+
+
+def test_an_empty_folder_or_a_wrong_context_is_an_error(folder, embedding, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SettingError, match="holds no files to index"):
+        evaluate(tmp_path / "empty", QUESTIONS, embed_model=embedding)
+    with pytest.raises(SettingError, match="'magic' is not known"):
+        evaluate(folder, QUESTIONS, embed_model=embedding, contexts=["magic"])
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_rest_compared(folder, embedding):
+    (folder / "broken.md").write_bytes(b"# \xff\xfe\x00broken\xff")
+    with pytest.warns(ContextualWarning, match=r"could not be read, e\.g\. broken\.md"):
+        assert evaluate(folder, QUESTIONS, embed_model=embedding, contexts=[], top_k=[5]).rows
+
+
+def test_the_questions_of_the_examples_have_answers_in_the_notes(embedding, recwarn):
+    questions = load_questions(EXAMPLES / "questions.jsonl")
+    found = evaluate(EXAMPLES / "notes", questions, embed_model=embedding, contexts=["headings"], top_k=[1, 5])
+    assert not [warning for warning in recwarn if issubclass(warning.category, ContextualWarning)]
+    alone, headings = (row.recalls[:, 0].mean() for row in found.rows[1:])
+    assert headings > alone

@@ -1,0 +1,110 @@
+import json
+
+import pytest
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.evaluation import Passage, Question, load_questions
+
+
+def node(text="", document=None, **metadata):
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)} if document else {}
+    return TextNode(text=text, metadata=metadata, relationships=source)
+
+
+LINED = {"path": "docs/gateway.md", "start_line": 12, "end_line": 16}
+
+
+@pytest.mark.parametrize(
+    ("passage", "chunk", "holds"),
+    [
+        (Passage("docs/gateway.md"), node(path="docs/gateway.md"), True),
+        (Passage("gateway.md"), node(path="docs/gateway.md"), True),
+        (Passage("way.md"), node(path="docs/gateway.md"), False),
+        (Passage("docs\\gateway.md"), node(file_path="/home/me/docs/gateway.md"), True),
+        (Passage("gateway.md"), node(document="gateway.md"), True),
+        (Passage("gateway.md"), node("gateway.md"), False),
+        (Passage(text="Value\n is  60"), node("the value is 60."), True),
+        (Passage(text="value is 60"), node("the value", path="value is 60"), False),
+        (Passage("gateway.md", text="60"), node("60", path="scheduler.md"), False),
+        (Passage("gateway.md", (16, 20)), node(**LINED), True),
+        (Passage("gateway.md", (17, 20)), node(**LINED), False),
+        (Passage("gateway.md", (1, 12)), node(**LINED), True),
+        (Passage("gateway.md", (1, 11)), node(**LINED), False),
+        (Passage("scheduler.md", (1, 99)), node(**LINED), False),
+    ],
+)
+def test_a_chunk_holds_a_passage_if_all_that_is_given_fits(passage, chunk, holds):
+    assert passage.is_in(chunk) is holds
+
+
+def test_lines_need_a_chunk_that_knows_its_own():
+    with pytest.raises(SettingError, match=r"no start_line and end_line.*Cure"):
+        Passage("a.md", (1, 2)).is_in(node(path="a.md"))
+
+
+@pytest.mark.parametrize("wrong", [{}, {"text": " "}, {"lines": (1, 2)}, {"path": "a", "lines": (3, 2)}])
+def test_a_passage_says_where(wrong):
+    with pytest.raises(SettingError):
+        Passage(**wrong)
+
+
+ENTRIES = [
+    {"question": "How long?", "path": "a.md", "lines": "12-16"},
+    {"question": "How many?", "path": "a.md", "text": "two, or three"},
+    {"question": "How long?", "path": "b.md", "lines": 7},
+]
+LOADED = [
+    Question("How long?", (Passage("a.md", (12, 16)), Passage("b.md", (7, 7)))),
+    Question("How many?", (Passage("a.md", text="two, or three"),)),
+]
+
+
+def test_every_form_of_file_says_the_same(tmp_path):
+    lines, listed, table = (tmp_path / f"q.{suffix}" for suffix in ("jsonl", "json", "csv"))
+    lines.write_text("\n\n".join(map(json.dumps, ENTRIES)), "utf-8")
+    listed.write_text(json.dumps(ENTRIES), "utf-8-sig")
+    table.write_text(
+        'question,path,lines,text\nHow long?,a.md,L12-L16,\nHow many?,a.md,,"two, or three"\nHow long?,b.md,7,\n',
+        "utf-8",
+    )
+    assert load_questions(lines) == load_questions(str(listed)) == load_questions(table) == LOADED
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("q.txt", "", r"q\.txt is no file of questions"),
+        ("q.jsonl", "", r"q\.jsonl has no questions"),
+        ("q.jsonl", '{"question": "x", "path": "a"}\n{', r"q\.jsonl:2 is no JSON"),
+        ("q.jsonl", "[1]", r"q\.jsonl:1 is no object"),
+        ("q.jsonl", '{"path": "a"}', r'q\.jsonl:1 has no "question"'),
+        ("q.jsonl", '{"question": 3, "path": "a"}', "question=3 is no text"),
+        ("q.jsonl", '{"question": "x"}', r"q\.jsonl:1: a passage needs a path or a text"),
+        ("q.jsonl", '{"question": "x", "path": "a", "lines": "top"}', "lines='top' are no lines"),
+        ("q.jsonl", '{"question": "x", "path": "a", "lines": [1]}', r"lines=\[1\] are no lines"),
+        ("q.jsonl", '{"question": "x", "path": "a", "lines": [1.5, null]}', "are no lines"),
+        ("q.jsonl", '{"question": "x", "path": "a", "lines": true}', "lines=True are no lines"),
+        ("q.json", '{"question": "x"}', r"q\.json holds no list"),
+        ("q.json", "[" * 100_000, r"q\.json is no JSON"),
+        ("q.csv", "question,path\nx,\n", r"q\.csv:2: a passage needs a path"),
+        ("q.csv", "frage,pfad\nx,a\n", r'q\.csv:2 has no "question"'),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_line(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text, "utf-8")
+    with pytest.raises(DocumentError, match=message):
+        load_questions(tmp_path / name)
+
+
+def test_a_file_that_is_absent_or_in_another_encoding_is_named(tmp_path):
+    (tmp_path / "q.csv").write_bytes("question,path\nWie groß?,a.md".encode("latin-1"))
+    for name in ("q.csv", "none.jsonl"):
+        with pytest.raises(DocumentError, match=f"{name} cannot be read"):
+            load_questions(tmp_path / name)
+
+
+def test_columns_that_are_not_read_are_said(tmp_path):
+    (tmp_path / "q.jsonl").write_text('{"question": "x", "path": "a", "line": 3}', "utf-8")
+    with pytest.warns(ContextualWarning, match="line are not read"):
+        load_questions(tmp_path / "q.jsonl")
