@@ -21,6 +21,7 @@ PATH: Final = "path"  # relative to the indexed folder, POSIX form: the document
 TITLE: Final = "title"  # from front matter
 TAGS: Final = "tags"  # from front matter, comma-separated
 DESCRIPTION: Final = "description"  # from front matter
+FRONT_MATTER: Final = "front_matter"  # the values of all other keys, on the first chunk, for the keyword arm
 DATE: Final = "date"  # ISO 8601 date, "2026-04-09"
 DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
 

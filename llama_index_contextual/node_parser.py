@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
 from llama_index.core.callbacks import CallbackManager
@@ -44,7 +44,10 @@ _BOOKKEEPING: Final = (
     metadata.OVERFLOW,
     metadata.CONTINUES,
     metadata.DATE_TS,
+    metadata.FRONT_MATTER,
 )
+_SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
+_MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
 _HIDDEN_FROM_EMBED: Final = (*_BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
 
 
@@ -64,6 +67,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         >>> node.metadata["header_path"], node.metadata["start_line"], node.metadata["end_line"]
         ('Notes', 1, 3)
     """
+
+    revision: ClassVar[int] = 2
+    """Raised when the same settings give other nodes, so that an index makes its own again."""
 
     chunk_size: int = Field(default=400, description="The most tokens of a chunk.")
     chunk_overlap: int = Field(default=80, description="The most tokens repeated from the chunk before, 0 for none.")
@@ -125,7 +131,10 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         settings = self._settings(markdown=_is_markdown(_path(document)))
         has_front = settings.markdown and settings.semantic
         front = read_front_matter(text, name) if has_front else FrontMatter()
-        return text, front, split_markdown(text, settings=settings, body=front.end)
+        spans = split_markdown(text, settings=settings, body=front.end)
+        if not spans and front.values:  # a note of properties alone: they are all there is to find
+            spans = split_markdown(text, settings=self._settings(markdown=False), body=0)
+        return text, front, spans
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
         parsed: list[BaseNode] = []
@@ -159,14 +168,15 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             node_id=document.node_id, node_type=document.get_type(), hash=digest, metadata={}
         )
         identity = _identity(document, digest)
-        nodes = []
+        nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
             ordinal = seen[identity, chunk]
             seen[identity, chunk] += 1
             named = self.id_func is not _hash_id
             node_id = self.id_func(number, document) if named else _node_id(identity, chunk, ordinal)
-            nodes.append(self._node(node_id, chunk, span, document, shared, source))
+            own = shared if number else {**shared, **self._first_metadata(front, span)}
+            nodes.append(self._node(node_id, chunk, span, document, own, source))
         if self.include_prev_next_rel:
             _link(nodes)
         return nodes
@@ -190,6 +200,11 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         if day:
             shared.update(_date_metadata(day))
         return shared
+
+    def _first_metadata(self, front: FrontMatter, span: Span) -> dict[str, str]:
+        """What the first chunk alone says: on every chunk the words would count as often as there are chunks."""
+        words = front.rest(_SHOWN_OF_FRONT_MATTER)[:_MAX_FRONT_MATTER]
+        return {metadata.FRONT_MATTER: words} if words and self.include_metadata and span.start >= front.end else {}
 
     def _node(
         self,

@@ -11,14 +11,13 @@ from llama_index_contextual.context.headings import HeadingContextGenerator, hea
 from llama_index_contextual.context.numbers import check_count
 from llama_index_contextual.context.symbols import Outline, first_sentence, outline
 from llama_index_contextual.context.window import position
-from llama_index_contextual.metadata import DESCRIPTION, TAGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from llama_index.core.schema import BaseNode
 
-_REVISION: Final = 1  # raise it when the same settings would give other words
+_REVISION: Final = 2  # raise it when the same settings would give other words
 
 
 class PatternContextGenerator(ContextGenerator):
@@ -93,7 +92,6 @@ class PatternContextGenerator(ContextGenerator):
 
     def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))
-        about = [str(document.metadata.get(key) or "") for key in (DESCRIPTION, TAGS)]
-        lexical = " ".join(filter(None, [*about, *titles, first_sentence(document.text)]))[: self.max_lexical_chars]
+        lexical = " ".join(filter(None, [*titles, first_sentence(document.text)]))[: self.max_lexical_chars]
         version = self.version
         return [ChunkContext(self._headings.describe(node, document), self.name, lexical, version) for node in nodes]

@@ -90,7 +90,8 @@ def parser_settings(parser: NodeParser) -> dict[str, Any]:
     fields = type(parser).model_fields
     skipped = {"callback_manager", "id_func"}
     shown = {name: _plain(getattr(parser, name)) for name in sorted(fields) if name not in skipped}
-    return {"class": type(parser).__name__, **shown}
+    revision = getattr(type(parser), "revision", None)  # ours has one
+    return {"class": type(parser).__name__, **shown, **({} if revision is None else {"revision": revision})}
 
 
 def _plain(value: Any) -> Any:

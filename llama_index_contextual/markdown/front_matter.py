@@ -21,7 +21,7 @@ else:
     import tomli as tomllib
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _FENCED: Final = re.compile(
     r"\ufeff?(---|\+\+\+)[ \t]*(?:\r\n?|\n)(.*?)(?<![^\r\n])(\1|\.\.\.)[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL
@@ -30,6 +30,7 @@ _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the C one
 # Its composer calls itself for each level of nesting, up to the end of the process; Python's raises RecursionError. So
 # few characters cannot nest too deeply for a thread's stack of 512 KiB.
 _SAFE_CHARS: Final = 1000
+_FLAGS: Final = frozenset({"", "true", "false"})
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 
@@ -51,6 +52,11 @@ class FrontMatter:
         if isinstance(value, list | tuple):
             return ", ".join(str(item).strip() for item in value if item and not isinstance(item, list | dict))
         return "" if value is None or isinstance(value, dict) else " ".join(str(value).split())
+
+    def rest(self, without: Collection[str]) -> str:
+        """The values of all keys but some, in their order, as one string; flags and what is nested are left out."""
+        values = (self.text(key) for key in self.values if key not in without)
+        return " ".join(value for value in values if value.lower() not in _FLAGS)
 
 
 def read_front_matter(text: str, source: str = "") -> FrontMatter:

@@ -15,7 +15,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.analysis import Analyzer
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.metadata import LEXICAL_CONTEXT
+from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT
 from llama_index_contextual.retrievers.candidates import Candidate
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.evidence import TermEvidence, evidence_in
@@ -34,13 +34,13 @@ logger = logging.getLogger(__name__)
 
 K1: Final = 1.2
 B: Final = 0.75
+_MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
 
 
 def lexical_text(node: BaseNode) -> str:
-    """What BM25 reads of a node: the EMBED view and, after it, the lexical context."""
+    """What BM25 reads of a node: the EMBED view and, after it, the lexical context and the front matter."""
     text = node.get_content(metadata_mode=MetadataMode.EMBED)
-    extra = node.metadata.get(LEXICAL_CONTEXT)
-    return f"{text}\n{extra}" if extra else text
+    return "\n".join([text, *(str(node.metadata[key]) for key in _MORE_WORDS if node.metadata.get(key))])
 
 
 class ContextualBM25Retriever(BM25Retriever):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.metadata import CHUNK_HASH, CONTEXT, LEXICAL_CONTEXT
+from llama_index_contextual.metadata import CHUNK_HASH, CONTEXT, FRONT_MATTER, LEXICAL_CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 # Long or different for every chunk, and nothing that people filter by: they stay in the records only.
-NOT_COLUMNS: Final = frozenset({CONTEXT, LEXICAL_CONTEXT, CHUNK_HASH})
+NOT_COLUMNS: Final = frozenset({CONTEXT, LEXICAL_CONTEXT, FRONT_MATTER, CHUNK_HASH})
 
 # Vector stores keep a node's document under three names, so filters may ask for any of them.
 REF_DOC_ID: Final = "ref_doc_id"

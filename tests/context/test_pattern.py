@@ -133,10 +133,10 @@ def test_a_chunk_of_a_text_that_is_not_known_is_read_by_itself():
 
 def test_pages_get_headings_and_the_keyword_arm_all_of_them():
     nodes = [TextNode(text="t", metadata={"header_path": path}) for path in ("Guide", "Guide > Install")]
-    document = SourceDocument(id="1", path="guide.md", text="Read this first. Then that.", metadata={"tags": "setup"})
+    document = SourceDocument(id="1", path="guide.md", text="Read this first. Then that.")
     first, second = resolve_generator("pattern").generate(nodes, document)
     assert second.text == "Document: guide.md > Guide > Install"
-    assert first.lexical == "setup Guide Install Read this first."
+    assert first.lexical == "Guide Install Read this first."
 
 
 def test_wrong_setting_is_named():

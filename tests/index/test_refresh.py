@@ -130,6 +130,16 @@ def test_other_parser_settings_are_named_and_applied(opened):
     assert report.embedded == 0, "the chunks are the same"
 
 
+def test_an_index_of_an_earlier_parser_is_made_again_and_only_what_changed_is_embedded(opened, monkeypatch):
+    monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "revision", 1)
+    opened().refresh()
+    monkeypatch.setattr(HeadingAwareMarkdownNodeParser, "revision", 7)
+    report = opened().refresh()
+    assert [str(difference) for difference in report.differences] == ["parser.revision: 1 → 7"]
+    assert len(report.outdated) == 4
+    assert report.embedded == 0
+
+
 def test_reindex_error_refuses_other_settings_by_name(opened):
     opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=200)).refresh()
     with pytest.raises(FingerprintError, match=r"parser\.chunk_size: 200 → 100"):

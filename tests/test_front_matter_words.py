@@ -1,0 +1,92 @@
+"""What a document's front matter says is found, and seen nowhere."""
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.schema import MetadataMode
+
+from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.metadata import DATE, FRONT_MATTER, HEADER_PATH, TITLE
+
+PAGE = """---
+title: Kiosk
+date: 2026-04-09
+description: Where zebras queue
+tags: [counter, ticket]
+aliases:
+- Booth
+client: Acme
+draft: true
+weight: 40
+nested: {secret: hidden}
+---
+# Kiosk
+
+"""
+LONG = "There is a line of people here. " * 20
+
+
+def parsed(text, **settings):
+    document = Document(text=text, metadata={"path": "a.md"})
+    return HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0, **settings).get_nodes_from_documents(
+        [document]
+    )
+
+
+@pytest.fixture
+def nodes():
+    nodes = parsed(PAGE + LONG)
+    assert len(nodes) > 1
+    return nodes
+
+
+def test_its_words_stand_on_the_first_chunk_and_in_no_view(nodes):
+    assert nodes[0].metadata[FRONT_MATTER] == "Where zebras queue counter, ticket Booth Acme 40"
+    assert not [node for node in nodes[1:] if FRONT_MATTER in node.metadata]
+    for first in (nodes[0], ContextualNodePostprocessor()(nodes)[0]):
+        for mode in (MetadataMode.EMBED, MetadataMode.LLM):
+            assert "Acme" not in first.get_content(mode)
+
+
+@pytest.mark.parametrize("context", ["headings", "pattern"])  # without one LlamaIndex shows tags to every chunk
+@pytest.mark.parametrize("word", ["zebra", "ticket", "booth", "acme"])
+def test_keywords_find_the_first_chunk_by_them(nodes, context, word):
+    retriever = ContextualBM25Retriever(ContextualNodePostprocessor(context)(nodes), similarity_top_k=9)
+    assert [hit.node.metadata["start_line"] for hit in retriever.retrieve(word)] == [13]
+
+
+def test_flags_and_nested_values_say_nothing(nodes):
+    retriever = ContextualBM25Retriever(nodes)
+    assert [retriever.retrieve(word) for word in ("true", "hidden", "secret")] == [[], [], []]
+
+
+def test_long_front_matter_is_cut():
+    [node] = parsed(f"---\nsummary: {'word ' * 1000}\n---\nText.")
+    assert len(node.metadata[FRONT_MATTER]) == 1000
+
+
+def test_without_metadata_there_is_none():
+    [node] = parsed("---\nsummary: words\n---\nText.", include_metadata=False)
+    assert node.metadata == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["---\ntitle: Only\ndate: 2026-04-09\nclient: Acme\n---\n", "\ufeff+++\nclient = 'Acme'\n+++\n\n"]
+)
+def test_a_note_of_properties_alone_is_a_chunk_of_them(text):
+    [node] = parsed(text)
+    assert node.text == text[node.start_char_idx : node.end_char_idx]
+    assert node.text == text.strip("\ufeff\n")
+    assert (node.metadata["start_line"], node.metadata["end_line"]) == (1, node.text.count("\n") + 1)
+    assert HEADER_PATH not in node.metadata
+    assert FRONT_MATTER not in node.metadata, "its words count once"
+    assert [hit.node.text for hit in ContextualBM25Retriever([node]).retrieve("acme")] == [node.text]
+
+
+def test_its_title_and_date_are_metadata_as_ever():
+    [node] = parsed("---\ntitle: Only\ndate: 2026-04-09\n---\n")
+    assert (node.metadata[TITLE], node.metadata[DATE]) == ("Only", "2026-04-09")
+
+
+@pytest.mark.parametrize("text", ["---\n---\n", "---\n# a comment\n---\n\n", " \n"])
+def test_nothing_is_no_chunk(text):
+    assert parsed(text) == []
