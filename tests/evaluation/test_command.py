@@ -1,0 +1,46 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from llama_index_contextual.cli import app
+from llama_index_contextual.errors import DocumentError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def evaluate(tmp_path):
+    shutil.copytree(EXAMPLES / "notes", tmp_path / "notes")
+
+    def call(*more, questions=EXAMPLES / "questions.jsonl"):
+        arguments = ["evaluate", str(tmp_path / "notes"), "-q", str(questions), "--context", "headings", *more]
+        return CliRunner().invoke(app, arguments)
+
+    return call
+
+
+def test_says_what_contexts_find_and_which_questions_changed(evaluate):
+    done = evaluate("--top-k", "1", "--top-k", "5")
+    assert done.exit_code == 0, done.output
+    table = done.stdout.splitlines()
+    assert table[0].split()[2:5] == ["@1", "@5", "MRR"]
+    assert [line.split("  ")[0] for line in table[1:4]] == ["text alone, vectors alone", "text alone", "headings"]
+    assert "  What is the default timeout of the gateway?" in table[table.index("headings gained 4 at 1:") :]
+    assert "Indexing" in done.stderr
+    assert "Indexing" not in done.stdout
+
+
+def test_as_data_it_is_only_json(evaluate):
+    data = json.loads(evaluate("--json").stdout)
+    assert [row["name"] for row in data["rows"]] == ["text alone, vectors alone", "text alone", "headings"]
+    assert set(data["rows"][2]["recall"]) == {"5", "10", "20"}
+
+
+def test_a_wrong_file_of_questions_is_an_error_that_names_it(evaluate, tmp_path):
+    (tmp_path / "q.csv").write_text("question\nWhy?\n", "utf-8")
+    error = evaluate(questions=tmp_path / "q.csv").exception
+    assert isinstance(error, DocumentError)  # main() makes one line of it
+    assert "q.csv:2: a passage needs a path or a text" in str(error)
