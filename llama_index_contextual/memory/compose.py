@@ -40,7 +40,7 @@ class Ranked:
     reasons: tuple[str, ...]
     on_named_day: bool
     evidence: float | None
-    """Cosine plus share of matched query terms; None where the retriever gives none."""
+    """Cosine plus share of the subject's terms that it holds, by rarity; None where the retriever gives none."""
 
     @property
     def id(self) -> str:
@@ -206,7 +206,8 @@ def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
 def _evidence(found: Found, pool: Pool) -> float | None:
     if pool.query_weight is None:
         return None
-    held = min(1.0, sum(found.terms.values()) / pool.query_weight) if pool.query_weight else 0.0
+    weight = sum(weight for term, weight in found.terms.items() if term in pool.subject)
+    held = min(1.0, weight / pool.query_weight) if pool.query_weight else 0.0
     if not pool.has_vectors:
         return 2 * held  # no cosine to add
     return held + (found.cosine or 0.0)

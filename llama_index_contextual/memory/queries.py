@@ -35,6 +35,8 @@ class Query:
     kind: str
     """``original``, ``keywords`` or ``names``."""
     text: str
+    asides: str = ""
+    """Of the original, the words that a hit need not hold: those of asking, and dates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def derive_queries(
     keywords = find_keywords(text, lexicon, dates=dates, names=names, rarity=rarity)
     if rarity is not None:
         names = [name for name in names if (rare := rarity(name)) is None or rare >= _RARE_NAME]
-    queries = [Query("original", text)]
+    queries = [Query("original", text, _asides(text, lexicon, dates))]
     for kind, found in (("keywords", keywords), ("names", names)):
         derived = " ".join(found)
         if derived and all(_same_words(derived, query.text) is False for query in queries):
@@ -118,6 +120,12 @@ def find_names(text: str, lexicon: Lexicon, dates: Sequence[NamedDate] = ()) -> 
             continue
         found.setdefault(name)
     return list(found)[:_MAX_NAMES]
+
+
+def _asides(text: str, lexicon: Lexicon, dates: Sequence[NamedDate]) -> str:
+    """``What did we decide about retries last week?`` is about retries."""
+    asking = (word for word in words(_blank(text, dates)) if lexicon.is_stop_word(_POSSESSIVE.sub("", word)))
+    return " ".join([*asking, *(named.text for named in dates)])
 
 
 def _is_name(word: str, lexicon: Lexicon, *, plain_capitals: bool, opens: bool) -> bool:

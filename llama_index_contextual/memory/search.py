@@ -57,7 +57,9 @@ class Pool:
     best: float = 1.0
     """The score of a hit that would be first in every arm for the original query."""
     query_weight: float | None = None
-    """Rarity of all terms of the original query together; None where the index does not tell."""
+    """Rarity of all terms of the message's subject together; None where the index does not tell."""
+    subject: frozenset[str] = frozenset()
+    """These terms."""
     has_vectors: bool = False
 
 
@@ -175,15 +177,25 @@ class FusionSearch:
         )
         best = 1 / (explanation.k + 1) if reranked or explanation.mode == "reciprocal_rerank" else 1.0
         vectors = any(one.cosine is not None for one in found)
-        return Pool(found, best, self._query_weight(queries[0].text), vectors)
+        weights = self._term_weights(queries[0])
+        if weights is None:
+            return Pool(found, best, has_vectors=vectors)
+        heaviest = sorted(weights.values(), reverse=True)[:_MOST_TERMS]
+        return Pool(found, best, math.fsum(heaviest), frozenset(weights), has_vectors=vectors)
 
-    def _query_weight(self, text: str) -> float | None:
+    def _term_weights(self, query: Query) -> dict[str, float] | None:
+        """How rare each term of a query's subject is; None without a keyword arm."""
         arm = self._keyword_arm
         if arm is None:
             return None
-        count = len(arm)
-        weights = [math.log(1 + (count - df + 0.5) / (df + 0.5)) for df in arm.document_frequency(text).values()]
-        return math.fsum(sorted(weights, reverse=True)[:_MOST_TERMS])
+        aside = {term for group in self.alternatives(query.asides) for term in group}
+        groups = self.alternatives(query.text)
+        subject = {group[0] for group in groups if aside.isdisjoint(group)} or {group[0] for group in groups}
+        return {
+            term: math.log(1 + (len(arm) - df + 0.5) / (df + 0.5))
+            for term, df in arm.document_frequency(query.text).items()
+            if term in subject
+        }
 
 
 def _scores(hit: Hit, explanation: Explanation, kinds: Sequence[str]) -> dict[str, float]:
