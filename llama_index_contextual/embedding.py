@@ -79,10 +79,42 @@ def _verified_model(folder: str | None) -> Path:
     return model
 
 
+class _Sessions:
+    """onnxruntime's sessions, each loaded when it is first needed.
+
+    Copies of an embedding share them, since they are thread-safe and nothing changes them; a pickled one starts afresh.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str | None, int], Any] = {}
+        self._lock = threading.Lock()
+
+    def __deepcopy__(self, memo: object) -> _Sessions:
+        return self
+
+    def __reduce__(self) -> tuple[type[_Sessions], tuple[()]]:
+        return (_Sessions, ())
+
+    def of(self, folder: str | None, threads: int) -> Any:
+        """Give the session of a model; ``threads`` and ``folder`` as :class:`LocalEmbedding` has them."""
+        with self._lock:
+            if (folder, threads) not in self._loaded:
+                try:
+                    import onnxruntime
+                except ImportError as error:
+                    raise MissingExtraError("onnxruntime", "local") from error
+                options = onnxruntime.SessionOptions()
+                options.intra_op_num_threads = threads
+                self._loaded[folder, threads] = onnxruntime.InferenceSession(
+                    str(_verified_model(folder)), options, providers=["CPUExecutionProvider"]
+                )
+            return self._loaded[folder, threads]
+
+
 class LocalEmbedding(BaseEmbedding):
     """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
 
-    Thread-safe; the model is loaded at first use. The object can be pickled (the session is not).
+    Thread-safe; the model is loaded at first use. It can be copied and pickled; a pickle does not hold the model.
 
     Raises:
         MissingExtraError: At first use, if the ``local`` extra is not installed.
@@ -99,26 +131,12 @@ class LocalEmbedding(BaseEmbedding):
         description="What to do with a text beyond max_tokens: average the vectors of its windows, cut it with a "
         "warning, or raise EmbeddingError.",
     )
-    _session: Any = PrivateAttr(default=None)
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+    _sessions: _Sessions = PrivateAttr(default_factory=_Sessions)
 
     @classmethod
     def class_name(cls) -> str:
         """Name for LlamaIndex's serialisation."""
         return "LocalEmbedding"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the session and the lock: both are made again where the object arrives."""
-        state = super().__getstate__()
-        private = dict(state.get("__pydantic_private__") or {})
-        private.pop("_session", None)
-        private.pop("_lock", None)
-        return {**state, "__pydantic_private__": private}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the fields; the model is loaded at first use."""
-        super().__setstate__(state)
-        self._session, self._lock = None, threading.Lock()
 
     def count_tokens(self, text: str) -> int:
         """Count the word pieces of a text, special tokens not included."""
@@ -166,7 +184,7 @@ class LocalEmbedding(BaseEmbedding):
         return [[_CLS, *ids[:size], _SEP]]
 
     def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
-        session = self._loaded()
+        session = self._sessions.of(self.model_folder, self.threads)
         names = {item.name for item in session.get_inputs()}
         order = sorted(range(len(windows)), key=lambda i: len(windows[i]))  # like lengths together: less padding
         out: NDArray[np.float32] | None = None
@@ -181,19 +199,6 @@ class LocalEmbedding(BaseEmbedding):
                 out = np.empty((len(windows), pooled.shape[1]), np.float32)
             out[rows] = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
         return out if out is not None else np.empty((0, 0), np.float32)
-
-    def _loaded(self) -> Any:
-        with self._lock:
-            if self._session is None:
-                try:
-                    import onnxruntime
-                except ImportError as error:
-                    raise MissingExtraError("onnxruntime", "local") from error
-                options = onnxruntime.SessionOptions()
-                options.intra_op_num_threads = self.threads
-                model = _verified_model(self.model_folder)
-                self._session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-            return self._session
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return cast("list[list[float]]", self.embed(texts).tolist())

@@ -11,7 +11,8 @@
     │   └── LockedError       another process is writing it
     ├── EmbeddingError        the embedding model failed or is not what it should be
     ├── ContextError          a context generator failed and no fallback was allowed
-    └── RetrievalError        every retrieval arm failed
+    ├── RetrievalError        every retrieval arm failed
+    └── CopyError             an object cannot be pickled, as it holds an open database (also a TypeError)
 
     ContextualWarning         something was degraded, counted and reported; nothing is lost
 """
@@ -65,6 +66,10 @@ class ContextError(ContextualError):
 
 class RetrievalError(ContextualError):
     """No retrieval arm could answer."""
+
+
+class CopyError(ContextualError, TypeError):
+    """An object cannot be pickled: it holds something open that exists in this process only."""
 
 
 class ContextualWarning(UserWarning):

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from inspect import signature
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from llama_index.core.query_engine import RetrieverQueryEngine
 
@@ -151,6 +151,18 @@ class ContextualIndex:
         if index.exists:
             raise SettingError(f"there is an index in {index.storage} already. Cure: another storage=.")
         return index, migrate(existing, index._session)  # noqa: SLF001  our own
+
+    def __copy__(self) -> Self:
+        """Another handle on what is open: a copy of an index is a copy of nothing on disk."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        self._session.live.__reduce__()
 
     def __enter__(self) -> Self:
         return self

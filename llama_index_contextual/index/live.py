@@ -13,12 +13,12 @@ import hashlib
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from filelock import FileLock, Timeout
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import CopyError, StorageError
 from llama_index_contextual.retrievers import ContextualBM25Retriever
 from llama_index_contextual.storage.chroma import DamagedError, NodeStore, open_client, to_node
 from llama_index_contextual.storage.manifest import write_atomically
@@ -83,6 +83,15 @@ class Live:
         self._guard = threading.RLock()
         self._view: View | None = None
         self._keyword = _Keyword(layout)
+
+    def __deepcopy__(self, memo: object) -> Live:
+        return self  # a copy of a retriever follows the same index
+
+    def __reduce__(self) -> NoReturn:
+        raise CopyError(
+            f"the index in {self._layout.root} is open in this process and cannot be pickled, nor can its retrievers. "
+            "Cure: pickle the folder's path, and ContextualIndex.open() it where it arrives."
+        )
 
     @property
     def bm25(self) -> ContextualBM25Retriever:

@@ -54,7 +54,7 @@ class MemoryContext:
     ) -> None:
         self.settings = replace(settings or MemorySettings(), **changes)
         self._lexicon = lexicon(self.settings.languages)
-        self._clock = clock or (lambda: datetime.now().astimezone())
+        self._clock = clock
         self._search = search_over(source, self.settings.candidate_pool)
 
     def get(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
@@ -104,7 +104,7 @@ class MemoryContext:
         return None if decision.applicable else MemoryDigest(applicable=False, reason=decision.reason)
 
     def _now(self, now: Now) -> datetime:
-        now = now or self._clock()
+        now = now or (self._clock or _local_time)()
         if not isinstance(now, datetime):
             now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
         return now if now.tzinfo else now.astimezone()
@@ -143,6 +143,10 @@ class MemoryContext:
         groups = self._search.alternatives(clean_message(query))
         entries = entries_of(chosen, groups, self._search.terms, settings.max_tokens)
         return MemoryDigest(True, "found" if entries else "nothing found", entries, (query,))  # noqa: FBT003
+
+
+def _local_time() -> datetime:
+    return datetime.now().astimezone()
 
 
 async def _nothing() -> Pool:

@@ -31,6 +31,9 @@ class FilterMasks:
         self._known: WeakKeyDictionary[Columns, OrderedDict[str, Bools]] = WeakKeyDictionary()
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[type[FilterMasks], tuple[()]]:
+        return (FilterMasks, ())  # a cache
+
     def of(self, snapshot: Snapshot, filters: MetadataFilters) -> list[Bools]:
         """For each segment, the rows that filters admit."""
         key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null

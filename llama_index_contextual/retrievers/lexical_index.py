@@ -47,6 +47,9 @@ class Terms:
     def __iter__(self) -> Any:
         return iter(list(self._numbers))
 
+    def __reduce__(self) -> tuple[type[Terms], tuple[list[str]]]:
+        return (Terms, (list(self),))  # at once: a writer may add one meanwhile
+
     def number(self, term: str) -> int:
         """The term's number, a new one for a new term. Writers only."""
         return self._numbers.setdefault(term, len(self._numbers))
@@ -181,6 +184,13 @@ class LexicalIndex:
 
     def __post_init__(self) -> None:
         self.snapshot = Snapshot((), Terms(), self.k1, self.b)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_writing"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._writing = threading.Lock()  # a copy is changed apart from the original
 
     def load(self, segments: Sequence[Segment], terms: Terms) -> None:
         """Take over what was persisted."""

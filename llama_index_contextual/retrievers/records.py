@@ -49,6 +49,9 @@ class Records:
     blob: bytes | mmap.mmap
     starts: npt.NDArray[np.int64]
 
+    def __reduce__(self) -> tuple[type[Records], tuple[bytes, npt.NDArray[np.int64]]]:
+        return (Records, (bytes(self.blob), self.starts))  # a mapped file cannot be pickled
+
     @classmethod
     def build(cls, nodes: Iterable[BaseNode]) -> Records:
         """Encode nodes."""

@@ -107,6 +107,9 @@ class Segment:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __deepcopy__(self, memo: object) -> Segment:
+        return self  # nothing changes it, and it may be large
+
     @cached_property
     def rows_by_id(self) -> dict[str, int]:
         """Row of each node id, dead rows included."""

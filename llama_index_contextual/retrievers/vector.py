@@ -12,7 +12,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import CopyError, SettingError
 from llama_index_contextual.retrievers.candidates import Candidate
 from llama_index_contextual.retrievers.chroma import nearest, nodes_of, select_ids, to_where
 from llama_index_contextual.retrievers.filters import both, check_filters
@@ -24,6 +24,26 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
 
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+
+
+class _Held:
+    """A store that copies of a retriever share, since what is stored is not theirs to copy."""
+
+    def __init__(self, store: BasePydanticVectorStore) -> None:
+        self.store = store
+
+    def __deepcopy__(self, memo: object) -> _Held:
+        return self
+
+    def __reduce__(self) -> tuple[type[_Held], tuple[BasePydanticVectorStore]]:
+        # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
+        copied = self.store.model_copy()  # pickling may take parts out of the object
+        if set(copied.__getstate__().get("__pydantic_private__") or ()) != set(copied.__pydantic_private__ or ()):
+            raise CopyError(
+                f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
+                "Cure: pickle what makes the store, and make store and retriever where it arrives."
+            )
+        return (_Held, (self.store,))
 
 
 class ContextualVectorRetriever(BaseRetriever):
@@ -72,8 +92,12 @@ class ContextualVectorRetriever(BaseRetriever):
         self.similarity_top_k = similarity_top_k
         self.filters = filters
         self.companion = companion
-        self._store = vector_store
+        self._held = _Held(vector_store)
         self._embed_model = embed_model
+
+    @property
+    def _store(self) -> BasePydanticVectorStore:
+        return self._held.store
 
     @property
     def embed_model(self) -> BaseEmbedding:
