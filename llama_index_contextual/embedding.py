@@ -20,6 +20,7 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 
+from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 
 if TYPE_CHECKING:
@@ -132,6 +133,11 @@ class LocalEmbedding(BaseEmbedding):
         "warning, or raise EmbeddingError.",
     )
     _sessions: _Sessions = PrivateAttr(default_factory=_Sessions)
+
+    def __init__(self, **settings: Any) -> None:
+        refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
+        with explained():
+            super().__init__(**settings)
 
     @classmethod
     def class_name(cls) -> str:

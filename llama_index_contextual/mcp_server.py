@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from pydantic import Field
 
 from llama_index_contextual import __version__
+from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings
@@ -107,6 +108,7 @@ def serve(
             f"host={host!r} is not loopback, and this server asks for no password. Cure: 127.0.0.1, behind a proxy "
             "that does"
         )
+    port = whole("port", port, most=65535)
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):
         index = ContextualIndex.open(folder, **options)

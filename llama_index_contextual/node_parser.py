@@ -28,6 +28,7 @@ from llama_index.core.schema import (
 from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import dates, metadata
+from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
@@ -91,10 +92,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
                 f"tokenizer={data['tokenizer']!r} was a callable and cannot be read back. "
                 "Cure: pass the callable again, or use a named tokenizer"
             )
-        if unknown := sorted(set(data) - set(type(self).model_fields) - {"class_name"}):
-            known = ", ".join(sorted(type(self).model_fields))
-            raise SettingError(f"{type(self).__name__} does not take {', '.join(unknown)}. Cure: use some of {known}")
-        super().__init__(**data)
+        refuse_unknown(type(self).__name__, set(data) - {"class_name"}, type(self).model_fields)
+        with explained():
+            super().__init__(**data)
         self._settings()  # raises SettingError, which pydantic would wrap if this were a validator
 
     @field_serializer("tokenizer")

@@ -7,8 +7,8 @@ from datetime import date
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index_contextual.checks import whole
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, fingerprint
-from llama_index_contextual.context.numbers import check_count
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import (
     CONTINUES,
@@ -55,9 +55,8 @@ class HeadingContextGenerator(ContextGenerator):
 
     def __init__(self, template: str = DEFAULT_TEMPLATE, *, max_chars: int = 300) -> None:
         _check_template(template)
-        check_count("max_chars", max_chars)
         self.template = template
-        self.max_chars = max_chars
+        self.max_chars = whole("max_chars", max_chars)
 
     @property
     def version(self) -> str:

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from llama_index.core.prompts.mixin import PromptMixin
 
+from llama_index_contextual.checks import amount, optional_whole, whole
 from llama_index_contextual.context import models
 from llama_index_contextual.context.base import BulkContextGenerator, ChunkContext, fingerprint
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
@@ -16,7 +17,6 @@ from llama_index_contextual.context.calls import CircuitBreaker, Patience
 from llama_index_contextual.context.capacity import Learned
 from llama_index_contextual.context.connection import Connection
 from llama_index_contextual.context.estimate import estimate
-from llama_index_contextual.context.numbers import check_amount, check_count
 from llama_index_contextual.context.prompt import CONTEXT_PROMPT, check_prompt
 from llama_index_contextual.context.runner import Run
 from llama_index_contextual.context.settings import RunSettings
@@ -121,15 +121,15 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     def _check(self) -> None:
         for name in ("batch_size", "max_output_tokens", "attempts", "breaker_threshold"):
-            check_count(name, getattr(self, name))
+            setattr(self, name, whole(name, getattr(self, name)))
         for name in ("num_workers", "excerpt_chars", "context_window"):
-            check_count(name, getattr(self, name), optional=True)
+            setattr(self, name, optional_whole(name, getattr(self, name)))
         for name in ("max_calls", "max_tokens"):  # 0 asks for nothing, and uses what is in the cache
-            check_count(name, getattr(self, name), least=0, optional=True)
+            setattr(self, name, optional_whole(name, getattr(self, name), least=0))
         for name in ("chunk_timeout", "reading_rate", "writing_rate", "probe_timeout"):
-            check_amount(name, getattr(self, name))
-        for name in ("max_wait", "breaker_cooldown"):
-            check_amount(name, getattr(self, name), zero=True)
+            amount(name, getattr(self, name))
+        for name in ("max_wait", "breaker_cooldown"):  # as long as the server says; never again
+            amount(name, getattr(self, name), zero=True, endless=True)
         if self.reuse not in ("chunk", "document"):
             raise SettingError(f"reuse={self.reuse!r} is not known. Cure: 'chunk' or 'document'.")
         check_prompt(self._prompt)

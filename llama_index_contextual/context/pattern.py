@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
 
+from llama_index_contextual.checks import whole
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, fingerprint
 from llama_index_contextual.context.headings import HeadingContextGenerator, heading_titles
-from llama_index_contextual.context.numbers import check_count
 from llama_index_contextual.context.symbols import Outline, first_sentence, outline
 from llama_index_contextual.context.window import position
 
@@ -38,10 +38,9 @@ class PatternContextGenerator(ContextGenerator):
     name = "pattern"
 
     def __init__(self, *, max_symbols: int = 12, max_lexical_chars: int = 2000, head_chars: int = 400) -> None:
-        check_count("max_symbols", max_symbols)
-        check_count("max_lexical_chars", max_lexical_chars)
-        check_count("head_chars", head_chars, least=0)
-        self.max_symbols, self.max_lexical_chars, self.head_chars = max_symbols, max_lexical_chars, head_chars
+        self.max_symbols = whole("max_symbols", max_symbols)
+        self.max_lexical_chars = whole("max_lexical_chars", max_lexical_chars)
+        self.head_chars = whole("head_chars", head_chars, least=0)
         self._headings = HeadingContextGenerator()
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index_contextual.checks import refuse_unknown
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.fallback import FallbackContextGenerator
 from llama_index_contextual.context.headings import HeadingContextGenerator
@@ -46,12 +47,8 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
 
 
 def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        cure = f"use some of {', '.join(known)}" if known else "leave them out"
-        if "llm" in unknown and what.startswith("context="):  # given, but not said to be used
-            cure = "context='llm' (--context llm), or leave it out"
-        raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
+    unused = "llm" in options and "llm" not in known and what.startswith("context=")  # given, but not said to be used
+    refuse_unknown(what, options, known, "context='llm' (--context llm), or leave it out" if unused else "")
 
 
 def _llm(*, fallback: str | Sequence[str] | None = ("pattern", "headings"), **options: Any) -> ContextGenerator:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from llama_index_contextual.checks import amount
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -28,6 +30,10 @@ class Prices:
     prompt: float
     completion: float
     cached: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("prompt", "completion", *(("cached",) if self.cached is not None else ())):
+            amount(name, getattr(self, name), zero=True)
 
     def of(self, tokens: Tokens) -> float:
         """Price of some tokens; cached ones cost as much as the others unless a price of theirs is known."""

@@ -10,16 +10,17 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from llama_index.core.query_engine import RetrieverQueryEngine
 
+from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.gather import gather
 from llama_index_contextual.index.migration import collection_of, migrate
 from llama_index_contextual.index.opening import resolve_settings
 from llama_index_contextual.index.refresh import refresh_index
-from llama_index_contextual.index.retrieval import POOL, live_arms
+from llama_index_contextual.index.retrieval import live_arms
 from llama_index_contextual.index.session import Session
 from llama_index_contextual.retrievers import ContextualFusionRetriever
-from llama_index_contextual.retrievers.hybrid import KEYWORD_WEIGHT
+from llama_index_contextual.retrievers.arm_settings import KEYWORD_WEIGHT, POOL
 from llama_index_contextual.storage.chroma import to_node
 
 if TYPE_CHECKING:
@@ -265,6 +266,7 @@ class ContextualIndex:
         """
         if self._session.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
+        similarity_top_k = whole("similarity_top_k", similarity_top_k)
         arms = live_arms(self._session.live, self.settings.embedding, filters)
         options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from llama_index_contextual.checks import amount
 from llama_index_contextual.embedding_choice import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
@@ -136,6 +137,7 @@ def resolve_settings(
         raise SettingError(f"folder={str(folder)!r} is no folder. Cure: name one that exists.")
     if reindex not in POLICIES:
         raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
+    lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
     layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
     if layout.root == root:
         raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")

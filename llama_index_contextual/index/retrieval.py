@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from llama_index.core.base.base_retriever import BaseRetriever
 
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualVectorRetriever
+from llama_index_contextual.retrievers.arm_settings import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.live import Live, View
     from llama_index_contextual.retrievers.candidates import Candidate
     from llama_index_contextual.retrievers.lexical_index import LexicalIndex
-
-POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
 
 
 def live_arms(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from llama_index_contextual.checks import whole
 from llama_index_contextual.memory.compose import DAYS_AFTER, entries_of, rank, select
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
 from llama_index_contextual.memory.gate import gate
@@ -136,7 +137,12 @@ class MemoryContext:
 
     def _for_search(self, max_results: int) -> MemorySettings:
         pool = self.settings.candidate_pool
-        return replace(self.settings, max_results=min(max_results, pool), min_evidence=0.0, max_tokens=100 * pool)
+        return replace(
+            self.settings,
+            max_results=min(whole("max_results", max_results), pool),
+            min_evidence=0.0,
+            max_tokens=100 * pool,
+        )
 
     def _searched(self, query: str, pool: Pool, settings: MemorySettings) -> MemoryDigest:
         chosen = select(rank(pool, Pool(()), (), None, settings), settings)

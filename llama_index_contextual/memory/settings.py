@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
+from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory.gate import DEFAULT_COMMANDS
 from llama_index_contextual.memory.lexicon import DEFAULT_LANGUAGES, lexicon
@@ -55,18 +55,12 @@ class MemorySettings:
 
     def __post_init__(self) -> None:
         for name in ("max_results", "max_tokens", "candidate_pool"):
-            if getattr(self, name) < 1:
-                raise SettingError(f"{name}={getattr(self, name)} must be at least 1")
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         for name in ("recency_weight", "recency_floor"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SettingError(f"{name}={getattr(self, name)} must lie between 0 and 1")
+            amount(name, getattr(self, name), zero=True, most=1)
         for name in ("date_boost", "min_evidence"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise SettingError(f"{name}={getattr(self, name)} must be 0 or more")
-        if not 0 < self.half_life_days < math.inf:
-            raise SettingError(
-                f"half_life_days={self.half_life_days} must be a positive and finite number of days, such as 30"
-            )
+            amount(name, getattr(self, name), zero=True)
+        amount("half_life_days", self.half_life_days)
         if self.max_results > self.candidate_pool:
             raise SettingError(
                 f"max_results={self.max_results} exceeds candidate_pool={self.candidate_pool}. Cure: a larger pool"

@@ -12,6 +12,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.mixin import PromptMixin
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
 
+from llama_index_contextual.checks import explained
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.resolve import OFF, resolve_generator
@@ -80,15 +81,16 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         else:
             made = resolve_generator(context if generator is None else generator, **options)
         kept = {} if callback_manager is None else {"callback_manager": callback_manager}
-        super().__init__(
-            context=OFF if made is None else str(made.config()["spec"]),
-            generator=made,
-            documents=documents if documents is None else _whole(documents),
-            docstore=docstore,
-            show_context_to_llm=show_context_to_llm,
-            show_progress=show_progress,
-            **kept,
-        )
+        with explained():
+            super().__init__(
+                context=OFF if made is None else str(made.config()["spec"]),
+                generator=made,
+                documents=documents if documents is None else _whole(documents),
+                docstore=docstore,
+                show_context_to_llm=show_context_to_llm,
+                show_progress=show_progress,
+                **kept,
+            )
 
     @classmethod
     def class_name(cls) -> str:

@@ -13,8 +13,8 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
+from llama_index_contextual.checks import amount, explained, optional_whole, refuse_unknown
 from llama_index_contextual.dates import date_from_heading, date_from_path, parse_date
-from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, PATH, split_header_path
 
 if TYPE_CHECKING:
@@ -115,20 +115,13 @@ class RecencyPostprocessor(BaseNodePostprocessor):
     now: Now | None = Field(default=None, exclude=True, description="The present; None is the clock, in local time.")
 
     def __init__(self, **settings: Any) -> None:
-        known = set(type(self).model_fields)
-        if unknown := sorted(set(settings) - known - {"class_name"}):
-            cure = f"use some of {', '.join(sorted(known))}"
-            raise SettingError(f"{type(self).__name__} does not take {', '.join(unknown)}. Cure: {cure}")
-        super().__init__(**settings)
-        if not 0 < self.half_life_days < math.inf:
-            raise SettingError(
-                f"half_life_days={self.half_life_days} must be a positive and finite number of days, such as 30"
-            )
+        refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
+        with explained():
+            super().__init__(**settings)
+        amount("half_life_days", self.half_life_days)
         for name in ("weight", "floor", "min_spread"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise SettingError(f"{name}={getattr(self, name)} must lie between 0 and 1")
-        if self.top_n is not None and self.top_n < 1:
-            raise SettingError(f"top_n={self.top_n} must be at least 1; None returns every node")
+            amount(name, getattr(self, name), zero=True, most=1)
+        optional_whole("top_n", self.top_n)
 
     @classmethod
     def class_name(cls) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from llama_index.core.indices.vector_store import VectorIndexRetriever
 from llama_index.retrievers.bm25 import BM25Retriever
 
+from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.base_retriever import BaseRetriever
 
+    from llama_index_contextual.retrievers.neighbours import Reach
+
 KEYWORD_WEIGHT: Final = 0.6
 RRF_K: Final = 20.0
-POOL: Final = 100
+POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
 
 
 def is_keyword(arm: BaseRetriever) -> bool:
@@ -69,28 +72,40 @@ def _is_weight(value: object) -> bool:
     return isinstance(value, int | float | np.floating | np.integer) and bool(0 <= value < math.inf)
 
 
-def check_sizes(k: float, top_k: int, pool: int, num_queries: int) -> None:
-    """Raise a SettingError for numbers that cannot work together."""
-    if k < 0:
-        raise SettingError(f"rrf_k={k} must not be negative.")
-    if top_k < 1 or pool < top_k:
+def checked_sizes(top_k: object, pool: object) -> tuple[int, int]:
+    """How many nodes are returned, and of how many candidates an arm.
+
+    Raises:
+        SettingError: They cannot work, by themselves or together.
+    """
+    returned, proposed = whole("similarity_top_k", top_k), whole("candidate_pool", pool)
+    if proposed < returned:
         raise SettingError(
             f"similarity_top_k={top_k}, candidate_pool={pool}. Cure: 1 <= similarity_top_k <= candidate_pool."
         )
-    if num_queries < 1:
-        raise SettingError(f"num_queries={num_queries} must be at least 1: the original query.")
+    return returned, proposed
 
 
-def check_reach(expand: object) -> None:
-    """Raise a SettingError for an ``expand`` that names no surroundings."""
-    if expand != "section" and not (isinstance(expand, int | np.integer) and expand >= 0):
-        raise SettingError(f"expand={expand!r} cannot work. Cure: a number of chunks, 0 for none, or 'section'.")
+def checked_reach(expand: object) -> Reach:
+    """How much surrounds a hit; a SettingError where ``expand`` says nothing of that."""
+    if expand == "section":
+        return "section"
+    try:
+        return whole("expand", expand, least=0)
+    except SettingError:
+        raise SettingError(
+            f"expand={expand!r} cannot work. Cure: a number of chunks, 0 for none, or 'section'."
+        ) from None
 
 
 def check_timeout(arm_timeout: object) -> None:
     """Raise a SettingError for a time limit that no arm can keep, or that is none."""
-    if arm_timeout is not None and not (isinstance(arm_timeout, int | float) and 0 < arm_timeout < math.inf):
-        raise SettingError(f"arm_timeout={arm_timeout!r} cannot work. Cure: seconds, above 0, or None to wait.")
+    try:
+        amount("arm_timeout", 1.0 if arm_timeout is None else arm_timeout)
+    except SettingError:
+        raise SettingError(
+            f"arm_timeout={arm_timeout!r} cannot work. Cure: seconds, above 0, or None to wait."
+        ) from None
 
 
 def check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:

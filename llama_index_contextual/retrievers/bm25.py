@@ -14,6 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.analysis import Analyzer
+from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT
 from llama_index_contextual.retrievers.candidates import Candidate
@@ -81,11 +82,7 @@ class ContextualBM25Retriever(BM25Retriever):
         object_map: dict[str, Any] | None = None,
         verbose: bool = False,
     ) -> None:
-        if similarity_top_k < 1:
-            raise SettingError(f"similarity_top_k={similarity_top_k} must be at least 1.")
         check_filters(filters)
-        if k1 <= 0 or not 0 <= b <= 1:
-            raise SettingError(f"k1={k1}, b={b}: k1 must be greater than 0, b within 0 and 1.")
         if analyzer and language:
             raise SettingError(
                 f"language={language!r} and analyzer= are both given. Cure: Analyzer(language={language!r})."
@@ -94,10 +91,10 @@ class ContextualBM25Retriever(BM25Retriever):
         BaseRetriever.__init__(
             self, callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose
         )
-        self.similarity_top_k = similarity_top_k
+        self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._index = LexicalIndex(k1, b)
+        self._index = LexicalIndex(amount("k1", k1), amount("b", b, zero=True, most=1))
         self._masks = FilterMasks()
         if nodes:  # a live index need not exist yet
             self.add(nodes)
@@ -169,6 +166,8 @@ class ContextualBM25Retriever(BM25Retriever):
         if unknown:
             raise SettingError(f"{sorted(unknown)} cannot differ between views. Cure: similarity_top_k or filters.")
         check_filters(settings.get("filters"))
+        if "similarity_top_k" in settings:
+            settings["similarity_top_k"] = whole("similarity_top_k", settings["similarity_top_k"])
         view = copy.copy(self)
         view.__dict__.update(settings)
         return view

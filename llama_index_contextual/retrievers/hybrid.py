@@ -13,6 +13,7 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN_PROMPT
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 
+from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrievers.arm_settings import (
     KEYWORD_WEIGHT,
@@ -21,9 +22,9 @@ from llama_index_contextual.retrievers.arm_settings import (
     arm_names,
     arm_weights,
     check_choice,
-    check_reach,
-    check_sizes,
     check_timeout,
+    checked_reach,
+    checked_sizes,
     is_keyword,
 )
 from llama_index_contextual.retrievers.arms import Answer, Question, ask, ask_async
@@ -121,11 +122,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         arms = list(retrievers)
         if not arms:
             raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
-        check_sizes(rrf_k, similarity_top_k, candidate_pool, num_queries)
         check_choice("variants", variants, ("keyword", "all"))
         check_choice("on_arm_failure", on_arm_failure, ("warn", "raise"))
         check_choice("mode", mode, tuple(one.value for one in FUSION_MODES))
-        check_reach(expand)
         check_timeout(arm_timeout)
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
         maps = [arm.object_map for arm in arms]
@@ -137,17 +136,16 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             verbose=verbose,
         )
         self.mode = FUSION_MODES(mode)
-        self.rrf_k = rrf_k
-        self.similarity_top_k = similarity_top_k
-        self.candidate_pool = candidate_pool
-        self.num_queries = num_queries
+        self.rrf_k = amount("rrf_k", rrf_k, zero=True)
+        self.similarity_top_k, self.candidate_pool = checked_sizes(similarity_top_k, candidate_pool)
+        self.num_queries = whole("num_queries", num_queries)  # the original query is one
         self.variants = variants
-        self.agreement_boost = agreement_boost
+        self.agreement_boost = amount("agreement_boost", agreement_boost)
         self.node_postprocessors = list(node_postprocessors)
         self.arm_timeout = arm_timeout
         self.on_arm_failure = on_arm_failure
         self.count_unscored = count_unscored
-        self.expand = expand
+        self.expand = checked_reach(expand)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
         self._retrievers = arms

@@ -12,6 +12,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
+from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import CopyError, SettingError
 from llama_index_contextual.retrievers.candidates import Candidate
 from llama_index_contextual.retrievers.chroma import nearest, nodes_of, select_ids, to_where
@@ -78,8 +79,6 @@ class ContextualVectorRetriever(BaseRetriever):
         verbose: bool = False,
     ) -> None:
         super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
-        if similarity_top_k < 1:
-            raise SettingError(f"similarity_top_k={similarity_top_k} must be at least 1.")
         check_filters(filters)
         if not isinstance(vector_store, BasePydanticVectorStore):
             embed_model = embed_model or getattr(vector_store, "_embed_model", None)
@@ -89,7 +88,7 @@ class ContextualVectorRetriever(BaseRetriever):
                 f"vector_store={type(vector_store).__name__} holds no text. "
                 "Cure: a store that does (Chroma, Qdrant, ...), or index.as_retriever() as the arm."
             )
-        self.similarity_top_k = similarity_top_k
+        self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.filters = filters
         self.companion = companion
         self._held = _Held(vector_store)

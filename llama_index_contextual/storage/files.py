@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pathspec import GitIgnoreSpec
 
+from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ class FileRules:
     max_bytes: int = DEFAULT_MAX_BYTES
 
     def __post_init__(self) -> None:
-        if self.max_bytes < 1:
-            raise SettingError(f"max_bytes={self.max_bytes} admits no file. Cure: a size in bytes, 1 or more.")
+        object.__setattr__(self, "max_bytes", whole("max_bytes", self.max_bytes))
         if not isinstance(self.include, tuple) or not self.include:
             raise SettingError(f"include={self.include!r} must be a tuple of patterns such as ('*.md',).")
         for name in ("include", "ignore"):

@@ -1,0 +1,99 @@
+"""Settings as they are given: numbers that can work, names that are known; refused by name, with the cure."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """Give a count as an int: of 3, of numpy's 3, and of 3.0, as which 1e6 and what JSON calls a number are read.
+
+    Raises:
+        SettingError: It is no whole number, or out of bounds.
+    """
+    number = _number(value)
+    count = int(value) if isinstance(value, Integral) else int(number) if number.is_integer() else least - 1
+    if math.isnan(number) or count < least or (most is not None and count > most):
+        bounds = f"at least {least}" if most is None else f"{least} to {most}"
+        raise SettingError(f"{name}={value!r} cannot work. Cure: give a whole number, {bounds}.")
+    return count
+
+
+def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
+    """Do the same as :func:`whole`, where None is a choice."""
+    try:
+        return None if value is None else whole(name, value, least=least)
+    except SettingError as error:
+        raise SettingError(f"{str(error)[:-1]}, or None.") from None
+
+
+def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf, endless: bool = False) -> float:
+    """Give an amount, which is a number above 0.
+
+    Args:
+        name: The setting.
+        value: What was given for it.
+        zero: Whether 0 says something, too.
+        most: What it may be at most.
+        endless: Whether infinity says something.
+
+    Raises:
+        SettingError: It is no number, or out of bounds.
+    """
+    given = _number(value)
+    if given >= 0 and (given or zero) and given <= most and (endless or given < math.inf):
+        return given
+    if most < math.inf:
+        wanted = f"a number from 0 to {most:g}" if zero else f"a number above 0, at most {most:g}"
+    else:
+        wanted = f"a {'' if endless else 'finite '}number{', 0 or more' if zero else ' above 0'}"
+    raise SettingError(f"{name}={value!r} cannot work. Cure: give {wanted}.")
+
+
+def _number(value: object) -> float:
+    """A number of any kind; nan for anything else, and for True and False, which Python calls ints."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an int of more than 308 digits
+        return math.inf
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], cure: str = "") -> None:
+    """Raise a SettingError for settings that nobody reads, which a misspelt one is.
+
+    Args:
+        what: Takes the settings.
+        given: Names of what was given.
+        known: Names that it takes.
+        cure: What to say instead of listing those.
+    """
+    takes = sorted(known)
+    if unknown := sorted(set(given).difference(takes)):
+        cure = cure or (f"use some of {', '.join(takes)}" if takes else "leave them out")
+        raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say what pydantic says of a wrong setting as every other part does; its ValidationError is no ContextualError."""
+    try:
+        yield
+    except ValidationError as error:
+        raise SettingError(" ".join(map(_explanation, error.errors()))) from error
+
+
+def _explanation(found: Any) -> str:
+    name = ".".join(map(str, found["loc"]))
+    return f"{name}={found['input']!r} cannot work. Cure: {found['msg'][:1].lower()}{found['msg'][1:]}."

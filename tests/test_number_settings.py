@@ -1,0 +1,181 @@
+"""Every numeric setting of everything public: what cannot work is refused by name when it is given, not met later."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pickle
+
+import numpy as np
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualIndex,
+    ContextualNodePostprocessor,
+    ContextualVectorRetriever,
+    HeadingAwareMarkdownNodeParser,
+    LocalEmbedding,
+    MemoryContext,
+    RecencyPostprocessor,
+)
+from llama_index_contextual.checks import whole
+from llama_index_contextual.context import LLMContextGenerator, PatternContextGenerator
+from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.context.usage import Prices
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.memory import MemorySettings
+from llama_index_contextual.storage.files import FileRules
+
+KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])
+_FRACTION = {"weight", "floor", "min_spread", "recency_weight", "recency_floor", "b"}
+_ENDLESS = {"max_wait", "breaker_cooldown", "lock_timeout"}  # infinity says something
+
+
+def fused(**settings):
+    return ContextualFusionRetriever([KEYWORD], **settings)
+
+
+def over_a_store(**settings):
+    from llama_index.core.vector_stores import SimpleVectorStore
+
+    class TextStore(SimpleVectorStore):
+        stores_text: bool = True
+
+    return ContextualVectorRetriever(TextStore(), **settings)
+
+
+def by_llm(**settings):
+    return LLMContextGenerator("ollama:x", cache=False, **settings)
+
+
+MAKERS = {
+    HeadingAwareMarkdownNodeParser: HeadingAwareMarkdownNodeParser,
+    RecencyPostprocessor: RecencyPostprocessor,
+    LocalEmbedding: LocalEmbedding,
+    ContextualBM25Retriever: ContextualBM25Retriever,
+    ContextualVectorRetriever: over_a_store,
+    ContextualFusionRetriever: fused,
+    LLMContextGenerator: by_llm,
+    PatternContextGenerator: PatternContextGenerator,
+    HeadingContextGenerator: HeadingContextGenerator,
+    MemorySettings: MemorySettings,
+    FileRules: FileRules,
+    Prices: lambda **settings: Prices(**{"prompt": 1, "completion": 1, **settings}),
+}
+
+
+def numbers_of(cls):
+    """Names of the settings whose type is a number, as its signature says; so that no new one is forgotten."""
+    inherited = {"num_workers"} if cls is LocalEmbedding else set()  # LlamaIndex's, which takes anything
+    if hasattr(cls, "model_fields"):
+        types = {name: field.annotation for name, field in cls.model_fields.items()}
+    else:
+        types = {name: one.annotation for name, one in inspect.signature(cls).parameters.items()}
+    plain = {name: str(getattr(type_, "__name__", type_)) for name, type_ in types.items()}
+    numeric = ("int", "float", "int | None", "float | None", "Optional[int]", "typing.Optional[int]", "Reach")
+    return sorted(name for name, type_ in plain.items() if type_ in numeric and name not in inherited)
+
+
+SETTINGS = [(cls, name) for cls in MAKERS for name in numbers_of(cls)]
+WRONG = [math.nan, math.inf, -math.inf, -1, -0.5, "many", [1], True]
+
+
+def test_the_settings_are_found():
+    assert len(SETTINGS) > 45
+    for expected in [
+        (ContextualFusionRetriever, "expand"),
+        (ContextualFusionRetriever, "arm_timeout"),
+        (RecencyPostprocessor, "top_n"),
+        (HeadingAwareMarkdownNodeParser, "max_chunk_size"),
+        (LLMContextGenerator, "max_tokens"),
+        (LocalEmbedding, "threads"),
+        (Prices, "cached"),
+    ]:
+        assert expected in SETTINGS
+
+
+@pytest.mark.parametrize("value", WRONG, ids=str)
+@pytest.mark.parametrize(("cls", "name"), SETTINGS, ids=lambda one: getattr(one, "__name__", one))
+def test_a_number_that_cannot_work_is_refused_by_name(cls, name, value):
+    if value is True and hasattr(cls, "model_fields"):  # pydantic reads it as 1
+        return
+    if value == math.inf and name in _ENDLESS:
+        MAKERS[cls](**{name: value})
+        return
+    with pytest.raises(SettingError, match=rf"{name}=") as refused:
+        MAKERS[cls](**{name: value})
+    assert "Cure: " in str(refused.value)
+    assert refused.value.args
+    assert pickle.loads(pickle.dumps(refused.value)).args == refused.value.args  # noqa: S301
+
+
+@pytest.mark.parametrize(
+    ("cls", "name"),
+    [(cls, name) for cls, name in SETTINGS if name not in _FRACTION],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_a_whole_float_is_the_number_that_it_is(cls, name):
+    given = {
+        "chunk_size": 1e3,
+        "max_chunk_size": 1e3,
+        "max_tokens": 256.0,
+        "candidate_pool": 100.0,
+        "max_results": 4.0,
+    }.get(name, 10.0)
+    kept = getattr(MAKERS[cls](**{name: given}), name, int(given))  # Args that are not kept under their name
+    assert kept == given
+    default = MAKERS[cls]().__dict__.get(name) if hasattr(MAKERS[cls](), "__dict__") else None
+    if isinstance(default, int):
+        assert isinstance(kept, int), "what counts is an int, whatever it was given as"
+
+
+@pytest.mark.parametrize("value", [np.int64(3), np.float32(3), 3.0, 3])
+def test_a_count_may_be_any_kind_of_whole_number(value):
+    count = whole("k", value)
+    assert (count, type(count)) == (3, int)
+    assert len(fused(similarity_top_k=value).retrieve("carrots")) == 1
+
+
+def test_a_million_tokens_may_be_written_as_1e6():
+    generator = by_llm(max_tokens=1e6)
+    assert repr(generator.max_tokens) == "1000000"
+    assert generator.config() == by_llm(max_tokens=1_000_000).config()
+    with pytest.raises(SettingError, match=r"max_tokens=1\.5 cannot work\. Cure: give a whole number, at least 0, or "):
+        by_llm(max_tokens=1.5)
+
+
+@pytest.mark.parametrize("weights", [[math.nan, 1], [math.inf, 1], [-1, 1], [0, 0], ["x", 1], [1]])
+def test_weights_that_cannot_work(weights):
+    with pytest.raises(SettingError, match="retriever_weights="):
+        ContextualFusionRetriever([KEYWORD, KEYWORD], retriever_weights=weights)
+
+
+@pytest.mark.parametrize("value", [math.nan, -1, "many", 1.5])
+def test_numbers_of_methods_are_checked_as_those_of_classes(tmp_path, value):
+    with pytest.raises(SettingError, match="similarity_top_k="):
+        KEYWORD.with_settings(similarity_top_k=value)
+    with pytest.raises(SettingError, match="max_results="):
+        MemoryContext(fused()).search("carrots", max_results=value)
+    if value != 1.5:
+        with pytest.raises(SettingError, match="lock_timeout="):
+            ContextualIndex.open(tmp_path, lock_timeout=value)
+    with ContextualIndex.open(tmp_path) as index, pytest.raises(SettingError, match="similarity_top_k="):
+        index.as_retriever(value)
+
+
+@pytest.mark.parametrize(
+    "make", [HeadingAwareMarkdownNodeParser, RecencyPostprocessor, LocalEmbedding, ContextualNodePostprocessor]
+)
+def test_a_setting_that_nobody_reads_is_refused_everywhere_alike(make):
+    with pytest.raises(SettingError, match=r"does not take colour\. Cure: use some of \w+, .*\.$"):
+        make(colour=1)
+
+
+def test_a_wrong_setting_of_a_pydantic_class_is_an_error_of_ours():
+    with pytest.raises(SettingError, match=r"missing_date='guess' cannot work\. Cure: input should be 'keep', 'floor'"):
+        RecencyPostprocessor(missing_date="guess")
+    with pytest.raises(SettingError, match=r"show_progress='perhaps' cannot work\. Cure: "):
+        ContextualNodePostprocessor(show_progress="perhaps")
