@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from llama_index.core.schema import Document
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.index.sources import Source, document_sources, file_sources
 from llama_index_contextual.storage.files import Problem, find_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from llama_index.core.schema import Document
+    from collections.abc import Sequence
 
     from llama_index_contextual.index.opening import IndexSettings
 
@@ -38,6 +39,24 @@ def gather(
     found = find_files(settings.folder, rules, below=below, exclude=settings.layout.root)
     failed.extend(found.problems)
     return file_sources(found.files, settings.readers, failed), below
+
+
+def check_source(source: object, folder: Path) -> str | Path | Sequence[Document] | None:
+    """Refuse what cannot be indexed before anything is opened or made; gives the source, an iterator as a list.
+
+    Raises:
+        SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
+    """
+    if source is None or isinstance(source, str | Path):
+        part_of(folder, source)
+        return source
+    if isinstance(source, Document) or not isinstance(source, Iterable):
+        raise SettingError(f"source={type(source).__name__} is no path and no list. Cure: refresh([document]).")
+    documents = list(source)
+    wrong = next((one for one in documents if not isinstance(one, Document)), None)
+    if wrong is not None:
+        raise SettingError(f"source holds a {type(wrong).__name__}. Cure: give LlamaIndex Documents, or a path.")
+    return documents
 
 
 def part_of(folder: Path, source: str | Path | None) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tqdm import tqdm
 
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.index.gather import gather
+from llama_index_contextual.index.gather import check_source, gather
 from llama_index_contextual.index.report import RefreshReport
 from llama_index_contextual.metadata import CONTEXT_SOURCE
 from llama_index_contextual.storage.chroma import Row, Stored, refused_key, store_metadata
@@ -50,9 +50,10 @@ def refresh_index(
         show_progress: Whether to draw a progress bar that counts documents.
 
     Raises:
-        SettingError: The index is to be replaced, and there is a source.
+        SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
     started, report, settings = time.monotonic(), RefreshReport(), session.settings
+    source = check_source(source, settings.folder)
     replacing = session.replaces()
     if replacing and source is not None:
         raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shutil
 from typing import TYPE_CHECKING
 
 from llama_index_contextual.embedding_choice import model_id
@@ -66,32 +67,56 @@ class Session:
     @contextlib.contextmanager
     def writing(self, *, replacing: bool = False) -> Iterator[Writer]:
         """A write session: alone, unless a server keeps the nodes; ``replacing`` works on the index's successor."""
+        self.settings.layout.create()
+        with contextlib.nullcontext() if self.settings.shared else self.lock.hold():
+            made_now = not self.exists and not self.settings.shared
+            try:
+                with self._writer(replacing=replacing) as writer:
+                    yield writer
+            except BaseException:
+                if made_now:
+                    self._take_back()
+                raise
+
+    @contextlib.contextmanager
+    def _writer(self, *, replacing: bool) -> Iterator[Writer]:
         layout, shared = self.settings.layout, self.settings.shared
-        layout.create()
-        with contextlib.nullcontext() if shared else self.lock.hold():
-            with self.live.reading(create=True) as view:  # which repairs what it must, and so comes before the manifest
-                manifest = self.manifest()
-                self.settings.check(manifest)
-                lost = [] if shared or manifest.complete else view.store.without_vectors()
-            if lost:
-                self._repair()
-                manifest = self.manifest()
-            with self._vectors() as give_vectors, self.live.reading() as view:
-                store = view.store
-                if replacing:
-                    manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
-                if not shared and self._is_doubtful(manifest, store.count()):
-                    manifest = reconcile(manifest, store)
-                yield Writer(
-                    store=store,
-                    give_vectors=give_vectors,
-                    live=self.live,
-                    path=layout.building if replacing else layout.manifest,
-                    manifest=manifest,
-                    lock=self.lock,
-                    shared=shared,
-                    hidden=replacing,
-                )
+        with self.live.reading(create=True) as view:  # which repairs what it must, and so comes before the manifest
+            manifest = self.manifest()
+            self.settings.check(manifest)
+            lost = [] if shared or manifest.complete else view.store.without_vectors()
+        if lost:
+            self._repair()
+            manifest = self.manifest()
+        with self._vectors() as give_vectors, self.live.reading() as view:
+            store = view.store
+            if replacing:
+                manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
+            if not shared and self._is_doubtful(manifest, store.count()):
+                manifest = reconcile(manifest, store)
+            yield Writer(
+                store=store,
+                give_vectors=give_vectors,
+                live=self.live,
+                path=layout.building if replacing else layout.manifest,
+                manifest=manifest,
+                lock=self.lock,
+                shared=shared,
+                hidden=replacing,
+            )
+
+    def _take_back(self) -> None:
+        """Leave no index where a first write failed before it kept anything: one would insist on its settings."""
+        layout = self.settings.layout
+        with contextlib.suppress(Exception):  # what made the write fail is what the caller has to hear of
+            with self.live.reading(create=True) as view:
+                if view.store.count():
+                    return
+            self.live.close()
+            with self.live.changing_files():
+                for file in (layout.manifest, layout.generation):
+                    file.unlink(missing_ok=True)
+                shutil.rmtree(layout.chroma)
 
     def _is_doubtful(self, manifest: Manifest, chunks: int) -> bool:
         """Whether store and manifest may disagree; comparing all of it takes a second for 20,000 chunks."""

@@ -1,0 +1,80 @@
+"""A first refresh that fails leaves no index: an empty one would answer, and insist on the settings that failed."""
+
+import pytest
+from llama_index.core import Document, MockEmbedding
+
+from llama_index_contextual.errors import EmbeddingError, SettingError, StorageError
+from llama_index_contextual.index import ContextualIndex, refresh
+
+
+class Down(MockEmbedding):
+    """A model whose server does not run."""
+
+    def _get_text_embeddings(self, texts):
+        raise ConnectionError("refused")
+
+
+def broken():
+    yield Document(text="one", id_="one")
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        ("no-such-file", SettingError, "no-such-file does not exist"),
+        ("/", SettingError, "/ is outside of"),
+        ([Document(text="x", id_="x"), "y"], SettingError, "source holds a str. Cure: give LlamaIndex Documents"),
+        (Document(text="x", id_="x"), SettingError, r"source=Document is no path and no list. Cure: refresh\(\["),
+        (3, SettingError, "source=int is no path"),
+        (broken(), ZeroDivisionError, None),
+    ],
+)
+def test_a_source_that_cannot_be_indexed_makes_nothing(opened, folder, source, error, message):
+    with pytest.raises(error, match=message):
+        opened().refresh(source)
+    assert not (folder / ".contextual").exists()
+
+
+def test_a_model_that_is_away_makes_no_index_of_its_own(opened, folder):
+    index = opened(embed_model=Down(7, model_name="down"))
+    with pytest.raises(EmbeddingError, match="refused"):
+        index.refresh()
+    assert not index.exists
+    assert not {"chroma", "manifest.json", "generation"} & {path.name for path in (folder / ".contextual").iterdir()}
+    with pytest.raises(StorageError, match="there is no index"):
+        index.as_retriever().retrieve("Cookie")
+    other = opened()  # would be an index of another model's vectors, and ask for reindex='all'
+    assert len(other.refresh().added) == 4
+    assert other.verify().ok
+
+
+def test_what_a_first_refresh_finished_is_kept_when_it_fails_later(folder, monkeypatch):
+    class Falling(MockEmbedding):
+        calls: int = 0
+
+        def _get_text_embeddings(self, texts):
+            self.calls += 1
+            if self.calls > 1:
+                raise ConnectionError("refused")
+            return [[float(len(text)), 1.0] for text in texts]
+
+    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 1)
+    with ContextualIndex.open(folder, embed_model=Falling(2, model_name="falling")) as index:
+        with pytest.raises(EmbeddingError, match="refused"):
+            index.refresh()
+        assert index.exists
+        assert index.status().chunks > 0
+
+
+def test_interrupted_at_once_it_leaves_nothing(opened, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    index = opened()
+    with monkeypatch.context() as patch:
+        patch.setattr(refresh.Refresh, "_write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            index.refresh()
+    assert not index.exists
+    assert len(index.refresh().added) == 4
