@@ -3,7 +3,7 @@
 Results go to standard output, progress and messages to standard error.
 
 Exit codes: 0 done, 1 an error that was explained, 2 a command line that cannot be understood, 3 done, but some files
-could not be read, or ``verify`` found that something does not agree.
+could not be read, or ``verify`` found that something does not agree, 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import io
 import os
 import sys
 import warnings
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,9 +21,13 @@ from llama_index_contextual.cli import evaluation, folder, inspection, memory
 from llama_index_contextual.cli.common import escape_unencodable, messages, plain, show_warning
 from llama_index_contextual.errors import ContextualError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["app", "main"]
 
 EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130  # as a shell calls a program that SIGINT ended
 
 app = typer.Typer(
     name="llama-index-contextual",
@@ -30,6 +36,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """End a command on Ctrl-C with one line; left to typer, its versions differ in what they say and return."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            kept = ": what was finished is kept, and the same command goes on" if command is folder.index else ""
+            messages.print(f"[yellow]interrupted[/]{kept}")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+    return run
+
+
 for command in (
     folder.index,
     folder.search,
@@ -41,7 +64,7 @@ for command in (
     inspection.verify,
     inspection.export,
 ):
-    app.command()(command)
+    app.command()(_interruptible(command))
 
 
 def main() -> None:

