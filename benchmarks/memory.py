@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from llama_index.core.vector_stores.types import MetadataFilters
+
     from llama_index_contextual.memory.queries import Query
     from llama_index_contextual.memory.search import Pool, Search
 
@@ -115,11 +117,11 @@ class OneSearchAQuestion:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._search, name)
 
-    def search(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> Pool:
         """The pool, searched for once."""
-        key = (tuple(queries), days)
+        key = (tuple(queries), repr(filters))
         if key not in self._pools:
-            self._pools[key] = self._search.search(queries, days)
+            self._pools[key] = self._search.search(queries, filters)
         return self._pools[key]
 
 

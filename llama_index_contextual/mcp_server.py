@@ -19,16 +19,18 @@ from pydantic import Field
 
 from llama_index_contextual import __version__
 from llama_index_contextual.checks import whole
-from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
+from llama_index_contextual.errors import ContextualError, DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings
 from llama_index_contextual.memory.digest import DISABLED
+from llama_index_contextual.memory.filters import note_filters
 from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.memory.lexicon import lexicon
-from llama_index_contextual.storage.files import FileRules, find_files
+from llama_index_contextual.storage.files import find_files
+from llama_index_contextual.storage.reading import decode, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from mcp.server.mcpserver import MCPServer
@@ -37,14 +39,19 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PORT: Final = 8765
 MAX_RESULTS: Final = 50
+MAX_QUERY: Final = 2000
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
 _PATIENCE: Final = 20.0  # seconds that an answer waits for a refresh; clients give up after 30 to 60
 
 Format = Literal["markdown", "json"]
 Message = Annotated[str, Field(description="The user's message, as written.")]
 Style = Annotated[Format, Field(description="json adds scores, reasons and the queries that ran.")]
-SearchQuery = Annotated[str, Field(description="What to look for.", min_length=1)]
+# a hundred thousand characters would keep the embedding busy for a minute
+SearchQuery = Annotated[str, Field(description="What to look for.", min_length=1, max_length=MAX_QUERY)]
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=MAX_RESULTS)]
+PathPart = Annotated[str, Field(description="Only notes with this in their path, e.g. people/.")]
+TagPart = Annotated[str, Field(description="Only notes with this tag.")]
+Day = Annotated[str, Field(description="Only dated notes, from or to this day: 2026-04-09.")]
 
 INSTRUCTIONS: Final = (
     "The user's notes. Call memory_context with the user's message at the start of every turn. Its lines are quotes "
@@ -153,15 +160,26 @@ def build_server(index: ContextualIndex, settings: MemorySettings | None = None)
     @server.tool(structured_output=False)
     async def memory_context(message: Message, format: Style = "markdown") -> str:  # noqa: A002
         """What the user's notes say about a message. Call it at the start of every turn."""
-        if memory.settings.enabled:
-            await notes.fresh()
-        return _shown(await memory.aget(message), format)
+        with _told():
+            if memory.settings.enabled:
+                await notes.fresh()
+            return _shown(await memory.aget(message), format)
 
     @server.tool(structured_output=False)
-    async def memory_search(query: SearchQuery, max_results: Count = 10, format: Style = "markdown") -> str:  # noqa: A002
+    async def memory_search(
+        query: SearchQuery,
+        max_results: Count = 10,
+        path: PathPart = "",
+        tag: TagPart = "",
+        since: Day = "",
+        until: Day = "",
+        format: Style = "markdown",  # noqa: A002
+    ) -> str:
         """Search the user's notes for a precise query."""
-        await notes.fresh()
-        return _shown(await memory.asearch(query, max_results=max_results), format)
+        with _told():
+            filters = note_filters(path=path, tag=tag, since=since, until=until)
+            await notes.fresh()
+            return _shown(await memory.asearch(query, max_results=max_results, filters=filters), format)
 
     @server.resource("note:///{+path}", mime_type="text/markdown")
     async def note(path: str) -> str:
@@ -202,20 +220,35 @@ class _Notes:
 
     def read(self, path: str) -> str | None:
         """Read a note, if the index would read it: no hidden file, no way out of the folder by ``..`` or a link."""
-        found = find_files(self._index.folder, FileRules(), below=path, exclude=self._index.storage).files
+        index = self._index
+        found = find_files(index.folder, index.settings.files, below=path, exclude=index.storage).files
         file = next((file for file in found if file.path == path), None)
-        return None if file is None else file.absolute.read_text("utf-8", errors="replace")
+        try:
+            return None if file is None else decode(read_bytes(file.absolute)).text
+        except DocumentError:  # it went this moment, or is no text
+            return None
 
     async def _refresh(self) -> None:
         try:
             report = await self._index.arefresh()
             for problem in report.failed:
                 logger.warning("%s", problem)
-        except ContextualError as error:  # another process writes, a model is away: what is indexed still answers
+        except Exception as error:  # noqa: BLE001  another process writes, a model is away: what is indexed still answers
             logger.warning("The index could not be brought up to date: %s", error)
         finally:
             self._looked = time.monotonic()
             self._running = None
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Tell the client what is wrong and its cure; of other exceptions the SDK says only that there was one."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    try:
+        yield
+    except ContextualError as error:
+        raise ToolError(str(error)) from error
 
 
 def _shown(digest: MemoryDigest, style: Format) -> str:

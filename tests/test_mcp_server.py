@@ -18,6 +18,7 @@ from llama_index_contextual.errors import MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.memory import MemorySettings
 from llama_index_contextual.memory.digest import HEADER, NOTHING
+from llama_index_contextual.storage.files import FileRules
 
 mcp = pytest.importorskip("mcp")
 from mcp.client.stdio import stdio_client  # noqa: E402
@@ -63,7 +64,7 @@ async def test_a_client_over_stdio(folder):
     async with mcp.Client(stdio_client(stdio(folder))) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools) == {"memory_context", "memory_search"}
-        assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 1500
+        assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 2000
 
         digest = await text_of(client, "memory_context", message="what does JC's dog love?")
         assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3] JC's dog Cookie loves carrots"
@@ -159,6 +160,9 @@ def index(folder):
         ("memory_search", {"query": ""}, "query"),
         ("memory_search", {"query": "x", "max_results": 0}, "max_results"),
         ("memory_search", {"query": "x", "max_results": 10_000}, "max_results"),
+        ("memory_search", {"query": "x" * 2001}, "query"),
+        ("memory_search", {"query": "x", "since": "last week"}, "since='last week' is no date. Cure: write it as"),
+        ("memory_search", {"query": "x", "since": "2026-02-01", "until": "2026-01-01"}, "comes after until="),
     ],
 )
 async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, arguments, named):
@@ -167,6 +171,43 @@ async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, argum
         assert result.is_error
         assert named in result.content[0].text
         assert "carrots" in await text_of(client, "memory_search", query="carrots")
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({}, {"MEMORY.md", "memory/2026-04-09.md"}),
+        ({"path": "Memory/"}, {"memory/2026-04-09.md"}),
+        ({"tag": "#Facts"}, {"MEMORY.md"}),
+        ({"since": "2026-04-09", "until": "2026-04-09"}, {"memory/2026-04-09.md"}),
+        ({"since": "2026-04-10"}, set()),
+        ({"path": "memory/", "tag": "facts"}, set()),
+    ],
+)
+async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, found):
+    (folder / "MEMORY.md").write_text("---\ntags: [facts, colours]\n---\n# Facts\n\nColor: blue\n", "utf-8")
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        answer = json.loads(await text_of(client, "memory_search", query="carrots", format="json", **filters))
+        assert {entry["path"] for entry in answer["entries"]} == found
+
+
+async def test_a_client_is_told_why_there_is_no_answer(folder, index):
+    (folder / ".contextual").write_text("a file in the way of the index", "utf-8")
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        for tool, arguments in [("memory_search", {"query": "x"}), ("memory_context", {"message": "JC's dog, is it?"})]:
+            result = await client.call_tool(tool, arguments)
+            assert result.is_error
+            assert "there is no index in" in result.content[0].text
+            assert "Cure: " in result.content[0].text
+
+
+async def test_a_note_is_read_by_the_rules_of_the_index(folder):
+    with ContextualIndex.open(folder, files=FileRules(ignore=("people/",))) as index:
+        (folder / "people").mkdir()
+        (folder / "people" / "marta.md").write_text("private", "utf-8")
+        async with mcp.Client(mcp_server.build_server(index)) as client:
+            with pytest.raises(mcp.MCPError):
+                await client.read_resource("note:///people/marta.md")
 
 
 async def test_a_note_can_be_read_whole_and_nothing_else(index):

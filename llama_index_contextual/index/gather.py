@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from llama_index.core.schema import Document
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.index.sources import Source, document_sources, file_sources
 from llama_index_contextual.storage.files import Problem, find_files
 
@@ -46,7 +46,10 @@ def check_source(source: object, folder: Path) -> str | Path | Sequence[Document
 
     Raises:
         SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
+        StorageError: The folder is gone.
     """
+    if not folder.is_dir():  # not mounted, perhaps: its index must not be emptied, nor the folder made again
+        raise StorageError(f"the folder {folder} is no longer there. Cure: put it back, then refresh.")
     if source is None or isinstance(source, str | Path):
         part_of(folder, source)
         return source

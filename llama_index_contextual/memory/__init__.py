@@ -3,6 +3,7 @@
 from llama_index_contextual.memory.adapters import MemoryContextBlock, MemoryContextRetriever, memory_tool
 from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry
+from llama_index_contextual.memory.filters import note_filters
 from llama_index_contextual.memory.settings import MemorySettings
 
 __all__ = [
@@ -13,4 +14,5 @@ __all__ = [
     "MemoryEntry",
     "MemorySettings",
     "memory_tool",
+    "note_filters",
 ]

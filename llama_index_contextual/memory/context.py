@@ -8,8 +8,10 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.checks import whole
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory.compose import DAYS_AFTER, entries_of, rank, select
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
+from llama_index_contextual.memory.filters import days_filter
 from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.memory.lexicon import lexicon
 from llama_index_contextual.memory.message import clean_message
@@ -17,9 +19,12 @@ from llama_index_contextual.memory.queries import DerivedQueries, Query, derive_
 from llama_index_contextual.memory.search import Pool, search_over
 from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor
+from llama_index_contextual.retrievers.filters import check_filters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+    from llama_index.core.vector_stores.types import MetadataFilters
 
 Now = datetime | date | None
 
@@ -86,16 +91,27 @@ class MemoryContext:
         )
         return await asyncio.to_thread(self._digest, derived, pool, dated, seen, present)
 
-    def search(self, query: str, *, max_results: int = 10) -> MemoryDigest:
-        """Give what a precise query finds: no gate, no derived queries, no recency, no abstention."""
-        settings = self._for_search(max_results)
-        pool = self._search.search([Query("original", query)])
+    def search(self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None) -> MemoryDigest:
+        """Give what a precise query finds: no gate, no derived queries, no recency, no abstention.
+
+        Args:
+            query: What to look for.
+            max_results: Most hits.
+            filters: Notes that may be found; :func:`note_filters` makes them from path, tag and days.
+
+        Raises:
+            SettingError: A setting cannot work, or the source of this memory cannot filter.
+        """
+        settings = self._for_search(max_results, filters)
+        pool = self._search.search([Query("original", query)], filters)
         return self._searched(query, pool, settings)
 
-    async def asearch(self, query: str, *, max_results: int = 10) -> MemoryDigest:
+    async def asearch(
+        self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None
+    ) -> MemoryDigest:
         """Give the same off the event loop."""
-        settings = self._for_search(max_results)
-        pool = await self._search.asearch([Query("original", query)])
+        settings = self._for_search(max_results, filters)
+        pool = await self._search.asearch([Query("original", query)], filters)
         return await asyncio.to_thread(self._searched, query, pool, settings)
 
     def _closed(self, message: str) -> MemoryDigest | None:
@@ -135,7 +151,13 @@ class MemoryContext:
         dates = tuple(_shown(named.first, named.last) for named in derived.dates)
         return MemoryDigest(True, reason, entries, tuple(one.text for one in derived.queries), dates)  # noqa: FBT003
 
-    def _for_search(self, max_results: int) -> MemorySettings:
+    def _for_search(self, max_results: int, filters: MetadataFilters | None) -> MemorySettings:
+        check_filters(filters)
+        if filters is not None and not self._search.can_filter:
+            raise SettingError(
+                "this memory's retriever cannot filter. Cure: MemoryContext over a ContextualIndex, or over a "
+                "ContextualFusionRetriever of arms that can."
+            )
         pool = self.settings.candidate_pool
         return replace(
             self.settings,
@@ -159,10 +181,10 @@ async def _nothing() -> Pool:
     return Pool(())
 
 
-def _days(derived: DerivedQueries) -> tuple[date, date]:
-    """Give the first and the last day that a message names, with the days after it in which the day is told of."""
+def _days(derived: DerivedQueries) -> MetadataFilters:
+    """Admit the first and the last day that a message names, with the days after it in which the day is told of."""
     first, last = min(one.first for one in derived.dates), max(one.last for one in derived.dates)
-    return first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days))
+    return days_filter(first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days)))
 
 
 def _shown(first: date, last: date) -> str:

@@ -10,23 +10,20 @@ import asyncio
 import copy
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from llama_index.core.schema import MetadataMode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.analysis import Analyzer
-from llama_index_contextual.dates import epoch_seconds
-from llama_index_contextual.metadata import DATE_TS
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-    from datetime import date
 
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.schema import BaseNode, NodeWithScore
+    from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.memory.queries import Query
     from llama_index_contextual.retrievers import Explanation, Hit
@@ -66,6 +63,10 @@ class Pool:
 class Search(Protocol):
     """What memory asks of a retriever."""
 
+    @property
+    def can_filter(self) -> bool:
+        """Whether it can be asked of some notes only; if not, it finds none of them."""
+
     def terms(self, text: str) -> Collection[str]:
         """Cut a text into terms as the index does."""
 
@@ -75,10 +76,10 @@ class Search(Protocol):
     def rarity(self, word: str) -> float | None:
         """Give the share of nodes that lack a word, 1 if all do; None where the index does not tell."""
 
-    def search(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
-        """Ask all queries, of all notes or of those from some days."""
+    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> Pool:
+        """Ask all queries, of all notes or of those that the filters admit."""
 
-    async def asearch(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+    async def asearch(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> Pool:
         """Do the same off the event loop."""
 
 
@@ -129,37 +130,31 @@ class FusionSearch:
         frequencies = arm.document_frequency(word).values()
         return 1 - min(frequencies, default=0) / len(arm)
 
-    def search(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> Pool:
         """Ask all queries at once."""
-        retriever = self._restricted(days)
+        retriever = self._restricted(filters)
         return self._pool_of(retriever.explain(*(query.text for query in queries)), queries) if retriever else Pool(())
 
-    async def asearch(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+    async def asearch(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> Pool:
         """Do the same off the event loop."""
-        retriever = self._restricted(days)
+        retriever = self._restricted(filters)
         if retriever is None:
             return Pool(())
         explanation = await retriever.aexplain(*(query.text for query in queries))
         return await asyncio.to_thread(self._pool_of, explanation, queries)
 
-    def _restricted(self, days: tuple[date, date] | None) -> ContextualFusionRetriever | None:
-        """Restrict to notes of some days; None where the retriever's arms cannot."""
-        if days is None:
+    @property
+    def can_filter(self) -> bool:
+        """Whether its arms take filters."""
+        return self._index is not None or all(hasattr(arm, "with_filters") for arm in self._retriever._retrievers)  # noqa: SLF001
+
+    def _restricted(self, filters: MetadataFilters | None) -> ContextualFusionRetriever | None:
+        """Restrict to notes that filters admit; None where the retriever's arms cannot."""
+        if filters is None:
             return self._retriever
-        filters = MetadataFilters(
-            filters=[
-                MetadataFilter(key=DATE_TS, value=epoch_seconds(days[0]), operator=FilterOperator.GTE),
-                MetadataFilter(key=DATE_TS, value=epoch_seconds(days[1]), operator=FilterOperator.LTE),
-            ]
-        )
         if self._index is not None:
             return self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
-        arms = self._retriever._retrievers  # noqa: SLF001
-        if not all(hasattr(arm, "with_filters") for arm in arms):
-            return None
-        view = copy.copy(self._retriever)
-        view._retrievers = [cast("Any", arm).with_filters(filters) for arm in arms]  # noqa: SLF001
-        return view
+        return self._retriever.with_filters(filters) if self.can_filter else None
 
     def _pool_of(self, explanation: Explanation, queries: Sequence[Query]) -> Pool:
         kinds = {query.text: query.kind for query in queries}
@@ -215,6 +210,8 @@ def _scores(hit: Hit, explanation: Explanation, kinds: Sequence[str]) -> dict[st
 class PlainSearch:
     """Any LlamaIndex retriever, asked once a query; only ranks count, since its scores may mean anything."""
 
+    can_filter = False
+
     def __init__(self, retriever: BaseRetriever) -> None:
         self._retriever = retriever
         self._analyzer = Analyzer()
@@ -231,15 +228,15 @@ class PlainSearch:
         """Tell nothing: the retriever does not."""
         return None
 
-    def search(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> Pool:
         """Ask query after query."""
-        if days is not None:
+        if filters is not None:
             return Pool(())
         return self._pool_of(queries, [self._retriever.retrieve(query.text) for query in queries])
 
-    async def asearch(self, queries: Sequence[Query], days: tuple[date, date] | None = None) -> Pool:
+    async def asearch(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> Pool:
         """Do the same with the retriever's asynchronous call."""
-        if days is not None:
+        if filters is not None:
             return Pool(())
         return self._pool_of(queries, [await self._retriever.aretrieve(query.text) for query in queries])
 

@@ -5,7 +5,13 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual import embedding as embedding_room
 from llama_index_contextual.embedding import LocalEmbedding
-from llama_index_contextual.errors import DocumentError, EmbeddingError, FingerprintError, MissingExtraError
+from llama_index_contextual.errors import (
+    DocumentError,
+    EmbeddingError,
+    FingerprintError,
+    MissingExtraError,
+    StorageError,
+)
 from llama_index_contextual.index import ContextualIndex, sources
 
 BAD_FILES = {
@@ -132,3 +138,13 @@ def test_a_model_that_fails_half_way_loses_only_its_batch(opened, folder):
     (folder / "zebra.md").write_text("# Horse\n\nwith stripes\n")
     report = index.refresh()
     assert (report.added, report.skipped) == (["zebra.md"], 4)
+
+
+def test_a_folder_that_is_gone_empties_no_index_and_is_not_made_again(opened, folder, tmp_path):
+    index = opened(storage=tmp_path / "elsewhere")
+    chunks = index.refresh().chunks
+    folder.rename(tmp_path / "unmounted")
+    with pytest.raises(StorageError, match=r"docs is no longer there\. Cure: put it back"):
+        index.refresh()
+    assert not folder.exists()
+    assert len(index.as_retriever(50).retrieve("cookie")) == chunks

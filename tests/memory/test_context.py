@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index_contextual import ContextualFusionRetriever, MemoryContext, RecencyPostprocessor
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.memory import MemorySettings
+from llama_index_contextual.memory import MemorySettings, note_filters
 from llama_index_contextual.memory.digest import HEADER, NOTHING
 
 NOW = date(2026, 4, 10)
@@ -183,10 +183,27 @@ def test_search_has_no_gate_and_no_abstention(memory):
     assert memory.search("what is the capital of Mongolia", max_results=10).entries
 
 
+def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arms):
+    people = note_filters(path="people/")
+    [entry] = memory.search("tea", filters=people).entries  # of two copies of a note one is left out
+    assert entry.path.startswith("people/marta")
+    days = note_filters(since="2026-04-02", until="2026-04-05")
+    assert {one.path for one in memory.search("tea", filters=days).entries} == {
+        "memory/2026-04-02.md",
+        "memory/2026-04-05.md",
+    }
+    with pytest.raises(SettingError, match=r"cannot filter\. Cure: "):
+        MemoryContext(arms[1]).search("tea", filters=people)
+    with pytest.raises(SettingError, match="are no MetadataFilters"):
+        memory.search("tea", filters={"path": "people/"})
+
+
 async def test_async_gives_the_same(memory):
     for message, _ in ANSWERS:
         assert await memory.aget(message, now=NOW) == memory.get(message, now=NOW)
     assert await memory.asearch("ginger") == memory.search("ginger")
+    people = note_filters(path="people/")
+    assert await memory.asearch("tea", filters=people) == memory.search("tea", filters=people)
 
 
 def test_threads_get_the_same(memory):
