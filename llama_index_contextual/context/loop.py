@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class LoopThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine's result; when the wait is interrupted, it is cancelled."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        future = self._submitted(coroutine)
         try:
             return future.result()
         except BaseException:
@@ -42,24 +43,29 @@ class LoopThread:
 
     async def arun(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Do the same without blocking the caller's event loop."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._started()))
+        return await asyncio.wrap_future(self._submitted(coroutine))
 
     def close(self) -> None:
         """End the thread, and cancel what it is doing; the next call starts another."""
         with self._lock:
             loop, self._loop = self._loop, None
-        if loop is not None and self._process == os.getpid():
-            loop.call_soon_threadsafe(loop.stop)
+            if loop is not None and self._process == os.getpid():
+                loop.call_soon_threadsafe(loop.stop)
+
+    def _submitted(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        # Under the lock, so that a call is begun before the loop is told to stop, which then cancels it, or on the next
+        # loop: given to a loop that has stopped, it would never end.
+        with self._lock:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._started())
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None or self._process != os.getpid():  # a forked child has the loop but not the thread
-                loop = asyncio.new_event_loop()
-                thread = threading.Thread(target=_serve, args=(loop, self._cleanups), name="contexts", daemon=True)
-                thread.start()
-                self._loop, self._process = loop, os.getpid()
-                weakref.finalize(self, _stop, loop).atexit = False
-            return self._loop
+        if self._loop is None or self._process != os.getpid():  # a forked child has the loop but not the thread
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_serve, args=(loop, self._cleanups), name="contexts", daemon=True)
+            thread.start()
+            self._loop, self._process = loop, os.getpid()
+            weakref.finalize(self, _stop, loop).atexit = False
+        return self._loop
 
 
 def _serve(loop: asyncio.AbstractEventLoop, cleanups: list[Callable[[], Awaitable[None]]]) -> None:
