@@ -281,13 +281,14 @@ class ContextualIndex:
 
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
-        with self._session.live.reading() as view:
-            return inspection.status(self.settings, self._session.manifest(), view.store, self._pending())
+        return self._session.live.ask(
+            lambda view: inspection.status(self.settings, self._session.manifest(), view.store, self._pending())
+        )
 
     def verify(self) -> Verification:
         """Whether manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
-        with self._session.live.reading() as view:
-            return inspection.verify(self._session.manifest(), view.store, self._session.live, self._pending())
+        live = self._session.live
+        return live.ask(lambda view: inspection.verify(self._session.manifest(), view.store, live, self._pending()))
 
     def nodes(self) -> list[BaseNode]:
         """Every node of the index, as new objects without vectors, in no particular order."""
@@ -305,13 +306,13 @@ class ContextualIndex:
     def export(self, target: str | Path | IO[str]) -> int:
         """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""
         with contextlib.ExitStack() as stack:
-            view = stack.enter_context(self._session.live.reading())
+            nodes = self._session.live.ask(lambda view: inspection.exported(view.store))
             file = (
                 stack.enter_context(Path(target).open("w", encoding="utf-8"))
                 if isinstance(target, str | Path)
                 else target
             )
-            return inspection.export(view.store, file)
+            return inspection.export(nodes, file)
 
     def _pending(self) -> Pending:
         failed: list[Problem] = []

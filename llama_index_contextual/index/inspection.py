@@ -211,17 +211,21 @@ def likeness(store: NodeStore) -> float:
     return float((total @ total - count) / (count * (count - 1))) if count > 1 else 0.0
 
 
-def export(store: NodeStore, target: IO[str]) -> int:
-    """Write every node as one JSON object a line, sorted by document and place; returns how many.
+def exported(store: NodeStore) -> list[dict[str, Any]]:
+    """Every node as plain data, sorted by document and place.
 
     Keys: ``id``, ``document``, ``text`` and ``context`` (what is embedded is the context, a blank line, and the text),
     ``metadata`` (everything else that the node carries).
     """
     lines = sorted(_exported(store.all_with_text()), key=lambda line: (line["document"], line["place"], line["id"]))
-    for line in lines:
-        del line["place"]
-        target.write(json.dumps(line, ensure_ascii=False) + "\n")
-    return len(lines)
+    return [{key: value for key, value in line.items() if key != "place"} for line in lines]
+
+
+def export(nodes: Sequence[dict[str, Any]], target: IO[str]) -> int:
+    """Write nodes as one JSON object a line; returns how many."""
+    for node in nodes:
+        target.write(json.dumps(node, ensure_ascii=False) + "\n")
+    return len(nodes)
 
 
 def _exported(stored: Iterable[tuple[Stored, str]]) -> Iterator[dict[str, Any]]:

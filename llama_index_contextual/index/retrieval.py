@@ -60,12 +60,14 @@ class LiveVectorRetriever(ContextualVectorRetriever):
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
-        with self._live.reading() as view:
-            return self._over(view).nodes(node_ids)
+        wanted = list(node_ids)
+        return self._live.ask(lambda view: self._over(view).nodes(wanted))
 
     def _nearest(self, embedding: list[float], query: QueryBundle, top_k: int) -> list[Candidate]:
-        with self._live.reading() as view:
-            return self._over(view)._nearest(embedding, query, top_k)  # noqa: SLF001  the same class
+        return self._live.ask(
+            lambda view: self._over(view)._nearest(embedding, query, top_k),  # noqa: SLF001  the same class
+            vectors=True,
+        )
 
     def _over(self, view: View) -> ContextualVectorRetriever:
         return ContextualVectorRetriever(

@@ -1,0 +1,106 @@
+"""A collection that is replaced while somebody reads it: the question is asked again of the new one, once."""
+
+import pytest
+
+from llama_index_contextual.embedding import LocalEmbedding
+from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
+from llama_index_contextual.index import contextual
+from llama_index_contextual.retrievers import ContextualVectorRetriever
+
+QUESTION = "Which vegetable does Cookie like?"
+
+
+def ids_of(hits):
+    return [hit.node.node_id for hit in hits]
+
+
+@pytest.fixture
+def in_flight(monkeypatch):
+    """Callable: has something done once, in the middle of the next search for vectors."""
+
+    def arrange(happens):
+        waiting, nearest = [happens], ContextualVectorRetriever._nearest
+
+        def interrupted(self, *arguments):
+            if waiting:
+                waiting.pop()()
+            return nearest(self, *arguments)
+
+        monkeypatch.setattr(ContextualVectorRetriever, "_nearest", interrupted)
+        return waiting
+
+    return arrange
+
+
+def test_a_query_in_flight_while_the_store_is_rebuilt_is_asked_again(opened, in_flight):
+    writer, reader = opened(), opened()
+    writer.refresh()
+    retriever = reader.as_retriever(3)
+    expected = ids_of(retriever.retrieve(QUESTION))
+    waiting = in_flight(writer._session._repair)
+    before = writer.manifest().collection
+    assert ids_of(retriever.retrieve(QUESTION)) == expected != []
+    assert not waiting
+    assert reader.manifest().collection != before
+
+
+async def test_the_same_on_an_event_loop(opened, in_flight):
+    writer, reader = opened(), opened()
+    writer.refresh()
+    retriever = reader.as_retriever(3)
+    expected = ids_of(await retriever.aretrieve(QUESTION))
+    in_flight(writer._session._repair)
+    assert ids_of(await retriever.aretrieve(QUESTION)) == expected != []
+
+
+def test_looking_at_an_index_that_is_rebuilt_meanwhile(opened, monkeypatch, tmp_path):
+    writer, reader = opened(), opened()
+    writer.refresh()
+    for name, look in (
+        ("status", lambda: reader.status().chunks),
+        ("verify", lambda: reader.verify().chunks),
+        ("exported", lambda: reader.export(tmp_path / "chunks.jsonl")),
+    ):
+        chunks, once, real = look(), [1], getattr(contextual.inspection, name)
+
+        def meanwhile(*arguments, once=once, real=real):
+            if once:
+                once.pop()
+                writer._session._repair()
+            return real(*arguments)
+
+        monkeypatch.setattr(contextual.inspection, name, meanwhile)
+        assert look() == chunks > 0
+
+
+def test_a_reader_never_compares_its_vectors_with_another_model_s(opened, in_flight):
+    with opened() as first:
+        first.refresh()
+    successor = LocalEmbedding(threads=1, model_name="successor")
+    reader, writer = opened(), opened(embed_model=successor, reindex="all")
+    retriever = reader.as_retriever(3)
+    assert retriever.retrieve(QUESTION)
+    in_flight(writer.refresh)
+    told = r"made with the embedding LocalEmbedding:successor\S+ not with LocalEmbedding:all-MiniLM.*open it again"
+    for _ in range(2):  # in flight at the takeover, and after it
+        with pytest.warns(ContextualWarning, match=told):
+            hits = retriever.retrieve("Cookie carrots")
+        assert "carrots" in hits[0].node.text, "words are words, whatever the model"
+    with pytest.raises(FingerprintError, match=told):
+        retriever.retrievers[0].retrieve(QUESTION)
+    assert "carrots" in writer.as_retriever(1).retrieve(QUESTION)[0].node.text
+
+
+def test_an_error_of_another_kind_is_met_at_once_and_once(opened, in_flight):
+    writer, reader = opened(), opened()
+    writer.refresh()
+    retriever, calls = reader.as_retriever(3), []
+
+    def fail():
+        calls.append(1)
+        raise StorageError("the disk is on fire")
+
+    in_flight(fail)
+    with pytest.raises(StorageError, match="on fire"):
+        retriever.retrievers[0].retrieve(QUESTION)
+    assert calls == [1]
