@@ -24,6 +24,7 @@ from llama_index_contextual.storage.manifest import Entry, Manifest, load_manife
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from chromadb.api import ClientAPI
@@ -109,10 +110,22 @@ def reconcile(manifest: Manifest, store: NodeStore) -> Manifest:
     return replace(manifest, documents=documents)
 
 
-def rebuild(layout: Layout, manifest: Manifest, give_vectors: Callable[[Sequence[Row]], int]) -> Manifest:
+def rebuild(
+    layout: Layout,
+    manifest: Manifest,
+    give_vectors: Callable[[Sequence[Row]], int],
+    changing: Callable[[], AbstractContextManager[None]],
+) -> Manifest:
     """Make a collection anew whose vector files are damaged: its texts are in SQLite, its vectors in our cache.
 
     The manifest is changed last; a kill before that leaves the old state, which is found damaged and rebuilt again.
+
+    Args:
+        layout: The storage.
+        manifest: Of the index.
+        give_vectors: Embeds rows.
+        changing: Keeps readers from opening Chroma's files for the time of a change; not for the time of all, in which
+            every text may have to be embedded.
     """
     try:
         client = open_client(layout.chroma)
@@ -121,33 +134,28 @@ def rebuild(layout: Layout, manifest: Manifest, give_vectors: Callable[[Sequence
     segment = vector_segment(layout.chroma, client, manifest.collection)
     if segment is not None:
         cast("Any", client).close()
-        shutil.rmtree(segment)  # without it Chroma reads the rest; what it held cannot be read any more
+        with changing():
+            shutil.rmtree(segment)  # without it Chroma reads the rest; what it held cannot be read any more
         client = open_client(layout.chroma)
     try:
         old = NodeStore(client, manifest.collection)
         name = next_name(manifest.collection)
         drop_collection(client, name)  # of a rebuild that was killed
         new = NodeStore(client, name, str((old.collection.metadata or {}).get(MODEL, "")))
-        embedded = copy_nodes(old.all_with_text(), new, give_vectors)
+        embedded = 0
+        for batch in _batches(old.all_with_text()):
+            rows = _rows(batch)
+            embedded += give_vectors(rows)
+            with changing():
+                new.upsert(rows)
         rebuilt = replace(manifest, collection=name, complete=False)
         save_manifest(layout.manifest, rebuilt)
-        drop_collection(client, old.name)
+        with changing():  # a reader may just be opening it
+            drop_collection(client, old.name)
     finally:
         cast("Any", client).close()
     logger.warning("Chroma's vector files were damaged and have been rebuilt; %d texts were embedded again.", embedded)
     return rebuilt
-
-
-def copy_nodes(
-    stored: Iterable[tuple[Stored, str]], target: NodeStore, give_vectors: Callable[[Sequence[Row]], int]
-) -> int:
-    """Copy nodes into another collection; returns how many had to be embedded."""
-    embedded = 0
-    for batch in _batches(stored):
-        rows = [Row(to_node(item, text), dict(item.metadata)) for item, text in batch]
-        embedded += give_vectors(rows)
-        target.upsert(rows)
-    return embedded
 
 
 def _start_afresh(layout: Layout, manifest: Manifest, error: DamagedError) -> Manifest:
@@ -165,6 +173,11 @@ def _start_afresh(layout: Layout, manifest: Manifest, error: DamagedError) -> Ma
     fresh = replace(manifest, collection=DEFAULT_COLLECTION, complete=False, documents={})
     save_manifest(layout.manifest, fresh)
     return fresh
+
+
+def _rows(batch: Sequence[tuple[Stored, str]]) -> list[Row]:
+    """Stored nodes on their way into another collection."""
+    return [Row(to_node(item, text), dict(item.metadata)) for item, text in batch]
 
 
 def _batches(items: Iterable[tuple[Stored, str]]) -> Iterator[list[tuple[Stored, str]]]:
@@ -198,7 +211,10 @@ def complete_successor(layout: Layout, client: ClientAPI, manifest: Manifest, wr
         if entry.kind == "document" and key not in writer.manifest.documents
     }
     wanted = ((stored, text) for stored, text in old.all_with_text() if stored.entry in missing)
-    copy_nodes(wanted, writer.store, writer.give_vectors)
+    for batch in _batches(wanted):
+        rows = _rows(batch)
+        writer.give_vectors(rows)
+        writer.write(rows)  # as every other node of the successor: while no reader opens Chroma's files
     writer.record(dict(missing))
     writer.commit(complete=True)
     save_manifest(layout.manifest, writer.manifest)

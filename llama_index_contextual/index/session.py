@@ -149,7 +149,7 @@ class Session:
         try:
             with self.lock.hold(), self._vectors() as give_vectors:
                 self.live.close()
-                rebuild(self.settings.layout, self.manifest(), give_vectors)
+                rebuild(self.settings.layout, self.manifest(), give_vectors, self.live.changing_files)
                 self.live.announce(complete=False)
         except LockedError as error:
             raise StorageError(f"Chroma's files in {self.settings.layout.chroma} are damaged, and {error}") from error

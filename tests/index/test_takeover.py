@@ -1,11 +1,14 @@
 """A collection that is replaced while somebody reads it: the question is asked again of the new one, once."""
 
 import pytest
+from filelock import FileLock, Timeout
+from llama_index.core import Document
 
 from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
 from llama_index_contextual.index import contextual
 from llama_index_contextual.retrievers import ContextualVectorRetriever
+from llama_index_contextual.storage.chroma import NodeStore
 
 QUESTION = "Which vegetable does Cookie like?"
 
@@ -104,3 +107,32 @@ def test_an_error_of_another_kind_is_met_at_once_and_once(opened, in_flight):
     with pytest.raises(StorageError, match="on fire"):
         retriever.retrievers[0].retrieve(QUESTION)
     assert calls == [1]
+
+
+def test_no_reader_can_open_chroma_s_files_while_a_takeover_or_a_rebuild_writes_them(opened, monkeypatch):
+    index = opened()
+    index.refresh()
+    index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
+    open_for_readers, upsert = [], NodeStore.upsert
+
+    def watched(store, rows):
+        if rows:
+            lock = FileLock(index.settings.layout.chroma_lock, thread_local=False)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                open_for_readers.append(False)
+            else:
+                lock.release()
+                open_for_readers.append(True)
+        upsert(store, rows)
+
+    monkeypatch.setattr(NodeStore, "upsert", watched)
+    successor = opened(embed_model=LocalEmbedding(threads=1, model_name="successor"), reindex="all")
+    assert successor.refresh().chunks == 5
+    assert successor.manifest().documents["by-hand"].nodes == 1
+    taken_over = len(open_for_readers)
+    successor._session._repair()
+    assert len(open_for_readers) > taken_over >= 2
+    assert not any(open_for_readers)
+    assert successor.verify().chunks == 5
