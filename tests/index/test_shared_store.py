@@ -1,0 +1,71 @@
+"""A store that a server keeps: its writers share no lock, so two of them may write one document at the same instant."""
+
+import chromadb
+import pytest
+from llama_index.core import Document
+
+from llama_index_contextual.index import refresh
+
+LONG = "\n\n".join(
+    f"Paragraph {number} of the first version, which is a long one. {'word ' * 60}" for number in range(9)
+)
+
+
+@pytest.fixture
+def client(tmp_path):
+    """Any client makes an index share its store; a local one does it without a server."""
+    return chromadb.PersistentClient(str(tmp_path / "server"), chromadb.Settings(anonymized_telemetry=False))
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Callable: has another refresh happen when the next one has read what is stored and has not written yet."""
+
+    def arrange(other):
+        waiting, write = [other], refresh.Refresh._write
+
+        def meanwhile(self, batch):
+            if waiting and batch:
+                waiting.pop()()
+            write(self, batch)
+
+        monkeypatch.setattr(refresh.Refresh, "_write", meanwhile)
+
+    return arrange
+
+
+@pytest.mark.parametrize("last", ["first", "second"])
+@pytest.mark.parametrize("texts", [("Carrots.", "Parsnips."), (LONG, "Parsnips.")], ids=["as many", "more"])
+def test_a_document_that_two_wrote_at_once_is_mended_by_the_next_refresh_of_it(opened, client, at_once, texts, last):
+    first, second = (Document(text=text, id_="both") for text in texts)
+    one, other = opened(client=client), opened(client=client)
+    one.refresh([Document(text="Somebody else's.", id_="alone")])
+    at_once(lambda: other.refresh([second]))
+    one.refresh([first])
+    verification = one.verify()
+    assert not verification.ok, "both versions' chunks are there"
+    report = one.refresh([first if last == "first" else second])
+    assert report.changed == ["both"]
+    assert one.verify().ok, str(one.verify())
+    texts_now = [hit.node.text for hit in other.as_retriever(50).retrieve("Which version has which vegetables?")]
+    assert "Somebody else's." in texts_now
+    assert ("Parsnips." in texts_now) == (last == "second")
+    assert one.refresh([first if last == "first" else second]).skipped == 1
+
+
+def test_a_file_that_two_wrote_at_once_is_mended_by_the_next_refresh_of_the_folder(opened, client, at_once, folder):
+    one, other = opened(client=client), opened(client=client)
+    one.refresh()
+    (folder / "faq.md").write_text("# FAQ\n\nIt is slow because of the disk.\n", "utf-8")
+
+    def edited_again():
+        (folder / "faq.md").write_text("# FAQ\n\nIt is slow because of the network.\n", "utf-8")
+        other.refresh()
+        (folder / "faq.md").write_text("# FAQ\n\nIt is slow because of the disk.\n", "utf-8")
+
+    at_once(edited_again)
+    one.refresh()
+    assert not one.verify().ok
+    report = one.refresh()
+    assert (report.changed, report.embedded, report.skipped) == (["faq.md"], 0, 3)
+    assert one.verify().ok
