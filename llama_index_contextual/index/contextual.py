@@ -292,16 +292,16 @@ class ContextualIndex:
 
     def nodes(self) -> list[BaseNode]:
         """Every node of the index, as new objects without vectors, in no particular order."""
-        with self._session.live.reading() as view:
-            return [to_node(stored, text) for stored, text in view.store.all_with_text()]
+        return self._session.live.ask(
+            lambda view: [to_node(stored, text) for stored, text in view.store.all_with_text()]
+        )
 
     def likeness(self) -> float:
         """Mean cosine of the vectors of two different chunks, -1 to 1; 0 where there are fewer than two.
 
         Contexts of phrases that all chunks share push it up: then nothing can be told from anything.
         """
-        with self._session.live.reading() as view:
-            return inspection.likeness(view.store)
+        return self._session.live.ask(lambda view: inspection.likeness(view.store))
 
     def export(self, target: str | Path | IO[str]) -> int:
         """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""
