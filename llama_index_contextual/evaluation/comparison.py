@@ -46,7 +46,7 @@ class Measured:
     notes: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Retrievers side by side; prints itself, also in a notebook.
 
@@ -110,6 +110,8 @@ class Comparison:
         console.print(self._table())
         drawn = "\n".join(line.rstrip() for line in console.export_text().splitlines())
         return "\n".join([drawn, *self._remarks()])
+
+    __repr__ = __str__  # hundreds of questions would fill the screen
 
     def _repr_html_(self) -> str:
         head, *body = self._cells()
