@@ -36,7 +36,7 @@ class Query:
     """``original``, ``keywords`` or ``names``."""
     text: str
     asides: str = ""
-    """Of the original, the words that a hit need not hold: those of asking, and dates."""
+    """Of the original, the words of asking, which a hit need not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,8 @@ def find_names(text: str, lexicon: Lexicon, dates: Sequence[NamedDate] = ()) -> 
 
 
 def _asides(text: str, lexicon: Lexicon, dates: Sequence[NamedDate]) -> str:
-    """``What did we decide about retries last week?`` is about retries."""
-    asking = (word for word in words(_blank(text, dates)) if lexicon.is_stop_word(_POSSESSIVE.sub("", word)))
-    return " ".join([*asking, *(named.text for named in dates)])
+    """``What did we decide about retries?`` is about retries. Dates stay: the notes of that day hold them."""
+    return " ".join(word for word in words(_blank(text, dates)) if lexicon.is_stop_word(_POSSESSIVE.sub("", word)))
 
 
 def _is_name(word: str, lexicon: Lexicon, *, plain_capitals: bool, opens: bool) -> bool:
