@@ -18,8 +18,8 @@ _OPTIONS: Final = (
 _PARSER: Final = pyromark.Markdown(options=_OPTIONS)
 # An ATX heading without inline markup but code and an {#id} at its end: most of them, so most need no second parse.
 _PLAIN_ATX: Final = re.compile(
-    r" {0,3}#{1,6}(?:[ \t]+(?![ \t])([^\\*_\[\]<>&~{}^#\r\n]*?)(?<![ \t]))?"
-    r"(?:[ \t]+\{[ \t]*#[\w-]+[ \t]*\}|[ \t]+#+)?[ \t]*(?:\r\n?|\n|\Z)"
+    r" {0,3}#{1,6}(?:[ \t]([^\\*_\[\]<>&~{}^#\r\n]*))?"
+    r"(?:(?<=[ \t])(?:\{[ \t]*#[\w-]+[ \t]*\}|#+)[ \t]*)?(?:\r\n?|\n|\Z)"
 )
 _CODE: Final = re.compile(r"[^`]*(?:`[^`\s](?:[^`]*[^`\s])?`(?!`)[^`]*)*")  # in single backticks
 _REFERENCE: Final = re.compile(r"\[([^\[\]]+)\](?:\[([^\[\]]*)\])?")
