@@ -12,10 +12,8 @@ import math
 from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Final, Protocol
 
-import numpy as np
-
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.markdown.byte_pairs import BytePairScale, bytes_before, cl100k
+from llama_index_contextual.markdown.byte_pairs import BytePairScale, cl100k
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,19 +35,22 @@ class EstimateScale:
     """UTF-8 bytes ÷ 3.5, rounded up."""
 
     def __init__(self, text: str) -> None:
-        self._bytes = None if text.isascii() else bytes_before(text)
+        self._text = text
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
         """See :class:`Scale`; within one token of exact."""
-        at = np.asarray(offsets) if self._bytes is None else self._bytes[np.asarray(offsets)]
-        counts: list[int] = np.ceil((at - at[0]) / BYTES_PER_TOKEN).astype(np.int64).tolist()
-        return counts
+        text = self._text
+        if text.isascii():
+            first = offsets[0]
+            return [math.ceil((offset - first) / BYTES_PER_TOKEN) for offset in offsets]
+        sizes = (len(text[a:b].encode()) for a, b in itertools.pairwise(offsets))
+        return [math.ceil(size / BYTES_PER_TOKEN) for size in itertools.accumulate(sizes, initial=0)]
 
     def exact(self, start: int, end: int, stop: int) -> int:  # noqa: ARG002
         """See :class:`Scale`."""
-        if self._bytes is None:
-            return math.ceil((end - start) / BYTES_PER_TOKEN)
-        return math.ceil(int(self._bytes[end] - self._bytes[start]) / BYTES_PER_TOKEN)
+        text = self._text
+        size = end - start if text.isascii() else len(text[start:end].encode())
+        return math.ceil(size / BYTES_PER_TOKEN)
 
 
 class CallableScale:
