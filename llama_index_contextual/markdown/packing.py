@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -95,11 +96,12 @@ def refine(
         settings: The budget.
     """
     first, last = between
-    if all(b - a <= settings.chunk_size for a, b in pairwise(sums[first : last + 1])):
+    before, after = sums[first:last], sums[first + 1 : last + 1]
+    if max(map(operator.sub, after, before)) <= settings.chunk_size:
         part = slice(first, last)
         atoms: list[blocks.Atom | None] = [None] * (last - first + 1)
         strengths, kinds = [*outline.strengths[part], blocks.SECTION], [*outline.kinds[part], ""]
-        return Marks(outline.offsets[first : last + 1], strengths, kinds, atoms, list(sums[first : last + 1]))
+        return Marks(outline.offsets[first : last + 1], strengths, kinds, atoms, [*before, sums[last]])
     marks = Marks()
     held = sums[first]  # tokens before the heading, if any, that holds on to the block
     shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in

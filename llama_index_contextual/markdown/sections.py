@@ -116,7 +116,8 @@ def _joins(group: list[Section], section: Section, cumulative: Sequence[int], mi
 
 def _joins_backwards(groups: list[list[Section]], cumulative: Sequence[int], min_size: int, size: int) -> bool:
     before, group = groups[-2], groups[-1]
-    tokens, bare = _tokens(group, cumulative), all(s.bare for s in group)
+    tokens = _tokens(group, cumulative)
+    bare = group[-1].bare and all(s.bare for s in group)
     if tokens >= min_size and not bare:
         return False
     if tokens + _tokens(before, cumulative) > size and _tokens(before[-1:], cumulative) <= size:
