@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyromark
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
@@ -145,71 +142,54 @@ def outline(masked: str, body: int = 0) -> Outline:
         body: Where the front matter ends: the first mark.
     """
     marks = _Marker(masked, body)
-    containers: list[tuple[int, str]] = []  # (end, tag) of the lists, items and quotes around
-    for start, end, tag, value in _blocks(masked):
-        while containers and start >= containers[-1][0]:
-            containers.pop()
-        if containers:
-            marks.nested(start, end, tag, value, containers)
-        else:
-            marks.top(start, end, tag, value)
-        if tag in _CONTAINERS:
-            containers.append((end, tag))
-    marks.close()
-    return marks.outline
-
-
-def _blocks(masked: str) -> Iterator[tuple[int, int, str, Any]]:
-    """The blocks and containers in order: (start, end, tag, value).
-
-    This loop sees every event of the parser, so it does as little as possible with each.
-    """
-    skip = 0  # inside a leaf every event (inline markup, rows, text) is passed over unseen
-    leaves = _LEAVES
+    skip = 0
+    leaves, kinds = _LEAVES, _KINDS
     events: Any = _PARSER.events_with_range(masked)
-    for event, span in events:
+    for event, span in events:  # every event of the parser passes here, so as little as possible is done with each
         start = span["start"]
-        if start < skip:
+        if start < skip:  # inside a leaf: inline markup, rows, text
             continue
+        value = None
         if event.__class__ is dict:
-            tag: Any = event.get("Start")
-            if tag is None:
-                continue
-            value = None
+            tag = event.get("Start")
             if tag.__class__ is dict:
                 ((tag, value),) = tag.items()
-        elif event == "Rule":
-            tag, value = "Rule", None
         else:
-            continue
-        if tag in leaves:
-            skip = span["end"]
-            yield start, skip, tag, value
-        elif tag in _CONTAINERS:
-            yield start, span["end"], tag, value
+            tag = event
+        if tag in kinds:
+            end = span["end"]
+            if tag in leaves:
+                skip = end
+            if start < marks.top_end:
+                marks.nested(start, end, tag, value)
+            else:
+                marks.top(start, end, tag, value)
+    marks.close()
+    return marks.outline
 
 
 class _Marker:
     """Writes marks, at line starts and at most one an offset."""
 
-    __slots__ = ("_after_rule", "_encloses", "_last", "_masked", "_previous", "_top_end", "outline")
+    __slots__ = ("_after_rule", "_containers", "_encloses", "_last", "_masked", "_previous", "outline", "top_end")
 
     def __init__(self, masked: str, body: int) -> None:
         self.outline = Outline()
+        self.top_end = body  # where the last top-level block ends; what starts before that is inside it
         self._masked = masked
+        self._containers: list[tuple[int, str]] = []  # (end, tag) of the lists, items and quotes around
         self._last = -1  # offset of the last mark
-        self._top_end = body  # where the last top-level block ends
-        self._previous = ""  # its kind
+        self._previous = ""  # kind of the last top-level block
         self._after_rule = False
         self._encloses = False  # whether the last block is no more than an opening tag
 
     def top(self, start: int, end: int, tag: str, value: Any) -> None:
         kind = _KINDS[tag]
-        if start - self._top_end > 1:
+        if start - self.top_end > 1:
             self._uncovered(start)
         previous = self._previous
         strength = self._strength(start, end, kind)
-        self._top_end = end
+        self.top_end = end
         if kind != "heading" or previous not in _MARKUP or not self._anchored(start):
             self._mark(start, strength, kind)
         if kind != "rule" or previous not in {"", "heading"}:  # a rule right under a heading changes nothing
@@ -220,15 +200,18 @@ class _Marker:
             marks.headings.append(Heading(len(marks.offsets) - 1, int(value["level"][1]), start, end))
         elif value is not None:
             self._detail(start, end, kind, value)
+        if tag in _CONTAINERS:
+            self._containers = [(end, tag)]
 
     def _strength(self, start: int, end: int, kind: str) -> int:
         """How good a place to cut the start of a top-level block is."""
         masked, previous = self._masked, self._previous
-        encloses, self._encloses = self._encloses, kind in _MARKUP and masked[start] in "<{:"
-        if self._encloses and _CLOSERS.fullmatch(masked, start, end):
-            self._encloses, encloses = False, True
-        elif self._encloses:
-            self._encloses = _OPENERS.fullmatch(masked, start, end) is not None
+        encloses, self._encloses = self._encloses, False
+        if kind in _MARKUP and masked[start] in "<{:":
+            if _CLOSERS.fullmatch(masked, start, end):
+                encloses = True
+            else:
+                self._encloses = _OPENERS.fullmatch(masked, start, end) is not None
         if previous == "heading" or kind == "rule":
             return GLUED
         if kind == "heading":
@@ -239,7 +222,10 @@ class _Marker:
             return INTRO
         return TAG if encloses else BLOCK
 
-    def nested(self, start: int, end: int, tag: str, value: Any, containers: list[tuple[int, str]]) -> None:
+    def nested(self, start: int, end: int, tag: str, value: Any) -> None:
+        containers = self._containers
+        while start >= containers[-1][0]:
+            containers.pop()
         if tag == "Item":
             depth = sum(1 for _, outer in containers[:_DEEP] if outer != "Item")
             strength = max(NESTED, ITEM + 5 - 5 * depth)
@@ -248,12 +234,14 @@ class _Marker:
         self._mark(start, strength, self._previous)
         if value is not None:
             self._detail(start, end, _KINDS[tag], value)
+        if tag in _CONTAINERS:
+            containers.append((end, tag))
 
     def close(self) -> None:
         marks = self.outline
         self._uncovered(len(self._masked))
         if not marks.offsets:
-            self._mark(self._top_end, BLOCK, "text")
+            self._mark(self.top_end, BLOCK, "text")
         marks.offsets.append(len(self._masked))
         marks.strengths.append(SECTION)
         marks.kinds.append("")
@@ -282,9 +270,9 @@ class _Marker:
 
     def _uncovered(self, start: int) -> None:
         """Mark text that no event covers: link reference definitions."""
-        between = self._masked[self._top_end : start]
+        between = self._masked[self.top_end : start]
         if between and not between.isspace():
-            offset = self._top_end + len(between) - len(between.lstrip())
+            offset = self.top_end + len(between) - len(between.lstrip())
             self._mark(offset, GLUED if self._previous == "heading" else BLOCK, "text")
             self._previous = "text"
 
