@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyromark
 
@@ -59,20 +59,9 @@ _OPENERS: Final = re.compile(
 _CLOSERS: Final = re.compile(r"(?:\s*(?:</[^<>]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
 
 
-class Heading(NamedTuple):
-    """One top-level heading.
-
-    Attributes:
-        mark: Its index in the outline's marks.
-        level: 1 to 6.
-        start: Offset of its first character.
-        end: Offset after its last line.
-    """
-
-    mark: int
-    level: int
-    start: int
-    end: int
+# A top-level heading: the index of its mark, its level (1 to 6), the offsets of its first character and after its last
+# line. A plain tuple of numbers, because the garbage collector soon leaves those alone, and visits named ones forever.
+Heading: TypeAlias = tuple[int, int, int, int]
 
 
 class Atom(NamedTuple):
@@ -153,7 +142,7 @@ def outline(masked: str, body: int = 0) -> Outline:
         if event.__class__ is dict:
             tag = event.get("Start")
             if tag.__class__ is dict:
-                ((tag, value),) = tag.items()
+                tag, value = tag.popitem()
         else:
             tag = event
         if tag in kinds:
@@ -197,7 +186,7 @@ class _Marker:
             self._previous = kind
         if kind == "heading":
             marks = self.outline
-            marks.headings.append(Heading(len(marks.offsets) - 1, int(value["level"][1]), start, end))
+            marks.headings.append((len(marks.offsets) - 1, int(value["level"][1]), start, end))
         elif value is not None:
             self._detail(start, end, kind, value)
         if tag in _CONTAINERS:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from llama_index_contextual.markdown.blocks import Outline
 
@@ -29,26 +29,21 @@ class Section(NamedTuple):
     bare: bool = False
 
 
-def find_sections(outline: Outline, titles: Sequence[str]) -> list[Section]:
+def find_sections(outline: Outline, titles: Iterable[str]) -> Iterator[Section]:
     """The sections of a document in order; the text above the first heading is one with an empty path."""
-    end = len(outline.offsets) - 1
     headings = outline.headings
-    sections = []
-    first = headings[0].mark if headings else end
-    if first > 0:
-        sections.append(Section(0, first))
+    marks = [*(mark for mark, _, _, _ in headings), len(outline.offsets) - 1]
+    if marks[0] > 0:
+        yield Section(0, marks[0])
     path: tuple[str, ...] = ()
     levels: tuple[int, ...] = ()
-    for number, (heading, title) in enumerate(zip(headings, titles, strict=True)):
+    for (mark, level, _, _), last, title in zip(headings, islice(marks, 1, None), titles, strict=True):
         depth = len(levels)
-        while depth and levels[depth - 1] >= heading.level:  # also right after a jump from H1 to H3 and back to H2
+        while depth and levels[depth - 1] >= level:  # also right after a jump from H1 to H3 and back to H2
             depth -= 1
         path = (*path[:depth], title)
-        levels = (*levels[:depth], heading.level)
-        last = headings[number + 1].mark if number + 1 < len(headings) else end
-        bare = last - heading.mark == 1
-        sections.append(Section(heading.mark, last, path, levels, bare))
-    return sections
+        levels = (*levels[:depth], level)
+        yield Section(mark, last, path, levels, last - mark == 1)
 
 
 def common_path(sections: Sequence[Section]) -> tuple[tuple[str, ...], int]:
@@ -69,8 +64,8 @@ def common_path(sections: Sequence[Section]) -> tuple[tuple[str, ...], int]:
 
 
 def group_sections(
-    sections: Sequence[Section], cumulative: Sequence[int], min_size: int, size: int
-) -> list[list[Section]]:
+    sections: Iterable[Section], cumulative: Sequence[int], min_size: int, size: int
+) -> Iterator[list[Section]]:
     """Merge sections of fewer than ``min_size`` tokens with a neighbour under the same parent.
 
     A section joins the ones before it only while they are too small, so what is inserted between two whole sections
@@ -84,7 +79,7 @@ def group_sections(
         size: No merge of two sections that fit this many tokens exceeds it. A section that does not fit is cut anyway,
             so a small neighbour joins it, and shares a piece with its beginning or end.
     """
-    groups: list[list[Section]] = []
+    groups: list[list[Section]] = []  # the last two; what is before them is final
     for section in sections:
         if groups and _joins(groups[-1], section, cumulative, min_size, size):
             groups[-1].append(section)
@@ -94,10 +89,12 @@ def group_sections(
             if _joins(groups[-1], section, cumulative, min_size, size):
                 groups[-1].append(section)
                 continue
+        if len(groups) > 1:
+            yield groups.pop(0)
         groups.append([section])
     if len(groups) > 1 and _joins_backwards(groups, cumulative, min_size, size):
         groups[-2].extend(groups.pop())
-    return groups
+    yield from groups
 
 
 def _tokens(group: Sequence[Section], cumulative: Sequence[int]) -> int:

@@ -66,7 +66,7 @@ def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: in
         return []
     scale = make_scale(text, settings.tokenizer)
     outline = _outline(text, body, settings)
-    titles = heading_titles(text, ((h.start, h.end) for h in outline.headings))
+    titles = heading_titles(text, ((start, end) for _, _, start, end in outline.headings))
     sections = find_sections(outline, titles)
     sums = scale.cumulative(outline.offsets)
     groups = group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyromark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 _OPTIONS: Final = (
     pyromark.Options.ENABLE_HEADING_ATTRIBUTES
@@ -28,22 +28,20 @@ _SHORTCODE: Final = re.compile(r'\{\{[%<]\s*\w+\s+"([^"]*)"\s*[%>]\}\}')  # Hugo
 _BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
 
 
-def heading_titles(text: str, ranges: Iterable[tuple[int, int]]) -> list[str]:
+def heading_titles(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
     """The rendered title of each heading at ``text[start:end]``, on one line; empty for an empty heading."""
     defined: set[str] | None = None
-    titles = []
     for start, end in ranges:
         plain = _PLAIN_ATX.match(text, start, end)
         if plain and ("`" not in plain[0] or _CODE.fullmatch(plain[1] or "")):
-            titles.append(" ".join((plain[1] or "").replace("`", "").split()))
+            yield " ".join((plain[1] or "").replace("`", "").split())
             continue
         title = _render(text[start:end].replace("\r\n", "\n").replace("\r", "\n"))
         if "[" in title:
             if defined is None:
                 defined = {label.casefold() for label in _DEFINITION.findall(text)}
             title = _resolve(title, defined)
-        titles.append(_BLOCK_ID.sub("", title))
-    return titles
+        yield _BLOCK_ID.sub("", title)
 
 
 def _render(source: str) -> str:

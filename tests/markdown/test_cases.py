@@ -94,7 +94,7 @@ def test_headings_and_atoms_agree_with_markdown_it(data):
             if token.map
             and (token.type in {"fence", "table_open"} or (token.type == "heading_open" and not token.level))
         }
-        ours = {("heading", masked.count("\n", 0, heading.start)) for heading in outline.headings}
+        ours = {("heading", masked.count("\n", 0, start)) for _, _, start, _ in outline.headings}
         ours |= {
             ("table" if atom.kind == "table" else "fence", masked.count("\n", 0, atom.start))
             for atom in outline.atoms.values()

@@ -64,10 +64,10 @@ def ours(text):
         return trimmed(lines, masked.count("\n", 0, start), masked.count("\n", 0, max(start, end - 1)) + 1)
 
     headings = outline.headings
-    titles = heading_titles(text, ((heading.start, heading.end) for heading in headings))
+    titles = heading_titles(text, ((start, end) for _, _, start, end in headings))
     found = {
-        ("heading", *place(heading.start, heading.end), (heading.level, title))
-        for heading, title in zip(headings, titles, strict=True)
+        ("heading", *place(start, end), (level, title))
+        for (_, level, start, end), title in zip(headings, titles, strict=True)
     }
     return found | {(atom.kind, *place(atom.start, atom.end), atom.info) for atom in outline.atoms.values()}
 
