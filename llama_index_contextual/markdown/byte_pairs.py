@@ -113,9 +113,11 @@ def cl100k() -> tuple[Encode, Widths]:
 def with_gigatoken() -> tuple[Encode, Widths]:
     """cl100k by gigatoken (Marcel Rød), which the ``fast`` extra installs."""
     vocabulary = _vocabularies() / _VOCABULARY
-    lines = [line.split() for line in vocabulary.read_bytes().splitlines() if line]
-    widths = np.zeros(len(lines), np.int32)
-    widths[[int(rank) for _, rank in lines]] = [len(base64.b64decode(token)) for token, _ in lines]
+    with vocabulary.open("rb") as lines:  # one at a time: a list of them all took 25 MB
+        tokens = (line.split() for line in lines)
+        pairs = np.fromiter(((int(rank), len(base64.b64decode(token))) for token, rank in tokens), "i4,i4")
+    widths = np.zeros(len(pairs), np.int32)
+    widths[pairs["f0"]] = pairs["f1"]
     return _Gigatoken(vocabulary), widths
 
 
