@@ -29,6 +29,7 @@ Widths: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 Encode: TypeAlias = Callable[[str], Tokens]
 
 _CONTINUES, _CONTINUATION = np.uint8(0xC0), np.uint8(0x80)  # a byte inside a UTF-8 character is 0b10xxxxxx
+_BLOCK: Final = 1 << 16  # bytes looked at together: numpy's positions take eight times as much
 _PIECE: Final = 10_000  # characters at once where tiktoken's regular expression gives up
 _INDENTED: Final = re.compile(r"[ \t]{0,99}\S")
 _VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's name for cl100k's file in its cache
@@ -96,7 +97,11 @@ def bytes_before(text: str) -> Widths:
     """UTF-8 bytes before each character, and at the end."""
     data = np.frombuffer(text.encode(), dtype=np.uint8)
     before = np.empty(len(text) + 1, np.int32)  # a document of two gigabytes does not get this far
-    before[:-1] = np.flatnonzero((data & _CONTINUES) != _CONTINUATION)
+    known = 0
+    for low in range(0, len(data), _BLOCK):
+        first_bytes = np.flatnonzero((data[low : low + _BLOCK] & _CONTINUES) != _CONTINUATION)
+        before[known : known + len(first_bytes)] = first_bytes + low
+        known += len(first_bytes)
     before[-1] = len(data)
     return before
 
