@@ -1,47 +1,197 @@
-"""Sentence boundaries, needed where a paragraph alone exceeds the budget and for overlap."""
+"""Sentence boundaries, needed where a paragraph alone exceeds the budget and for overlap.
+
+sentencex finds the places. Some of them are inside a sentence all the same (after the mark in "the ``?`` operator",
+after the "1." of a list, after an abbreviation that is not English), and are dropped here. One boundary too few costs a
+longer sentence, one too many breaks a promise: so in doubt there is none.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sentencex
 
+from llama_index_contextual.markdown.languages import ABBREVIATIONS, tell_language
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _segment: Callable[[str, str], list[str]] = sentencex.segment  # type: ignore[attr-defined]  # compiled, untyped
 # sentencex is superlinear on one long CJK line (1 MB: 10.8 s), so it reads windows of this many characters.
 _WINDOW: Final = 4000
 _SPACE: Final = re.compile(r"\s+")
-# sentencex ends a sentence between the full stop and the "**" or bracket that closes it.
-_CLOSERS: Final = re.compile(r"[*_~`)\]}\"'\u201d\u2019»]+\s*")
+_CLOSING: Final = "*_~`)]}\"'\u2019\u201d»›」』）】》"  # noqa: RUF001  full width is meant
+# sentencex ends a sentence between the full stop and the "**" or bracket that closes it. (German closes with the quote
+# that English and Chinese open with.)
+_CLOSERS: Final = re.compile(rf"(?:[{re.escape(_CLOSING)}]|\u201c(?!\w))+\s*")
+_ANY_CLOSING: Final = _CLOSING + "\u201c"
+_QUOTES: Final = frozenset(_ANY_CLOSING) - frozenset("*_~")
+_WIDE: Final = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that no white space need follow
+_MARKS: Final = frozenset(".?!…？！")
+_CORNERS: Final = frozenset("」』")
+_GOES_ON: Final = frozenset(",;)]}%\u201d»、，；）」』")  # noqa: RUF001  no sentence starts with these
+_LETTER: Final = re.compile(r"[^\W\d_]")
+_MARKER: Final = re.compile(r"[\r\n][ \t>]*(?:[-*+][ \t]+)?\d{1,9}\.\Z")  # of a list's next item
+_LAST_WORD: Final = re.compile(r"(?<![^\W_])([^\W_]+)\.\Z")
+# "✨" after the full stop, up to the end of the line.
+_TRAILING: Final = re.compile(r"[^\w\s>|<\[!#*+`\"'(-][^\w\n>|]{0,40}(?:\n\s*|\Z)")
+_ATOM: Final = re.compile(r"``[^`]+(?:`[^`]+)*``|`[^`]+`|</?[a-zA-Z][^<>]*>")  # code, tags
+_LOOK_BACK: Final = 40  # characters before a boundary that say whether it is one
+_LONGEST_EMPHASIS: Final = 400  # characters in which what opens it is looked for
+_ORDINALS: Final = frozenset({"de"})  # languages that write "am 3. Mai" and "im 19. Jahrhundert"
+_LONGEST_ORDINAL: Final = 2
+_FEW: Final = 3
+_PLAIN: Final = re.compile(r"[^\W\d_][.?!] [A-Z]")  # in English nearly all boundaries are this clear
 
 
-def sentence_starts(text: str, start: int, end: int, language: str = "en") -> list[int]:
-    """Ascending offsets inside ``text[start:end]``, after ``start``, at which its further sentences start."""
-    starts: list[int] = []
+def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
+    """Ascending offsets inside ``text[start:end]``, after ``start``, at which its further sentences start.
+
+    Args:
+        text: The document.
+        start: Where to begin: the start of a sentence.
+        end: Where to stop.
+        language: An ISO 639-1 code; empty tells it from the text.
+    """
+    language = language or tell_language(text[start:end])
+    found: list[int] = []
     position = start
     while position < end:
         stop = min(end, position + _WINDOW)
-        window = text[position:stop]
-        parts = [part for part in _segment(language, window) if part]
-        if "".join(parts) != window:
-            parts = [window]
-        if stop < end and len(parts) == 1:
+        ends = [position + offset for offset in _ends(text[position:stop], language)]
+        if stop < end and not ends:
             position = stop  # one sentence longer than a window: its end is for a later one to find
             continue
-        if stop < end:
-            parts.pop()  # the last sentence of a window may go on: the next window starts with it
-        for part in parts:
-            position += len(part)
-            starts.append(_after_closers(text, position, end))
-    return sorted({offset for offset in starts if start < offset < end})
+        found.extend(ends)
+        # the last sentence of a window may go on: the next window starts with it
+        position = ends[-1] if stop < end else end
+    candidates = sorted({offset for at in found if start < (offset := _after_closers(text, at, end)) < end})
+    return _true_starts(text, start, end, candidates, language)
+
+
+def _ends(window: str, language: str) -> list[int]:
+    """Offsets between the sentences of a window, as sentencex finds them."""
+    parts = [part for part in _segment("en", window) if part]
+    if "".join(parts) != window:
+        return []
+    ends = list(accumulate(map(len, parts[:-1])))
+    if language == "en" or not ends:
+        return ends
+    # Its rules for other languages know their abbreviations and fewer of the rest, so only what both find counts.
+    parts = [part for part in _segment(language, window) if part]
+    if "".join(parts) != window or _uncapitalised(window, ends):  # the German ones end nothing before a small letter
+        return ends
+    theirs = set(accumulate(map(len, parts)))
+    return [offset for offset in ends if offset in theirs]
+
+
+def _uncapitalised(text: str, starts: list[int]) -> bool:
+    """Whether most sentences start with a small letter, as of somebody who writes without capitals."""
+    return sum(text[offset].islower() for offset in starts) * 2 > len(starts) > _FEW
 
 
 def _after_closers(text: str, position: int, end: int) -> int:
     """Past the marks that close the sentence before and past white space: a sentence starts with neither."""
     if not text[position - 1].isspace() and (closers := _CLOSERS.match(text, position, end)):
+        if text[position - 1] in _WIDE and _opens(text, position, closers[0]):
+            return position
         position = closers.end()
     space = _SPACE.match(text, position, end)
     return space.end() if space else position
+
+
+def _opens(text: str, position: int, marks: str) -> bool:
+    """Whether emphasis right after a full stop that no white space need follow opens, as in ``。**重要`` (``**``)."""
+    if marks.strip("*_"):
+        return False
+    low = max(0, position - _LONGEST_EMPHASIS)
+    return text.count(marks, max(low, text.rfind("\n", low, position) + 1), position) % 2 == 0
+
+
+def _true_starts(text: str, start: int, end: int, candidates: list[int], language: str) -> list[int]:
+    """Those of the candidates that nothing speaks against."""
+    if not candidates:
+        return candidates
+    english = language == "en"
+    lower_goes_on = not english and not _uncapitalised(text, candidates)
+    atoms = _atoms(text, start, candidates[-1])
+    low, high = next(atoms, (end, end))
+    starts: list[int] = []
+    first = seen = start  # where this sentence starts, and up to where no letter is in it
+    for offset in candidates:
+        at = offset - 2  # the sentence's last mark
+        plain = english and _PLAIN.match(text, at - 1)
+        if not plain:
+            before = text[max(first, offset - _LOOK_BACK) : offset]
+            bare = before.rstrip()
+            sentence = bare.rstrip(_ANY_CLOSING)
+            at = offset - len(before) + len(sentence) - 1
+        while high <= at:
+            low, high = next(atoms, (end, end))
+        if low <= at:
+            continue
+        if not plain:
+            letter = _LETTER.search(text, seen, offset)
+            seen = letter.start() if letter else offset
+            place = _Place(sentence, bare[len(sentence) :], before[len(bare) :], text[offset])
+            if not letter or _goes_on(place, lower_goes_on=lower_goes_on) or _abbreviates(place, language):
+                continue
+            if trailing := _TRAILING.match(text, offset, end):
+                offset = trailing.end()  # noqa: PLW2901  the sentence ends with its line
+        if offset < end:
+            starts.append(offset)
+            first = seen = offset
+    return starts
+
+
+class _Place(NamedTuple):
+    """What stands around a place that may be a boundary.
+
+    Attributes:
+        sentence: The end of the sentence before it, up to its last mark.
+        closers: What closes that: quotes, brackets, emphasis.
+        space: The white space after it.
+        following: The character after that.
+    """
+
+    sentence: str
+    closers: str
+    space: str
+    following: str
+
+
+def _atoms(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Inline code and tags, in which no sentence ends."""
+    if text.find("`", start, end) < 0 and text.find("<", start, end) < 0:
+        return iter(())
+    return (match.span() for match in _ATOM.finditer(text, start, end))
+
+
+def _goes_on(place: _Place, *, lower_goes_on: bool) -> bool:
+    """Whether a sentence goes on after what looks like its end; in any case before a small letter if lower_goes_on."""
+    sentence, closers, space, following = place
+    mark = sentence.rstrip()[-1:]
+    if following in _GOES_ON or (not space and mark not in _WIDE):  # "![image](x)", "fastapi.Response"
+        return True
+    if space.count("\n") > 1 or not following.isalpha() or following.isupper():
+        return False
+    quoted = not _QUOTES.isdisjoint(closers)
+    dots = sentence.endswith(("...", "…"))
+    if following.islower():
+        return quoted or dots or (lower_goes_on and mark in _MARKS)
+    # A letter without case: "「はい。」と言った" goes on, and so does what follows a quoted question.
+    return dots or (quoted and (mark in _MARKS or not _CORNERS.isdisjoint(closers)))
+
+
+def _abbreviates(place: _Place, language: str) -> bool:
+    """Whether the full stop belongs to an abbreviation, an ordinal, or the marker of a list's next item."""
+    word = None if place.closers else _LAST_WORD.search(place.sentence)
+    if word is None:
+        return False
+    if word[1].isdecimal():
+        if "\n" not in place.space and _MARKER.search(place.sentence):
+            return True
+        return language in _ORDINALS and len(word[1]) <= _LONGEST_ORDINAL and place.following.isalnum()
+    return language != "en" and (len(word[1]) == 1 or word[1].lower() in ABBREVIATIONS.get(language, ()))
