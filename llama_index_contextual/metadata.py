@@ -9,10 +9,10 @@ title is escaped (``"A \> B"``), so that :func:`split_header_path` gives back wh
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
 
@@ -67,6 +67,18 @@ def split_header_path(header_path: str) -> list[str]:
     return [
         _ESCAPED.sub(r"\1\2", part) if ">" in part else part for part in header_path.split(HEADER_SEPARATOR) if part
     ]
+
+
+def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
+    """Read a node's headings, outermost first, from this package's header path or LlamaIndex's ``/A/B/``."""
+    header_path = metadata.get(HEADER_PATH)
+    if not isinstance(header_path, str):
+        return []
+    text = " ".join(header_path.split())
+    theirs = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
+    if theirs and text.startswith("/") and text.endswith("/"):  # the parents only, "/" when there are none
+        return [part for part in text.split("/") if part]
+    return split_header_path(text)
 
 
 def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:

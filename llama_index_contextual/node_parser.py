@@ -32,6 +32,7 @@ from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
+from llama_index_contextual.origin import origin_of
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -49,6 +50,7 @@ _BOOKKEEPING: Final = (
 )
 _SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
 _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
+_OF_ONE_CHUNK: Final = (metadata.HEADER_PATH, metadata.OVERFLOW, metadata.CONTINUES, metadata.FRONT_MATTER)
 _HIDDEN_FROM_EMBED: Final = (*_BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
 
 
@@ -168,6 +170,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             node_id=document.node_id, node_type=document.get_type(), hash=digest, metadata={}
         )
         identity = _identity(document, digest)
+        origin = origin_of(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
@@ -175,8 +178,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             seen[identity, chunk] += 1
             named = self.id_func is not _hash_id
             node_id = self.id_func(number, document) if named else _node_id(identity, chunk, ordinal)
-            own = shared if number else {**shared, **self._first_metadata(front, span)}
-            nodes.append(self._node(node_id, chunk, span, document, own, source))
+            own = shared if number else {**shared, **self._first_metadata(document, front, span)}
+            nodes.append(self._node(node_id, chunk, origin.place(span), document, own, source))
         if self.include_prev_next_rel:
             _link(nodes)
         return nodes
@@ -188,6 +191,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             key: _without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
             for key, value in document.metadata.items()
         }
+        if document.source_node is not None:  # itself a chunk: what was said of it is not true of all its chunks
+            for key in _OF_ONE_CHUNK:
+                shared.pop(key, None)
         for key in (metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION):
             value = front.text(key)
             if value and key not in shared:
@@ -201,10 +207,13 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             shared.update(_date_metadata(day))
         return shared
 
-    def _first_metadata(self, front: FrontMatter, span: Span) -> dict[str, str]:
+    def _first_metadata(self, document: BaseNode, front: FrontMatter, span: Span) -> dict[str, str]:
         """What the first chunk alone says: on every chunk the words would count as often as there are chunks."""
-        words = front.rest(_SHOWN_OF_FRONT_MATTER)[:_MAX_FRONT_MATTER]
-        return {metadata.FRONT_MATTER: words} if words and self.include_metadata and span.start >= front.end else {}
+        if not self.include_metadata or span.start < front.end:
+            return {}
+        inherited = str(document.metadata.get(metadata.FRONT_MATTER) or "")  # of a document that is itself a chunk
+        words = (front.rest(_SHOWN_OF_FRONT_MATTER) or inherited)[:_MAX_FRONT_MATTER]
+        return {metadata.FRONT_MATTER: words} if words else {}
 
     def _node(
         self,
@@ -237,8 +246,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         if self.preserve_headers and (path := metadata.join_header_path(span.headings)):
             values[metadata.HEADER_PATH] = path
         values[metadata.HEADING_LEVEL] = span.level
-        values[metadata.START_LINE] = span.start_line
-        values[metadata.END_LINE] = span.end_line
+        if span.start_line:
+            values[metadata.START_LINE] = span.start_line
+            values[metadata.END_LINE] = span.end_line
         values[metadata.CONTENT_TYPE] = span.kind
         values[metadata.TOKEN_COUNT] = span.tokens
         values[metadata.CHUNK_HASH] = blake2b(chunk.encode(), digest_size=16).hexdigest()

@@ -13,12 +13,10 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import (
     CONTINUES,
     DATE,
-    HEADER_PATH,
     HEADER_SEPARATOR,
-    HEADING_LEVEL,
     TITLE,
+    heading_titles,
     join_header_path,
-    split_header_path,
 )
 
 if TYPE_CHECKING:
@@ -101,18 +99,6 @@ class HeadingContextGenerator(ContextGenerator):
             if len(kept) < 2:  # noqa: PLR2004  the chunk's own heading is all that is left
                 return f"{crumb[: self.max_chars - 1].rstrip()}…"
             kept, left_out = kept[1:], True
-
-
-def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
-    """Read a node's headings, outermost first, from this package's header path or LlamaIndex's ``/A/B/``."""
-    header_path = metadata.get(HEADER_PATH)
-    if not isinstance(header_path, str):
-        return []
-    text = " ".join(header_path.split())
-    theirs = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
-    if theirs and text.startswith("/") and text.endswith("/"):  # the parents only, "/" when there are none
-        return [part for part in text.split("/") if part]
-    return split_header_path(text)
 
 
 def date_in_words(iso: object) -> str:

@@ -8,9 +8,10 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, fingerprint
-from llama_index_contextual.context.headings import HeadingContextGenerator, heading_titles
+from llama_index_contextual.context.headings import HeadingContextGenerator
 from llama_index_contextual.context.symbols import Outline, first_sentence, outline
 from llama_index_contextual.context.window import position
+from llama_index_contextual.metadata import heading_titles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
