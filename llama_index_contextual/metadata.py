@@ -3,7 +3,9 @@ r"""Names and shapes of the node metadata that the rooms of this package share.
 Values are flat (str, int, float, bool), because vector stores such as Chroma refuse anything else.
 
 A header path is one string, ``"Title > Section > Subsection"``, the node's own heading included. A separator inside a
-title is escaped (``"A \> B"``), so that :func:`split_header_path` gives back what :func:`join_header_path` was given.
+title is escaped (``"A \> B"``), so that :func:`split_header_path` gives back what :func:`join_header_path` was given. A
+chunk of small sections has the path of the headings above all of them; if there are none, their titles side by side as
+if they were one (``"Synopsis; Examples"``).
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ LLM_VISIBLE: Final = (PATH, HEADER_PATH, START_LINE, END_LINE, DATE)
 _HIDES: Final = "(hidden by the context)"
 
 HEADER_SEPARATOR: Final = " > "
+TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
 # A ">" that would read as a separator, or as an escaped one: alone between spaces or at a title's edge, after any
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")

@@ -48,6 +48,7 @@ _BOOKKEEPING: Final = (
     metadata.DATE_TS,
     metadata.FRONT_MATTER,
 )
+_MOST_TITLES: Final = 4  # that a chunk of many sections names
 _SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
 _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
 _OF_ONE_CHUNK: Final = (metadata.HEADER_PATH, metadata.OVERFLOW, metadata.CONTINUES, metadata.FRONT_MATTER)
@@ -243,7 +244,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         if not self.include_metadata:
             return {}
         values = dict(shared)
-        if self.preserve_headers and (path := metadata.join_header_path(span.headings)):
+        if self.preserve_headers and (path := metadata.join_header_path(span.headings or _joined(span.merged))):
             values[metadata.HEADER_PATH] = path
         values[metadata.HEADING_LEVEL] = span.level
         if span.start_line:
@@ -280,6 +281,12 @@ def _given_id_func(given: Any) -> Callable[[int, BaseNode], str]:
     if isinstance(given, dict) and given.get("id_func_name") in {_hash_id.__name__, default_id_func.__name__}:
         return _hash_id
     raise SettingError(f"id_func={given!r} cannot be read back. Cure: pass the function again as id_func=")
+
+
+def _joined(titles: Sequence[str]) -> list[str]:
+    """One title for small sections side by side, which have no heading in common."""
+    shown = titles if len(titles) <= _MOST_TITLES else [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
+    return [metadata.TITLE_SEPARATOR.join(title for title in shown if title)]
 
 
 def _path(document: BaseNode) -> str:

@@ -157,6 +157,25 @@ def test_a_file_that_is_no_markdown_gets_paragraphs_and_no_headings():
     assert "header_path" not in node.metadata
 
 
+def test_small_sections_that_share_no_heading_are_named_side_by_side():
+    text = "Intro.\n\n## Synopsis\n\nDeletes it.\n\n## Examples\n\nNone.\n\n### One\n\nNone here.\n"
+    [node] = HeadingAwareMarkdownNodeParser()([Document(text=text)])
+    assert node.metadata["header_path"] == "Synopsis; Examples"
+    assert node.metadata["heading_level"] == 0
+
+
+def test_of_many_small_sections_the_first_and_the_last_are_named():
+    text = "".join(f"## {name}\n\n{name}.\n\n" for name in "ABCDEF")
+    [node] = HeadingAwareMarkdownNodeParser(min_chunk_size=100)([Document(text=text)])
+    assert node.metadata["header_path"] == "A; B; C; …; F"
+
+
+def test_small_sections_of_different_days_have_no_day():
+    text = "## 2026-01-31\n\nRain.\n\n## 2026-02-01\n\nSun.\n"
+    [node] = HeadingAwareMarkdownNodeParser()([Document(text=text)])
+    assert "date" not in node.metadata
+
+
 def test_the_stock_parser_invents_headings_in_fences_and_ours_does_not():
     text = "# Real\n\n~~~sh\n# comment\nmake\n~~~\n\nSetext\n------\n\nWords.\n"
     stock = MarkdownNodeParser().get_nodes_from_documents([Document(text=text)])

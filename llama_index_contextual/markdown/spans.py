@@ -34,6 +34,7 @@ class Span(NamedTuple):
         overflow: Whether it exceeds ``chunk_size``, because nothing in it may be cut.
         continues: For a later piece of a fence its language, of a table its header row; else empty.
         overlap: How many of its first characters the chunk before it holds too.
+        merged: Outermost titles of the sections in it, where these share no heading; else empty.
     """
 
     start: int
@@ -47,6 +48,7 @@ class Span(NamedTuple):
     overflow: bool = False
     continues: str = ""
     overlap: int = 0
+    merged: tuple[str, ...] = ()
 
 
 def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: int | None = None) -> list[Span]:
@@ -125,6 +127,7 @@ def _describe(
         overflow=piece.tokens > size,
         continues=_continues(text, piece),
         overlap=piece.own - piece.start,
+        merged=() if headings else tuple(dict.fromkeys(section.path[0] for section in group if section.path)),
     )
 
 
