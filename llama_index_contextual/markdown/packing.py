@@ -177,8 +177,8 @@ def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int,
 def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None) -> Iterator[tuple[int, int]]:
     """Places to cut inside one block: (offset, strength)."""
     if atom is None and kind not in {"html", "heading"}:
-        for offset in sentence_starts(text, start, end):
-            yield offset, blocks.SENTENCE
+        for offset in sentence_starts(text, start, end):  # one that starts its line needs no ">" before it
+            yield offset, blocks.LINE if kind == "quote" and text[offset - 1] in "\r\n" else blocks.SENTENCE
         return
     if kind == "heading":
         return
@@ -276,13 +276,22 @@ def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale,
     for mark in range(last - 1, first, -1):
         if sums[last] - sums[mark] > room or marks.kinds[mark] == "heading":
             break
+        if marks.kinds[mark] == "quote" and not _reads_as_quote(text, offsets[mark], at):
+            continue
         if marks.atoms[mark] is None and marks.strengths[mark] not in _NO_START:
             start = offsets[mark]
     before = last - 1
     if start == at and marks.atoms[before] is None and marks.kinds[before] in {"text", "list", "quote"}:
         starts = [*sentence_starts(text, offsets[before], at), at]
+        if marks.kinds[before] == "quote":
+            starts = [o for o in starts if _reads_as_quote(text, o, at)]
         tail = scale.cumulative(starts)
         start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)
     while start < at and scale.exact(start, at, at) > room:
         start = next((o for o in offsets[first:last] if o > start), at)
     return start
+
+
+def _reads_as_quote(text: str, start: int, end: int) -> bool:
+    """Whether part of a quote looks like one: "Rust" above "> uses the term" would be a paragraph above a quote."""
+    return text[start - 1] in "\r\n" or "\n" not in text[start:end].rstrip()

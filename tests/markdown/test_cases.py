@@ -56,6 +56,22 @@ def test_overlap_is_whole_sentences_inside_a_section():
     assert [span.overlap for span in spans if text[span.start :].startswith("# Two")] == [0]
 
 
+QUOTED = {
+    "wrapped": "\n".join(f"> Number {n} is quoted here. Number {n} ends\n> here as well." for n in range(30)),
+    "on one line": "> On one line there is a sentence. " + "Another one stands here. " * 40,
+}
+
+
+@pytest.mark.parametrize(("how", "starts"), [("wrapped", "> Number"), ("on one line", ("> On", "Another"))])
+def test_a_chunk_of_a_quote_starts_where_it_still_reads_as_one(how, starts):
+    """``Number 9 ends`` above ``> here as well`` would be a paragraph above a quote."""
+    text = f"Words before it. They are few.\n\n{QUOTED[how]}\n\n" + "After it come words. " * 20
+    spans = split_markdown(text, settings=ChunkSettings(chunk_size=150, chunk_overlap=30, min_chunk_size=8))
+    inside = [span for span in spans if text.index(">") < span.start + span.overlap < text.index("After")]
+    assert any(span.overlap for span in inside)
+    assert all(text.startswith(starts, span.start) for span in inside)
+
+
 def test_broken_front_matter_is_a_warning_and_stays_text():
     text = "---\ntitle: [broken\n---\n\nText.\n"
     with pytest.warns(ContextualWarning, match="page.md is broken"):
