@@ -52,11 +52,13 @@ _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces wha
 # A block of anchors and comments: right above a heading it belongs to that, as does what it stands for.
 _ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
 _LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
+_CLOSERS: Final = re.compile(r"(?:\s*(?:</[^<>]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
+# After tags that close ("</Tab><Tab>") they count too: what follows is more to them than what was before.
 _OPENERS: Final = re.compile(
+    rf"(?:{_CLOSERS.pattern})?"
     r"(?:\s*(?:<summary>[^<]*</summary>|<[a-z][^<>]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|:::+[ \t]*\w[^\n]*(?![^\n])))+\s*",
     re.IGNORECASE,
 )
-_CLOSERS: Final = re.compile(r"(?:\s*(?:</[^<>]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
 
 
 # A top-level heading: the index of its mark, its level (1 to 6), the offsets of its first character and after its last
@@ -242,6 +244,8 @@ class _Marker:
         while first and marks.kinds[first - 1] in _MARKUP and start - marks.offsets[first - 1] <= _LONGEST_ANCHORS:
             if not _ANCHORS.fullmatch(self._masked, marks.offsets[first - 1], start):
                 break
+            if not self._after_blank(marks.offsets[first - 1]):  # "<!-- tocstop -->" right under a list is of the list
+                break
             first -= 1
         if first == total:
             return False
@@ -249,6 +253,11 @@ class _Marker:
         marks.strengths[first:] = [SECTION if marks.strengths[first] else GLUED]
         del marks.offsets[first + 1 :]
         return True
+
+    def _after_blank(self, start: int) -> bool:
+        """Whether the line before this one is blank, or the text starts here."""
+        before = self._masked.rfind("\n", 0, max(0, start - 1)) + 1
+        return not self._masked[before:start].strip()
 
     def _detail(self, start: int, end: int, kind: str, value: Any) -> None:
         """Note a fence or table, to be kept whole."""
@@ -268,7 +277,8 @@ class _Marker:
     def _mark(self, start: int, strength: int, kind: str) -> None:
         masked = self._masked
         if start and masked[start - 1] != "\n":
-            start = masked.rfind("\n", 0, start) + 1
+            # pyromark lets an item that a tab indents start at the end of the line before
+            start = start + 1 if masked[start] == "\n" else masked.rfind("\n", 0, start) + 1
         if start > self._last:
             self._last = start
             marks = self.outline

@@ -96,8 +96,13 @@ def refine(
         settings: The budget.
     """
     first, last = between
+    size = settings.chunk_size
+    top = first + 1  # after the heading and what holds on to it
+    while top < last and not outline.strengths[top]:
+        top += 1
+    fits = sums[top] - sums[first] <= size or top - 1 in outline.atoms
     before, after = sums[first:last], sums[first + 1 : last + 1]
-    if max(map(operator.sub, after, before)) <= settings.chunk_size:
+    if fits and max(map(operator.sub, after, before)) <= size:
         part = slice(first, last)
         atoms: list[blocks.Atom | None] = [None] * (last - first + 1)
         strengths, kinds = [*outline.strengths[part], blocks.SECTION], [*outline.kinds[part], ""]
@@ -111,9 +116,9 @@ def refine(
             held = sums[index]
         kind = outline.kinds[index]
         marks.append(outline.offsets[index], outline.strengths[index], kind, None, sums[index] + shift)
-        if tokens <= settings.chunk_size:
-            continue
         atom = outline.atoms.get(index)
+        if tokens <= size and (atom or sums[index + 1] - held <= size):
+            continue  # a paragraph that fits may not fit together with its heading
         start, end = outline.offsets[index : index + 2]
         finer = _finer(text, start, end, (kind, atom), scale, settings, settings.cap - sums[index] + held)
         counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
