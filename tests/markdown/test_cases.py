@@ -1,5 +1,6 @@
 """Cases as data: ``cases/*.md`` hold an input, a line ``%%% expected``, and one line for each chunk."""
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,17 +10,29 @@ from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.markdown import ChunkSettings, blocks, read_front_matter, split_markdown
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.md"))
+SMALL = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8)
 
 
+def told(span):
+    """A chunk in one line."""
+    facts = [f"L{span.start_line}-L{span.end_line}", span.kind, " / ".join(span.headings)]
+    if span.merged:
+        facts.append(f"merges {'; '.join(span.merged)}")
+    if span.continues:
+        facts.append(f"continues {span.continues}")
+    if span.overflow:
+        facts.append("over the budget")
+    return " | ".join(facts)
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
-def test_case(case):
+def test_case(case, newline):
     text, expected = case.read_text(encoding="utf-8").split("\n%%% expected\n")
-    settings = ChunkSettings(chunk_size=60, chunk_overlap=0, min_chunk_size=8)
-    lines = [
-        f"L{span.start_line}-L{span.end_line} | {span.kind} | {' / '.join(span.headings)}"
-        for span in split_markdown(text, settings=settings)
-    ]
-    assert lines == expected.splitlines()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # of front matter that is none
+        spans = split_markdown(text.replace("\n", newline), settings=SMALL)
+    assert [told(span) for span in spans] == expected.splitlines()
 
 
 def test_a_large_fence_is_cut_between_lines_and_later_pieces_know_their_language():
