@@ -52,13 +52,23 @@ _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces wha
 # A block of anchors and comments: right above a heading it belongs to that, as does what it stands for.
 _ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
 _LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
-_CLOSERS: Final = re.compile(r"(?:\s*(?:</[^<>]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
+_CLOSERS: Final = re.compile(r"(?:\s*(?:[<\x01]/[^<>\x01]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
 # After tags that close ("</Tab><Tab>") they count too: what follows is more to them than what was before.
 _OPENERS: Final = re.compile(
     rf"(?:{_CLOSERS.pattern})?"
-    r"(?:\s*(?:<summary>[^<]*</summary>|<[a-z][^<>]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|:::+[ \t]*\w[^\n]*(?![^\n])))+\s*",
+    r"(?:\s*(?:<summary>[^<]*</summary>|[<\x01][a-z][^<>\x01]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|"
+    r":::+[ \t]*\w[^\n]*(?![^\n])))+\s*",
     re.IGNORECASE,
 )
+
+# CommonMark takes a fence or heading right under "<CodeGroup>" for part of an HTML block, and the comments in that code
+# for headings. Nobody means that: in MDX, where such names come from, a component holds Markdown.
+_COMPONENTS: Final = re.compile(
+    r"(?:^[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n)+(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))", re.MULTILINE
+)
+_COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
+_BELOW_TAG: Final = re.compile(r">[ \t]*\n[ \t]*(?:```|~~~|#)")
+_TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 
 
 # A top-level heading: the index of its mark, its level (1 to 6), the offsets of its first character and after its last
@@ -122,6 +132,8 @@ def mask(text: str, body: int = 0) -> str:
             text = " " + text[1:]
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
+    if "</" in text and _COMPONENT.search(text) and _BELOW_TAG.search(text):
+        text = _COMPONENTS.sub(lambda tags: tags[0].replace("<", _TAG_MARK), text)
     return "\n" * body + text[body:] if body else text
 
 
@@ -198,7 +210,7 @@ class _Marker:
         """How good a place to cut the start of a top-level block is."""
         masked, previous = self._masked, self._previous
         encloses, self._encloses = self._encloses, False
-        if kind in _MARKUP and masked[start] in "<{:":
+        if kind in _MARKUP and masked[start] in "<{:\x01":
             if _CLOSERS.fullmatch(masked, start, end):
                 encloses = True
             else:

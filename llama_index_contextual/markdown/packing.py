@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _SPACE: Final = re.compile(r"\s+")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
+# In a paragraph without sentences (a gallery of logos, say) every line that starts with a tag, shortcode or image.
+_MARKUP_LINE: Final = re.compile(r"^(?=[ \t]*(?:<[a-zA-Z]|\{\{|\[?!\[))", re.MULTILINE)
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})
 # Where no overlap starts: inside a sentence, or between a tag and what it encloses.
@@ -182,8 +184,11 @@ def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int,
 def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None) -> Iterator[tuple[int, int]]:
     """Places to cut inside one block: (offset, strength)."""
     if atom is None and kind not in {"html", "heading"}:
-        for offset in sentence_starts(text, start, end):  # one that starts its line needs no ">" before it
+        starts = sentence_starts(text, start, end)
+        for offset in starts:  # one that starts its line needs no ">" before it
             yield offset, blocks.LINE if kind == "quote" and text[offset - 1] in "\r\n" else blocks.SENTENCE
+        if not starts:
+            yield from ((line.start(), blocks.LINE) for line in _MARKUP_LINE.finditer(text, start + 1, end))
         return
     if kind == "heading":
         return
