@@ -52,12 +52,12 @@ _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces wha
 # A block of anchors and comments: right above a heading it belongs to that, as does what it stands for.
 _ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
 _LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
-_CLOSERS: Final = re.compile(r"(?:\s*(?:[<\x01]/[^<>\x01]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|:::+(?=\s*\Z)))+\s*")
+_CLOSERS: Final = re.compile(r"(?:\s*(?:[<\x01]/[^<>\x01]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|(?::::+|///+)(?=\s*\Z)))+\s*")
 # After tags that close ("</Tab><Tab>") they count too: what follows is more to them than what was before.
 _OPENERS: Final = re.compile(
     rf"(?:{_CLOSERS.pattern})?"
     r"(?:\s*(?:<summary>[^<]*</summary>|[<\x01][a-z][^<>\x01]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|"
-    r":::+[ \t]*\w[^\n]*(?![^\n])))+\s*",
+    r"(?::::+|///+)[ \t]*\w[^\n]*(?![^\n])))+\s*",
     re.IGNORECASE,
 )
 
@@ -69,6 +69,8 @@ _COMPONENTS: Final = re.compile(
 _COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
 _BELOW_TAG: Final = re.compile(r">[ \t]*\n[ \t]*(?:```|~~~|#)")
 _TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
+
+OPENING_LINE: Final = re.compile(r"\s*<(?!br\b|hr\b|img\b)[a-zA-Z][^<>]*(?<!/)>\s*")  # no more than an opening tag
 
 
 # A top-level heading: the index of its mark, its level (1 to 6), the offsets of its first character and after its last
@@ -210,18 +212,25 @@ class _Marker:
         """How good a place to cut the start of a top-level block is."""
         masked, previous = self._masked, self._previous
         encloses, self._encloses = self._encloses, False
-        if kind in _MARKUP and masked[start] in "<{:\x01":
+        if kind in _MARKUP and masked[start] in "<{:/\x01":
             if _CLOSERS.fullmatch(masked, start, end):
                 encloses = True
             else:
-                self._encloses = _OPENERS.fullmatch(masked, start, end) is not None
+                last = masked.rfind("\n", start, end - 1) + 1  # "<tbody>" under a table's head opens as well
+                self._encloses = bool(
+                    _OPENERS.fullmatch(masked, start, end) or (last and OPENING_LINE.fullmatch(masked, last, end))
+                )
         if previous == "heading" or kind == "rule":
             return GLUED
         if kind == "heading":
             return SECTION
         if self._after_rule:
             return RULE
-        if previous == "text" and kind in _INTRODUCED and masked[max(0, start - 80) : start].rstrip()[-1:] == ":":
+        if (
+            previous == "text"
+            and kind in _INTRODUCED
+            and masked[max(0, start - 80) : start].rstrip("*_ \t\n")[-1:] == ":"
+        ):
             return INTRO
         return TAG if encloses else BLOCK
 

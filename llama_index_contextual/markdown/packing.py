@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _SPACE: Final = re.compile(r"\s+")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 # In a paragraph without sentences (a gallery of logos, say) every line that starts with a tag, shortcode or image.
-_MARKUP_LINE: Final = re.compile(r"^(?=[ \t]*(?:<[a-zA-Z]|\{\{|\[?!\[))", re.MULTILINE)
+_MARKUP_LINE: Final = re.compile(r"^(?=[ \t]*(?:<[a-zA-Z]|\{\{[%<]\s*[^/\s]|\[?!\[))", re.MULTILINE)
+_ROW: Final = re.compile(r"\s*<(?:tr|li|dt|p|div|h[1-6]|details)\b", re.IGNORECASE)  # better to cut before than a cell
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})
 # Where no overlap starts: inside a sentence, or between a tag and what it encloses.
@@ -199,8 +200,10 @@ def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None
         offset = line.start()
         if atom and (number <= head or offset >= closing):
             yield offset, blocks.GLUED
-        elif kind == "html" and line[0].lstrip().startswith("</"):  # closes what the line before belongs to
-            yield offset, blocks.TAG
+        elif kind == "html" and (line[0].lstrip().startswith("</") or blocks.OPENING_LINE.fullmatch(before[0])):
+            yield offset, blocks.TAG  # it closes, or the line before opens, what it belongs to
+        elif kind == "html" and _ROW.match(line[0]):
+            yield offset, blocks.PIECE
         else:
             yield offset, blocks.LINE if before.end() == offset else blocks.PIECE
 
