@@ -63,11 +63,9 @@ _OPENERS: Final = re.compile(
 
 # CommonMark takes a fence or heading right under "<CodeGroup>" for part of an HTML block, and the comments in that code
 # for headings. Nobody means that: in MDX, where such names come from, a component holds Markdown.
-_COMPONENTS: Final = re.compile(
-    r"(?:^[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n)+(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))", re.MULTILINE
-)
+_COMPONENT_LINE: Final = re.compile(r"[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n")
 _COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
-_BELOW_TAG: Final = re.compile(r">[ \t]*\n[ \t]*(?:```|~~~|#)")
+_BELOW_TAG: Final = re.compile(r">[ \t]*\n(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))")
 _TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 
 OPENING_LINE: Final = re.compile(r"\s*<(?!br\b|hr\b|img\b)[a-zA-Z][^<>]*(?<!/)>\s*")  # no more than an opening tag
@@ -134,9 +132,23 @@ def mask(text: str, body: int = 0) -> str:
             text = " " + text[1:]
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
-    if "</" in text and _COMPONENT.search(text) and _BELOW_TAG.search(text):
-        text = _COMPONENTS.sub(lambda tags: tags[0].replace("<", _TAG_MARK), text)
+    if _COMPONENT.search(text):
+        text = _as_paragraphs(text)
     return "\n" * body + text[body:] if body else text
+
+
+def _as_paragraphs(text: str) -> str:
+    """Mark the components that stand right above a fence or heading, so that they begin no HTML block."""
+    parts: list[str] = []
+    done = 0
+    for below in _BELOW_TAG.finditer(text):
+        first = end = below.end()
+        while first > done and _COMPONENT_LINE.match(text, start := text.rfind("\n", done, first - 1) + 1 or done):
+            first = start
+        if first < end:
+            parts += text[done:first], text[first:end].replace("<", _TAG_MARK)
+            done = end
+    return "".join(parts) + text[done:] if parts else text
 
 
 def outline(masked: str, body: int = 0) -> Outline:
