@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from pathlib import PurePosixPath
 from typing import Any, ClassVar, Final
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser.interface import NodeParser
-from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import (
     BaseNode,
     Document,
@@ -29,14 +25,20 @@ from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import dates, metadata
 from llama_index_contextual.checks import explained, refuse_unknown
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
+from llama_index_contextual.node_identity import (
+    given_id_func,
+    hash_id,
+    identity_of,
+    is_markdown,
+    node_id_of,
+    path_of,
+    without_surrogates,
+)
 from llama_index_contextual.origin import origin_of
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_MARKDOWN_SUFFIXES: Final = frozenset({"", ".md", ".markdown", ".mdx", ".mdown", ".mkd", ".qmd", ".rmd", ".mdc"})
 # Counts and hashes say nothing to an embedding or an LLM.
 _BOOKKEEPING: Final = (
     metadata.HEADING_LEVEL,
@@ -89,7 +91,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     semantic: bool = Field(default=True, description="False packs lines to the budget and ignores structure.")
 
     def __init__(self, **data: Any) -> None:
-        data["id_func"] = _given_id_func(data.get("id_func"))
+        data["id_func"] = given_id_func(data.get("id_func"))
         if isinstance(data.get("tokenizer"), dict):
             raise SettingError(
                 f"tokenizer={data['tokenizer']!r} was a callable and cannot be read back. "
@@ -129,9 +131,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
 
     def split_document(self, document: BaseNode) -> tuple[str, FrontMatter, list[Span]]:
         """The document's text (lone surrogates replaced), its front matter, and the spans its nodes will have."""
-        name = _path(document) or document.node_id
-        text = _without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
-        settings = self._settings(markdown=_is_markdown(_path(document)))
+        name = path_of(document) or document.node_id
+        text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
+        settings = self._settings(markdown=is_markdown(path_of(document)))
         has_front = settings.markdown and settings.semantic
         front = read_front_matter(text, name) if has_front else FrontMatter()
         spans = split_markdown(text, settings=settings, body=front.end)
@@ -170,15 +172,15 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         source = document.source_node or RelatedNodeInfo(
             node_id=document.node_id, node_type=document.get_type(), hash=digest, metadata={}
         )
-        identity = _identity(document, digest)
+        identity = identity_of(document, digest)
         origin = origin_of(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
             ordinal = seen[identity, chunk]
             seen[identity, chunk] += 1
-            named = self.id_func is not _hash_id
-            node_id = self.id_func(number, document) if named else _node_id(identity, chunk, ordinal)
+            named = self.id_func is not hash_id
+            node_id = self.id_func(number, document) if named else node_id_of(identity, chunk, ordinal)
             own = shared if number else {**shared, **self._first_metadata(document, front, span)}
             nodes.append(self._node(node_id, chunk, origin.place(span), document, own, source))
         if self.include_prev_next_rel:
@@ -189,7 +191,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         if not self.include_metadata:
             return {}
         shared = {
-            key: _without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
+            key: without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
             for key, value in document.metadata.items()
         }
         if document.source_node is not None:  # itself a chunk: what was said of it is not true of all its chunks
@@ -202,7 +204,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         day = (
             _day(shared.get(metadata.DATE))
             or _day(front.values.get(metadata.DATE))
-            or dates.date_from_path(_path(document))
+            or dates.date_from_path(path_of(document))
         )
         if day:
             shared.update(_date_metadata(day))
@@ -264,62 +266,10 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         return values
 
 
-def _hash_id(i: int, doc: BaseNode) -> str:
-    """Marks the default: ids are made from each chunk's text, which an ``id_func`` is not shown.
-
-    Whoever calls it as a function gets what LlamaIndex's default gives.
-    """
-    return default_id_func(i, doc)
-
-
-def _given_id_func(given: Any) -> Callable[[int, BaseNode], str]:
-    """The caller's function; ours for LlamaIndex's default (random ids) and for a name read back by ``from_dict``."""
-    if given is None or given is default_id_func:
-        return _hash_id
-    if callable(given):
-        return given  # type: ignore[no-any-return]
-    if isinstance(given, dict) and given.get("id_func_name") in {_hash_id.__name__, default_id_func.__name__}:
-        return _hash_id
-    raise SettingError(f"id_func={given!r} cannot be read back. Cure: pass the function again as id_func=")
-
-
 def _joined(titles: Sequence[str]) -> list[str]:
     """One title for small sections side by side, which have no heading in common."""
     shown = titles if len(titles) <= _MOST_TITLES else [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
     return [metadata.TITLE_SEPARATOR.join(title for title in shown if title)]
-
-
-def _path(document: BaseNode) -> str:
-    value = document.metadata.get(metadata.PATH) or document.metadata.get("file_path") or ""
-    return str(value).replace("\\", "/")
-
-
-def _is_markdown(path: str) -> bool:
-    return PurePosixPath(path).suffix.lower() in _MARKDOWN_SUFFIXES
-
-
-def _identity(document: BaseNode, digest: str) -> str:
-    """An id that the user set, else the path, else the content: LlamaIndex's random ids change with every load."""
-    if not _RANDOM_ID.fullmatch(document.node_id):
-        return document.node_id
-    return _path(document) or digest
-
-
-def _node_id(identity: str, chunk: str, ordinal: int) -> str:
-    """A hash in the form of a UUID, which Qdrant insists on."""
-    digest = blake2b(f"{identity}\0{ordinal}\0{chunk}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-    return f"{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:]}"
-
-
-def _without_surrogates(text: str, name: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        warnings.warn(
-            f"{name} holds lone surrogates, which are no text; each became U+FFFD", ContextualWarning, stacklevel=2
-        )
-        return _SURROGATE.sub("\ufffd", text)
-    return text
 
 
 def _day(value: object) -> dt.date | None:

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.front_matter import read_front_matter
-from llama_index_contextual.markdown.packing import Piece, pack, refine, whole
+from llama_index_contextual.markdown.packing import Piece, pack, whole
+from llama_index_contextual.markdown.refining import refine
 from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.titles import heading_titles

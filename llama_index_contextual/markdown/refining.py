@@ -1,0 +1,176 @@
+"""Marks inside what alone exceeds the budget: lines, rows, sentences, and at last anywhere."""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.markdown import blocks
+from llama_index_contextual.markdown.sentences import sentence_starts
+from llama_index_contextual.markdown.tags import OPENING_LINE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from llama_index_contextual.markdown.settings import ChunkSettings
+    from llama_index_contextual.markdown.tokens import Scale
+
+_SPACE: Final = re.compile(r"\s+")
+_LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
+# In a paragraph without sentences (a gallery of logos, say) every line that starts with a tag, shortcode or image.
+_MARKUP_LINE: Final = re.compile(r"^(?=[ \t]*(?:<[a-zA-Z]|\{\{[%<]\s*[^/\s]|\[?!\[))", re.MULTILINE)
+_ROW: Final = re.compile(r"\s*<(?:tr|li|dt|p|div|h[1-6]|details)\b", re.IGNORECASE)  # better to cut before than a cell
+# By how many tokens a part that stands alone may exceed its share of the whole.
+_SEAM: Final = 4
+# No character is more than four tokens of a byte-level tokenizer.
+_TOKENS_PER_CHARACTER: Final = 4
+
+
+@dataclass(slots=True)
+class Marks:
+    """The marks of one group of sections, finer inside what alone exceeds the budget; parallel lists."""
+
+    offsets: list[int] = field(default_factory=list)
+    strengths: list[int] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    atoms: list[blocks.Atom | None] = field(default_factory=list)
+    cumulative: list[int] = field(default_factory=list)
+
+    def append(self, offset: int, strength: int, kind: str, atom: blocks.Atom | None, before: int) -> None:
+        """Add one mark, with ``before`` tokens before it."""
+        self.offsets.append(offset)
+        self.strengths.append(strength)
+        self.kinds.append(kind)
+        self.atoms.append(atom)
+        self.cumulative.append(before)
+
+
+def refine(
+    text: str,
+    outline: blocks.Outline,
+    sums: Sequence[int],
+    between: tuple[int, int],
+    scale: Scale,
+    settings: ChunkSettings,
+) -> Marks:
+    """The marks of ``outline`` between two, with finer ones inside blocks over the budget.
+
+    Args:
+        text: The document.
+        outline: Its marks.
+        sums: Tokens before each of them.
+        between: Indices of the first mark and of the one after the last.
+        scale: Counts tokens.
+        settings: The budget.
+    """
+    first, last = between
+    size = settings.chunk_size
+    top = first + 1  # after the heading and what holds on to it
+    while top < last and not outline.strengths[top]:
+        top += 1
+    fits = sums[top] - sums[first] <= size or top - 1 in outline.atoms
+    before, after = sums[first:last], sums[first + 1 : last + 1]
+    if fits and max(map(operator.sub, after, before)) <= size:
+        part = slice(first, last)
+        atoms: list[blocks.Atom | None] = [None] * (last - first + 1)
+        strengths, kinds = [*outline.strengths[part], blocks.SECTION], [*outline.kinds[part], ""]
+        return Marks(outline.offsets[first : last + 1], strengths, kinds, atoms, [*before, sums[last]])
+    marks = Marks()
+    held = sums[first]  # tokens before the heading, if any, that holds on to the block
+    shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in
+    for index in range(first, last):
+        tokens = sums[index + 1] - sums[index]
+        if outline.strengths[index]:
+            held = sums[index]
+        kind = outline.kinds[index]
+        marks.append(outline.offsets[index], outline.strengths[index], kind, None, sums[index] + shift)
+        atom = outline.atoms.get(index)
+        if tokens <= size and (atom or sums[index + 1] - held <= size):
+            continue  # a paragraph that fits may not fit together with its heading
+        start, end = outline.offsets[index : index + 2]
+        finer = _finer(text, start, end, (kind, atom), scale, settings, settings.cap - sums[index] + held)
+        counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
+        for (offset, strength), count in zip(finer, counts[1:], strict=False):
+            marks.append(offset, strength, kind, atom, sums[index] + shift + count)
+        shift += counts[-1] - tokens
+    marks.append(outline.offsets[last], blocks.SECTION, "", None, sums[last] + shift)
+    return marks
+
+
+def _finer(
+    text: str,
+    start: int,
+    end: int,
+    what: tuple[str, blocks.Atom | None],
+    scale: Scale,
+    settings: ChunkSettings,
+    cap: int,
+) -> list[tuple[int, int]]:
+    """Places to cut inside one block over the budget: lines or sentences, and inside those that exceed the cap too."""
+    finer = list(_inside(text, start, end, *what))
+    offsets = [start, *(offset for offset, _ in finer), end]
+    sums = scale.cumulative(offsets)
+    step = max(1, settings.chunk_size // _TOKENS_PER_CHARACTER)
+    places: list[tuple[int, int]] = []
+    for number, (low, high) in enumerate(pairwise(offsets)):
+        if number:
+            places.append(finer[number - 1])
+        tokens = sums[number + 1] - sums[number]
+        if tokens > cap or (tokens > cap - _SEAM and _alone(text, low, high, scale) > cap):
+            places.extend(_anywhere(text, low, high, step))
+    return places
+
+
+def _alone(text: str, start: int, end: int, scale: Scale) -> int:
+    """Tokens of a part without the white space around it: ``" 😀"`` is one of cl100k, ``"😀"`` are two."""
+    part = text[start:end]
+    begin = start + len(part) - len(part.lstrip())
+    return scale.exact(begin, start + len(part.rstrip()), end)
+
+
+def _closing_fence(text: str, start: int, end: int) -> int:
+    """Offset of the line that closes a fence: of the last line if it has nothing but fence characters, else ``end``."""
+    last = text[start:end].rstrip()
+    line = max(last.rfind("\n"), last.rfind("\r")) + 1
+    return start + line if not last[line:].strip("`~> \t") else end
+
+
+def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int, int]]:
+    """Places to cut inside one sentence or line, at least every ``step`` characters: after white space if possible."""
+    while end - start > step:
+        space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
+        start = space + 1 if space > 0 else start + step
+        blank = _SPACE.match(text, start, end)
+        start = blank.end() if blank else start
+        if start >= end:
+            return
+        yield start, blocks.SPACE if space > 0 else blocks.CHARACTER
+
+
+def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None) -> Iterator[tuple[int, int]]:
+    """Places to cut inside one block: (offset, strength)."""
+    if atom is None and kind not in {"html", "heading"}:
+        starts = sentence_starts(text, start, end)
+        for offset in starts:  # one that starts its line needs no ">" before it
+            yield offset, blocks.LINE if kind == "quote" and text[offset - 1] in "\r\n" else blocks.SENTENCE
+        if not starts:
+            yield from ((line.start(), blocks.LINE) for line in _MARKUP_LINE.finditer(text, start + 1, end))
+        return
+    if kind == "heading":
+        return
+    lines = [match for match in _LINE.finditer(text, start, end) if match[0].strip()]
+    head = 2 if atom and atom.kind == "table" else 1  # a fence's first line, or a table's two, hold on to the next
+    closing = end if atom is None or atom.kind == "table" else _closing_fence(text, start, end)
+    for number, (before, line) in enumerate(pairwise(lines), start=1):
+        offset = line.start()
+        if atom and (number <= head or offset >= closing):
+            yield offset, blocks.GLUED
+        elif kind == "html" and (line[0].lstrip().startswith("</") or OPENING_LINE.fullmatch(before[0])):
+            yield offset, blocks.TAG  # it closes, or the line before opens, what it belongs to
+        elif kind == "html" and _ROW.match(line[0]):
+            yield offset, blocks.PIECE
+        else:
+            yield offset, blocks.LINE if before.end() == offset else blocks.PIECE
