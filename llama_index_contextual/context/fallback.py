@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.prompts.mixin import PromptMixin
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import ChunkContext, ContextGenerator, Progress
     from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
+
+
+_NEXT: Final = " The next run asks for them again."
+_NEXT_OF_THIS: Final = (
+    " The next run of this object asks for them again. Another process does not know of them: if it loads this "
+    "IngestionPipeline's own cache, it takes them for final. Cure: cache= for the contexts, too, or fallback=None."
+)
 
 
 class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
@@ -142,7 +149,7 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
             messages.append(
                 f"{total - ours} of {total} chunks have no context from {self.first.name} but fell back ({whose})"
                 + (f", because: {why}." if why else ".")
-                + " The next run asks for them again."
+                + (_NEXT if getattr(self.first, "remembers_failures", True) else _NEXT_OF_THIS)
             )
         if (error := getattr(self.first, "cache_error", None)) is not None:
             messages.append(f"What was generated is used but not kept: {error}")

@@ -227,6 +227,11 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         """Mark of the last run that left chunks without a context; without a cache, of those of this object."""
         return self._fell_back if self._store is None else self._cache().state()
 
+    @property
+    def remembers_failures(self) -> bool:
+        """Whether :meth:`state` is known to other processes."""
+        return self._store is not None
+
     def close(self) -> None:
         """Close the cache's file and end the thread."""
         self._cache().close()
