@@ -16,6 +16,7 @@ from llama_index_contextual import (
     ContextualIndex,
     ContextualNodePostprocessor,
     ContextualVectorRetriever,
+    GroupingPostprocessor,
     HeadingAwareMarkdownNodeParser,
     LocalEmbedding,
     MemoryContext,
@@ -54,6 +55,7 @@ def by_llm(**settings):
 MAKERS = {
     HeadingAwareMarkdownNodeParser: HeadingAwareMarkdownNodeParser,
     RecencyPostprocessor: RecencyPostprocessor,
+    GroupingPostprocessor: GroupingPostprocessor,
     LocalEmbedding: LocalEmbedding,
     ContextualBM25Retriever: ContextualBM25Retriever,
     ContextualVectorRetriever: over_a_store,

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
 
@@ -227,7 +228,7 @@ def check_top_k(top_k: Iterable[int]) -> tuple[int, ...]:
     Raises:
         SettingError: There are none, or one is no positive whole number.
     """
-    counted = sorted(set(top_k))
-    if not counted or not all(type(k) is int and k > 0 for k in counted):
-        raise SettingError(f"top_k={counted} must be whole numbers from 1, such as {list(TOP_K)}")
+    counted = sorted({whole("top_k", k) for k in top_k})
+    if not counted:
+        raise SettingError(f"top_k=[] counts nothing. Cure: some numbers of hits, such as {list(TOP_K)}")
     return tuple(counted)

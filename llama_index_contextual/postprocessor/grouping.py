@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.checks import explained, refuse_unknown, whole
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
@@ -37,9 +37,10 @@ class GroupingPostprocessor(BaseNodePostprocessor):
     group_by: str | None = Field(default=None, description="A metadata key; None is the document a node was cut from.")
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        if self.group_size < 1:
-            raise SettingError(f"group_size={self.group_size} would keep nothing. Cure: 1 or more.")
+        refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
+        with explained():
+            super().__init__(**settings)
+        whole("group_size", self.group_size)
 
     @classmethod
     def class_name(cls) -> str:

@@ -76,10 +76,10 @@ def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
     [
         ({"retrievers": {}}, "is empty"),
         ({"questions": []}, "no questions"),
-        ({"top_k": []}, "whole numbers"),
-        ({"top_k": [0]}, "whole numbers"),
-        ({"top_k": [2.5]}, "whole numbers"),
-        ({"top_k": [True]}, "whole numbers"),
+        ({"top_k": []}, "counts nothing"),
+        ({"top_k": [0]}, "whole number"),
+        ({"top_k": [2.5]}, "whole number"),
+        ({"top_k": [True]}, "whole number"),
         (
             {"retrievers": {"mine": ContextualBM25Retriever([TextNode(text="a")], similarity_top_k=4)}},
             "'mine' returns 4",

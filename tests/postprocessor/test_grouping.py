@@ -54,8 +54,13 @@ async def test_async_and_pickled_answers_are_the_same():
 
 
 def test_no_group_can_be_empty():
-    with pytest.raises(SettingError, match="group_size=0 would keep nothing"):
+    with pytest.raises(SettingError, match="group_size=0 cannot work"):
         GroupingPostprocessor(group_size=0)
+
+
+def test_a_setting_that_does_not_exist_is_named():
+    with pytest.raises(SettingError, match="does not take group_key"):
+        GroupingPostprocessor(group_key="path")
 
 
 def test_others_move_up_where_it_sees_the_pool():
