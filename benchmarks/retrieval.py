@@ -4,8 +4,9 @@
 
 Recall@k is the mean over questions of the share of gold items (chunks, lines of a note, pages) that the first k chunks
 cover. Every row of a set but "stock chunks" ranks the same chunks with the same embedding; a row differs in what its
-name says. Where gold items are pages, "k pages" is the recall of the first k different pages that the ranked chunks are
-from, and "in 20" how many different pages the first 20 chunks are from.
+name says. As those chunks are longer, there is also the recall of as many chunks as have 2,000, 4,000 and 8,000
+characters together, the first one in any case. Where gold items are pages, "k pages" is the recall of the first k
+different pages that the ranked chunks are from, and "in 20" how many different pages the first 20 chunks are from.
 ``--shares`` adds one row for each element of ours that is switched off.
 """
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 TOP = 20
+BUDGETS = (2000, 4000, 8000)  # characters
 POOL = 100
 SETS: dict[str, Callable[[], DataSet]] = {
     "codebases": codebases,
@@ -81,6 +83,7 @@ class Measured:
         name: The row's.
         recalls: At 5, 10 and 20 chunks, of each question, shape ``(questions, 3)``.
         mrr: Mean reciprocal rank of the first chunk that covers gold.
+        by_length: Recalls in 2,000, 4,000 and 8,000 characters of chunks.
         by_document: Recalls at 5, 10 and 20 different documents.
         documents: How many different documents the first 20 chunks are from, on average.
     """
@@ -88,12 +91,14 @@ class Measured:
     name: str
     recalls: Recalls
     mrr: float
+    by_length: Recalls
     by_document: Recalls
     documents: float
 
     def cells(self, *, pages: bool) -> list[object]:
         """The row of a table, in per cent."""
         cells: list[object] = [self.name, *(100 * self.recalls.mean(axis=0)).tolist(), 100 * self.mrr]
+        cells += (100 * self.by_length.mean(axis=0)).tolist()
         return cells + ([*(100 * self.by_document.mean(axis=0)).tolist(), self.documents] if pages else [])
 
 
@@ -217,31 +222,40 @@ def _at_most(chunks: int) -> dict[str, Any]:
 def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]) -> Measured:
     """Ask every question."""
     retrievers = {name: bench.retriever(row) for name, bench in benches.items()}
-    all_hits, firsts, documents = [], [], []
+    all_hits, firsts, lengths, documents = [], [], [], []
     for question in data.questions:
         bundle = QueryBundle(question.text, embedding=vectors[question.text])
         nodes = [hit.node for hit in retrievers[question.collection].retrieve(bundle)]
         best = {node.ref_doc_id: node for node in reversed(nodes)}  # of each document its best chunk
-        all_hits.append([data.covers(node) for node in nodes[:TOP]])
+        all_hits.append([data.covers(node) for node in nodes])
+        lengths.append(np.cumsum([len(node.get_content()) for node in nodes]))
         firsts.append([data.covers(node) for node in nodes if best[node.ref_doc_id] is node])
         documents.append(len({node.ref_doc_id for node in nodes[:TOP]}))
     golds = [question.gold for question in data.questions]
-    mrr = mean_reciprocal_rank(all_hits, golds)
-    return Measured(row.name, _recalls(all_hits, golds), mrr, _recalls(firsts, golds), float(np.mean(documents)))
+    mrr = mean_reciprocal_rank([hits[:TOP] for hits in all_hits], golds)
+    counts = [[max(1, int(np.searchsorted(ends, budget, "right"))) for budget in BUDGETS] for ends in lengths]
+    by_length = _recalls(all_hits, golds, counts)
+    recalls, by_document = _recalls(all_hits, golds), _recalls(firsts, golds)
+    return Measured(row.name, recalls, mrr, by_length, by_document, float(np.mean(documents)))
 
 
-def _recalls(all_hits: Sequence[Sequence[frozenset[Any]]], golds: Sequence[frozenset[Any]]) -> Recalls:
-    return np.array(
-        [[recall_at(k, hits, gold) for k in (5, 10, 20)] for hits, gold in zip(all_hits, golds, strict=True)]
-    )
+def _recalls(
+    all_hits: Sequence[Sequence[frozenset[Any]]], golds: Sequence[frozenset[Any]], counts: Sequence[Any] = ()
+) -> Recalls:
+    counts = counts or [(5, 10, 20)] * len(golds)
+    asked = zip(all_hits, golds, counts, strict=True)
+    return np.array([[recall_at(k, hits, gold) for k in ks] for hits, gold, ks in asked])
 
 
-def differences(measured: Sequence[Measured], *, pages: bool) -> list[object]:
-    """The cells of a last row: ours less the stock hybrid on the same chunks, with 95 % paired bootstrap intervals."""
-    found = {one.name: one for one in measured}
-    ours, stock = next(o for name, o in found.items() if name.startswith("**")), found["stock hybrid, same chunks"]
-    cells = ["ours less stock hybrid, same chunks", *_intervals(ours.recalls - stock.recalls), ""]
-    return cells + ([*_intervals(ours.by_document - stock.by_document), ""] if pages else [])
+def differences(measured: Sequence[Measured], *, pages: bool) -> list[list[object]]:
+    """The cells of the last rows: ours less each stock hybrid, with 95 % paired bootstrap intervals."""
+    ours = next(one for one in measured if one.name.startswith("**"))
+    rows = []
+    for stock in (one for one in measured if one.name.startswith("stock hybrid")):
+        cells = [f"ours less {stock.name}", *_intervals(ours.recalls - stock.recalls), ""]
+        cells += _intervals(ours.by_length - stock.by_length)
+        rows.append(cells + ([*_intervals(ours.by_document - stock.by_document), ""] if pages else []))
+    return rows
 
 
 def _intervals(difference: Recalls) -> list[str]:
@@ -271,11 +285,12 @@ def main() -> None:
         rows = rows_for(data, shares=options.shares, own_chunks=not data.chunks and not options.same_chunks)
         measured = [measure(data, row, benches, vectors) for row in rows]
         pages = name == "kubernetes-docs"
-        cells = [*(one.cells(pages=pages) for one in measured), differences(measured, pages=pages)]
+        cells = [*(one.cells(pages=pages) for one in measured), *differences(measured, pages=pages)]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
         head = f"### {name}: {len(data.questions)} questions, {chunks} chunks in {len(benches)} index(es)"
         head += f", {len(data.documents[''])} pages" if name == "kubernetes-docs" else ""
-        columns = ["", "@5", "@10", "@20", "MRR", *(["5 pages", "10 pages", "20 pages", "in 20"] if pages else [])]
+        columns = ["", "@5", "@10", "@20", "MRR", *(f"in {budget:,}" for budget in BUDGETS)]
+        columns += ["5 pages", "10 pages", "20 pages", "in 20"] if pages else []
         parts.append(f"{head}\n\n{markdown_table(columns, cells)}")
         print(f"\n{parts[-1]}\n\n({time.monotonic() - started:.0f} s)", flush=True)
     if options.out:
