@@ -47,17 +47,18 @@ def expand_hits(hits: Sequence[NodeWithScore], reach: Reach, load: Load) -> list
 
 
 def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
-    """One node for adjacent chunks of a document: overlaps once, gaps (white space by rule) as line breaks.
+    """One node for adjacent chunks of a document: overlaps once, gaps (white space by rule) as line breaks and spaces.
 
     It keeps the id and the metadata of ``best``, with the lines and offsets of the whole.
     """
     parts = sorted((one for one in members if _placed(one)), key=lambda one: (_start(one), _end(one)))
     if len(parts) < 2:  # noqa: PLR2004
         return best
-    text, end = parts[0].get_content(), _end(parts[0])
+    text, last = parts[0].get_content(), parts[0]
     for part in parts[1:]:
-        text += "\n" * max(0, _start(part) - end) + part.get_content()[max(0, end - _start(part)) :]
-        end = max(end, _end(part))
+        text += _gap(last, part) + part.get_content()[max(0, _end(last) - _start(part)) :]
+        last = max(last, part, key=_end)
+    end = _end(last)
     metadata = dict(best.metadata)
     if START_LINE in metadata:
         metadata[START_LINE] = min(one.metadata[START_LINE] for one in parts)
@@ -71,6 +72,13 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
     merged = best.model_copy(update={**changes, "end_char_idx": end})
     merged.set_content(text)
     return merged
+
+
+def _gap(before: BaseNode, after: BaseNode) -> str:
+    """The white space between two chunks, which nobody keeps: as long as it was, and with as many line breaks."""
+    length = max(0, _start(after) - _end(before))
+    lines = after.metadata.get(START_LINE, length) - before.metadata.get(END_LINE, 0)
+    return ("\n" * min(length, lines)).ljust(length)
 
 
 def _outer(node: BaseNode, side: NodeRelationship) -> dict[NodeRelationship, object]:

@@ -50,7 +50,7 @@ def test_an_unreadable_file_keeps_what_the_index_had_of_it(opened, folder, monke
     assert "cache is cold" in index.as_retriever(1).retrieve("Why is it slow?")[0].node.text
 
 
-@pytest.mark.parametrize("text", ["", "\n\n  \n", "---\ntitle: only front matter\n---\n"])
+@pytest.mark.parametrize("text", ["", "\n\n  \n", "---\n# nothing\n---\n"])
 def test_a_file_without_text_is_indexed_as_nothing(opened, tmp_path, text):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty/empty.md").write_text(text)
