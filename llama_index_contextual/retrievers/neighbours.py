@@ -77,7 +77,7 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
 def _gap(before: BaseNode, after: BaseNode) -> str:
     """The white space between two chunks, which nobody keeps: as long as it was, and with as many line breaks."""
     length = max(0, _start(after) - _end(before))
-    lines = after.metadata.get(START_LINE, length) - before.metadata.get(END_LINE, 0)
+    lines = int(after.metadata.get(START_LINE, length)) - int(before.metadata.get(END_LINE, 0))
     return ("\n" * min(length, lines)).ljust(length)
 
 
