@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,7 +60,7 @@ def evaluate(
         top_k: How many hits are counted.
         say: Called with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
-        **options: More of :meth:`ContextualIndex.open`; ``llm=`` goes to the context ``"llm"`` alone.
+        **options: More of :meth:`ContextualIndex.open`; those of a context, such as ``llm=``, are for ``"llm"``.
 
     Raises:
         SettingError: A setting is wrong, or there are no documents or questions.
@@ -94,7 +95,8 @@ def _options_for(kind: str, folder: Path, options: dict[str, Any]) -> dict[str, 
     if kind == "llm":
         cache = Layout(folder.expanduser().resolve() / DEFAULT_NAME).contexts
         return {"context": kind, "cache": str(cache), **options}
-    rest = {key: value for key, value in options.items() if key != "llm"}
+    common = signature(ContextualIndex.open).parameters
+    rest = {key: value for key, value in options.items() if key in common}
     return {"context": _TextAlone() if kind == BASELINE else kind, **rest}
 
 

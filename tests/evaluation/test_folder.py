@@ -5,6 +5,7 @@ import pytest
 from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation import Passage, Question, evaluate, load_questions
+from llama_index_contextual.index import ContextualIndex
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -74,6 +75,21 @@ def test_a_storage_is_kept_and_used_again(folder, embedding, tmp_path, monkeypat
     again = evaluate(folder, QUESTIONS, embed_model=embedding, storage=kept, contexts=["headings"])
     assert set(embedded) == {question.text for question in QUESTIONS}
     assert again.to_dict() == first.to_dict()
+
+
+def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, embedding, fake_model):
+    options = {"embed_model": embedding, "contexts": ["headings", "llm"], "llm": fake_model.llm, "probe_timeout": 5}
+    found = evaluate(folder, QUESTIONS, **options)
+    assert [row.name for row in found.rows][2:] == ["headings", "llm"]
+    asked = len(fake_model.requests)
+    assert asked > 0
+    evaluate(folder, QUESTIONS, **options)
+    assert len(fake_model.requests) == asked
+    with ContextualIndex.open(
+        folder, embed_model=embedding, context="llm", llm=fake_model.llm, probe_timeout=5
+    ) as index:
+        assert index.refresh().context_sources == {"llm:fake": 8}
+    assert len(fake_model.requests) == asked
 
 
 def test_answers_that_are_nowhere_are_named(folder, embedding):
