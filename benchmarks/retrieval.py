@@ -216,7 +216,7 @@ def rows_for(data: DataSet, *, shares: bool, own_chunks: bool) -> list[Row]:
 
 
 def _at_most(chunks: int) -> dict[str, Any]:
-    return {"node_postprocessors": [GroupingPostprocessor(group_size=chunks)]}
+    return {"node_postprocessors": [GroupingPostprocessor(group_size=chunks, group_by="path")]}
 
 
 def measure(data: DataSet, row: Row, benches: dict[str, Bench], vectors: dict[str, list[float]]) -> Measured:
