@@ -12,8 +12,8 @@ from llama_index_contextual.context.headings import HeadingContextGenerator
 from llama_index_contextual.context.llm import LLMContextGenerator
 from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.context.resolve import resolve_generator
-from llama_index_contextual.context.sqlite_store import SQLiteKVStore
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
+from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 __all__ = [
     "ChunkContext",

@@ -12,9 +12,9 @@ from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.context.base import fingerprint
-from llama_index_contextual.context.sqlite_store import SQLiteKVStore
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import HEADER_PATH
+from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,9 +20,9 @@ from llama_index_contextual.context.estimate import estimate
 from llama_index_contextual.context.prompt import CONTEXT_PROMPT, check_prompt
 from llama_index_contextual.context.runner import Run
 from llama_index_contextual.context.settings import RunSettings
-from llama_index_contextual.context.sqlite_store import SQLiteKVStore
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
     import os

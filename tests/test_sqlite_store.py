@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 
@@ -10,7 +11,8 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from llama_index.core.storage.kvstore.types import BaseKVStore
 
 from llama_index_contextual.context import SQLiteKVStore
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import ContextualWarning, StorageError
+from llama_index_contextual.sqlite_store import SQLiteFile
 
 
 @pytest.fixture
@@ -92,3 +94,51 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="Cure:"):
         SQLiteKVStore(tmp_path / "file" / "contexts.sqlite").put("a", {})
+
+
+def _table(path, **settings):
+    file = SQLiteFile(path, **settings)
+    return file.add_table("CREATE TABLE IF NOT EXISTS numbers (number INTEGER PRIMARY KEY)")
+
+
+def _numbers(file):
+    return [number for (number,) in file.read(lambda database: database.execute("SELECT * FROM numbers").fetchall())]
+
+
+def _add(file, *numbers):
+    file.write(lambda database: database.executemany("INSERT INTO numbers VALUES (?)", [(n,) for n in numbers]))
+
+
+def test_tables_of_several_uses_share_a_file(tmp_path):
+    file = _table(tmp_path / "cache.sqlite", set_aside=True)
+    _add(file, 1)
+    store = SQLiteKVStore(file)
+    store.put("a", {"n": 1})
+    assert _numbers(file) == [1]
+    assert _numbers(pickle.loads(pickle.dumps(file))) == [1]  # noqa: S301
+    assert store.get("a") == {"n": 1}
+
+
+def test_a_write_is_all_or_nothing(tmp_path):
+    file = _table(tmp_path / "cache.sqlite", set_aside=True)
+    with pytest.raises(StorageError, match="cannot be used"):
+        _add(file, 1, 2, 1)
+    assert _numbers(file) == []
+
+
+@pytest.mark.parametrize("where", ["header", "inside"])
+def test_a_damaged_file_is_set_aside_and_started_afresh(tmp_path, where):
+    path = tmp_path / "cache.sqlite"
+    with contextlib.closing(_table(path, set_aside=True)) as file:
+        _add(file, *range(20_000))
+    damaged = bytearray(path.read_bytes())
+    damaged[slice(0, 100) if where == "header" else slice(20_000, len(damaged))] = b"\xff" * (
+        100 if where == "header" else len(damaged) - 20_000
+    )
+    path.write_bytes(damaged)
+    file = _table(path, set_aside=True)
+    with pytest.warns(ContextualWarning, match=r"cache\.sqlite is damaged"):
+        assert _numbers(file) == []
+    _add(file, 1)
+    assert _numbers(file) == [1]
+    assert (tmp_path / "cache.sqlite.damaged").read_bytes() == damaged

@@ -1,0 +1,274 @@
+"""One SQLite file for what must outlive its process: how it is opened, written and replaced when it is damaged.
+
+:class:`SQLiteFile` is the one way in which this package opens a SQLite file. Several tables can live in one file, and
+several threads and processes can use it at once. :class:`SQLiteKVStore` is a LlamaIndex key-value store in such a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
+
+from llama_index_contextual.errors import ContextualWarning, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from typing_extensions import Self
+
+_T = TypeVar("_T")
+
+MAX_VARIABLES: Final = 500  # SQLite before 3.32 takes 999 in a statement
+_BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
+_DAMAGED: Final = ".damaged"
+_DEFAULT_CURE: Final = "free space, make the folder writable, or name another file."
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS kv (
+    collection TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (collection, key)
+) WITHOUT ROWID
+"""
+
+
+class SQLiteFile:
+    """A SQLite file in WAL mode, shared by threads and processes; each commit is on disk when it returns.
+
+    The file is opened at its first use, and again in a forked child, which must not use its parent's connection.
+    A pickled or copied one opens the same file.
+
+    ::
+
+        file = SQLiteFile(folder / "cache.sqlite", set_aside=True)
+        file.add_table("CREATE TABLE IF NOT EXISTS vectors (hash TEXT PRIMARY KEY, vector BLOB)")
+        file.write(lambda database: database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows))
+        rows = file.read(lambda database: database.execute("SELECT * FROM vectors").fetchall())
+
+    Args:
+        path: The file. It and its folder are created at the first use.
+        set_aside: Whether a damaged file, or one that is no database, is renamed to ``<name>.damaged`` with a
+            :class:`ContextualWarning`, and a new one is started. Right for what can be computed again; else damage is
+            an error.
+        cure: What an error tells the user to do.
+
+    Raises:
+        StorageError: From :meth:`read` and :meth:`write`: the file cannot be opened, read or written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, set_aside: bool, cure: str = _DEFAULT_CURE) -> None:
+        self.path = Path(path)
+        self._set_aside, self._cure = set_aside, cure
+        self._tables: list[str] = []
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
+
+    def __repr__(self) -> str:
+        return f"SQLiteFile({str(self.path)!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        hidden = ("_lock", "_connection", "_process")
+        return {name: value for name, value in self.__dict__.items() if name not in hidden}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def add_table(self, statement: str) -> Self:
+        """Have a table created whenever the file is opened; ``statement`` is a ``CREATE TABLE IF NOT EXISTS``."""
+        with self._lock:
+            self._tables.append(statement)
+            self._disconnect()  # so that the next use creates it
+        return self
+
+    def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Return what ``work`` returns, which must fetch all its rows: another thread may go on afterwards."""
+        with self._lock:
+            return self._mended(work)
+
+    def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Return what ``work`` returns, done in one transaction: all of its changes are on disk, or none is."""
+
+        def in_transaction(database: sqlite3.Connection) -> _T:
+            with _transaction(database):
+                return work(database)
+
+        with self._lock:
+            return self._mended(in_transaction)
+
+    def close(self) -> None:
+        """Close the file; its next use opens it again."""
+        with self._lock:
+            self._disconnect()
+
+    def _mended(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do some work; where it meets damage, do it again on a new file."""
+        try:
+            try:
+                return work(self._connected())
+            except sqlite3.DatabaseError as error:
+                # The subclasses of DatabaseError tell of a full disk, a lock or a wrong call: the file is sound.
+                if not self._set_aside or type(error) is not sqlite3.DatabaseError:
+                    raise
+                self._start_afresh(error)
+                return work(self._connected())
+        except (sqlite3.Error, OSError) as error:
+            raise StorageError(f"{self.path} cannot be used: {error}. Cure: {self._cure}") from error
+
+    def _start_afresh(self, error: sqlite3.Error) -> None:
+        self._disconnect()
+        aside = self.path.with_name(self.path.name + _DAMAGED)
+        self.path.replace(aside)
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        warnings.warn(
+            f"{self.path} is damaged ({error}). It is kept as {aside.name}, and a new file is started.",
+            ContextualWarning,
+            stacklevel=2,
+        )
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None or self._process != os.getpid():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+            try:
+                database.execute("PRAGMA journal_mode=WAL")
+                database.execute("PRAGMA synchronous=FULL")  # on disk at each commit, not at the next checkpoint
+                for statement in self._tables:
+                    database.execute(statement)
+            except BaseException:
+                database.close()
+                raise
+            self._connection, self._process = database, os.getpid()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None and self._process == os.getpid():
+            self._connection.close()
+        self._connection = None
+
+
+@contextlib.contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            database.execute("ROLLBACK")
+        raise
+
+
+def in_parts(keys: Iterable[_T]) -> Iterator[tuple[str, list[_T]]]:
+    """Yield keys in parts that a statement can take, each with its question marks: ``"?,?,?", [a, b, c]``."""
+    wanted = list(keys)
+    for start in range(0, len(wanted), MAX_VARIABLES):
+        part = wanted[start : start + MAX_VARIABLES]
+        yield ",".join("?" * len(part)), part
+
+
+class SQLiteKVStore(BaseKVStore):
+    """Key-value store in a file that several threads and processes may share.
+
+    LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when it is told to persist; a process killed
+    before that has lost everything.
+
+    Args:
+        file: A path, or a :class:`SQLiteFile` that holds other tables too. Of a path, a damaged file is an error.
+
+    Raises:
+        StorageError: The file cannot be opened or is no SQLite database.
+    """
+
+    def __init__(self, file: str | os.PathLike[str] | SQLiteFile) -> None:
+        if not isinstance(file, SQLiteFile):
+            cure = "name another file, or delete this one (its contexts are then paid for again)."
+            file = SQLiteFile(file, set_aside=False, cure=cure)
+        self._file = file.add_table(_SCHEMA)
+
+    def __repr__(self) -> str:
+        return f"SQLiteKVStore({str(self.path)!r})"
+
+    @property
+    def path(self) -> Path:
+        """Return the file's path."""
+        return self._file.path
+
+    def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        """Write one value; it survives the death of the process from here on."""
+        self.put_all([(key, val)], collection)
+
+    def put_all(
+        self,
+        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
+        collection: str = DEFAULT_COLLECTION,
+        batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
+    ) -> None:
+        """Write several values, all of them or none."""
+        rows = [(collection, key, json.dumps(value)) for key, value in kv_pairs]
+        self._file.write(lambda database: database.executemany("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", rows))
+
+    def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """Return one value; None where there is none."""
+        return self.get_many([key], collection).get(key)
+
+    def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return those of several values that there are."""
+        found = {}
+        for marks, part in in_parts(keys):
+            query = f"SELECT key, value FROM kv WHERE collection = ? AND key IN ({marks})"  # noqa: S608  only "?"
+            found.update({key: json.loads(value) for key, value in self._fetch(query, (collection, *part))})
+        return found
+
+    def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return everything."""
+        rows = self._fetch("SELECT key, value FROM kv WHERE collection = ?", (collection,))
+        return {key: json.loads(value) for key, value in rows}
+
+    def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Delete one value; return whether there was one."""
+        query = "DELETE FROM kv WHERE collection = ? AND key = ?"
+        return self._file.write(lambda database: database.execute(query, (collection, key)).rowcount) > 0
+
+    async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        """Write one value without blocking the event loop."""
+        await asyncio.to_thread(self.put, key, val, collection)
+
+    async def aput_all(
+        self,
+        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
+        collection: str = DEFAULT_COLLECTION,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> None:
+        """Write several values without blocking the event loop."""
+        await asyncio.to_thread(self.put_all, kv_pairs, collection, batch_size)
+
+    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """Return one value without blocking the event loop."""
+        return await asyncio.to_thread(self.get, key, collection)
+
+    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return everything without blocking the event loop."""
+        return await asyncio.to_thread(self.get_all, collection)
+
+    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Delete one value without blocking the event loop."""
+        return await asyncio.to_thread(self.delete, key, collection)
+
+    def close(self) -> None:
+        """Close the file; the next access opens it again."""
+        self._file.close()
+
+    def _fetch(self, query: str, parameters: Sequence[str]) -> list[tuple[str, str]]:
+        return self._file.read(lambda database: database.execute(query, parameters).fetchall())
