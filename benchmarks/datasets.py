@@ -104,7 +104,74 @@ def kubernetes_docs(pages: int | None = None) -> DataSet:
     gold = {item for question in questions for item in question.gold}
     paths = sorted((folder / "corpus").glob("*.md"), key=lambda path: (path.name not in gold, path.name))[:pages]
     documents = [Document(text=path.read_text("utf-8"), id_=path.name, metadata={"path": path.name}) for path in paths]
-    return DataSet("kubernetes-docs", {"": documents}, questions, lambda node: frozenset({node.ref_doc_id or ""}), {})
+    return DataSet("kubernetes-docs", {"": documents}, questions, _page_covered, {})
+
+
+def course_lessons() -> DataSet:
+    """72 Markdown lessons of a course, 360 questions; gold: the page."""
+    folder = _folder("course-lessons")
+    documents = []
+    for path in sorted((folder / "corpus").rglob("*.md")):
+        relative = path.relative_to(folder / "corpus").as_posix()
+        documents.append(Document(text=path.read_text("utf-8"), id_=relative, metadata={"path": relative}))
+    questions = [
+        Question(row["query"], frozenset(g["path"] for g in row["gold"])) for row in _rows(folder / "queries.jsonl")
+    ]
+    return DataSet("course-lessons", {"": documents}, questions, _page_covered, {})
+
+
+def chat_notes() -> DataSet:
+    """50 dated notes of 12 long chats with an assistant, each chat an index; 215 questions; gold: messages.
+
+    A chunk covers a message when it holds at least one of its lines: a message can be longer than ten chunks.
+    """
+    folder = _folder("chat-notes")
+    documents: dict[str, list[Document]] = {}
+    for path in sorted((folder / "corpus").glob("*/**/*.md")):
+        relative = path.relative_to(folder / "corpus").as_posix()
+        collection, own = relative.split("/", 1)
+        document = Document(text=path.read_text("utf-8"), id_=relative, metadata={"path": own})
+        documents.setdefault(collection, []).append(document)
+    messages: dict[str, set[tuple[int, int]]] = {}
+    questions = []
+    for row in _rows(folder / "queries.jsonl"):
+        gold = {(g["path"], g["start_line"], g["end_line"]) for g in row["gold"]}
+        for path, start, end in gold:
+            messages.setdefault(path, set()).add((start, end))
+        questions.append(Question(row["query"], frozenset(gold), row["collection"], row["category"]))
+
+    def covers(node: BaseNode) -> frozenset[Hashable]:
+        first, last = node.metadata["start_line"], node.metadata["end_line"]
+        own = node.ref_doc_id or ""
+        return frozenset((own, start, end) for start, end in messages.get(own, ()) if start <= last and first <= end)
+
+    return DataSet("chat-notes", documents, questions, covers, {})
+
+
+def chunking_evaluation() -> DataSet:
+    """Five plain-text corpora in one index, 472 questions; gold: the characters of passages."""
+    folder = _folder("chunking-evaluation")
+    documents = [
+        Document(text=path.read_text("utf-8"), id_=path.name, metadata={"path": path.name})
+        for path in sorted((folder / "corpus").glob("*.md"))
+    ]
+    questions = [
+        Question(
+            row["query"],
+            frozenset((g["path"], char) for g in row["gold"] for char in range(g["start_char"], g["end_char"])),
+        )
+        for row in _rows(folder / "queries.jsonl")
+    ]
+
+    def covers(node: BaseNode) -> frozenset[Hashable]:
+        span = range(node.start_char_idx, node.end_char_idx)  # type: ignore[attr-defined]
+        return frozenset((node.ref_doc_id, char) for char in span)
+
+    return DataSet("chunking-evaluation", {"": documents}, questions, covers, {})
+
+
+def _page_covered(node: BaseNode) -> frozenset[Hashable]:
+    return frozenset({node.ref_doc_id or ""})
 
 
 def _lines_covered(node: BaseNode) -> frozenset[Hashable]:
