@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 # pip is slow to say what it does, not slow: be quiet unless something fails.
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types notebooks check clean
+.PHONY: demo test lint types notebooks docs check clean
 
 demo: $(VENV)/.local
 	$(BIN)/python examples/demo.py
@@ -26,10 +26,14 @@ types: $(VENV)/.dev
 notebooks: $(VENV)/.dev
 	$(BIN)/jupyter execute notebooks/*.ipynb
 
-check: test lint types notebooks
+# The theme prints a banner about another product at each build.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
+check: test lint types notebooks docs
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' || { \
