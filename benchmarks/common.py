@@ -15,7 +15,7 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from llama_index_contextual.embedding_choice import model_id, resolve_embedding
+from llama_index_contextual.embedding import model_id, resolve_embedding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,16 +1,18 @@
-"""The embedding that works with no key and no network, and the strings that choose another.
+"""The embedding that works with no key and no network, and the strings that choose another one.
 
-The model is all-MiniLM-L6-v2 (Apache-2.0; int8 weights, 384 dimensions), run by onnxruntime. It reads 256 word pieces
-at a time. Longer texts are embedded in windows whose vectors are averaged, so that nothing is silently left out.
+The model is all-MiniLM-L6-v2 (Apache-2.0; int8 weights, 384 dimensions). onnxruntime runs it. It reads 256 word pieces
+at a time. A longer text is embedded in windows, and their vectors are averaged, so that no part is left out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import threading
 import warnings
 from functools import lru_cache
+from importlib import import_module
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,11 +54,6 @@ def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
         raise MissingExtraError("tokenizers", "local") from error
     path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
     return BertWordPieceTokenizer(path, lowercase=True)
-
-
-def count_word_pieces(text: str) -> int:
-    """Count the word pieces of a text as the local model reads it, without the two special tokens it adds."""
-    return len(minilm_tokenizer().encode(text, add_special_tokens=False).ids)
 
 
 @lru_cache(maxsize=4)
@@ -240,3 +237,100 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[Callable[[str], int], int
     if isinstance(embedding, LocalEmbedding):
         return embedding.count_tokens, embedding.max_tokens - _SPECIAL_TOKENS
     return None
+
+
+# Models that were trained with an instruction before every text; without it they find less. (query, document)
+INSTRUCTIONS: Final = {
+    "nomic-embed-text": ("search_query:", "search_document:"),
+    "e5-": ("query:", "passage:"),
+    "multilingual-e5-": ("query:", "passage:"),
+}
+
+FORMS: Final = (
+    "'local', 'local:FOLDER', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', 'huggingface:MODEL', "
+    "or any LlamaIndex embedding object"
+)
+
+
+def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
+    """Turn a string into a LlamaIndex embedding; an embedding object is given back as it is.
+
+    Args:
+        spec: ``"local"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
+            ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"huggingface:MODEL"``, or an embedding object.
+
+    Raises:
+        SettingError: The string has no such form.
+        MissingExtraError: The package that serves it is not installed.
+    """
+    if isinstance(spec, BaseEmbedding):
+        return spec
+    kind, _, model = spec.partition(":")
+    if kind not in _MAKERS or (kind != "local" and not model):
+        raise SettingError(f"embed_model={spec!r} names no embedding. Cure: one of {FORMS}")
+    return _MAKERS[kind](model)
+
+
+def model_id(embedding: BaseEmbedding) -> str:
+    """Name an embedding by what shapes its vectors, and by nothing secret: ``class:model#hash``.
+
+    Two embeddings with the same id make comparable vectors. Keys, hosts and batch sizes are not part of it.
+    """
+    shaping = (
+        "query_instruction",
+        "text_instruction",
+        "dimensions",
+        "pooling",
+        "normalize",
+        "max_length",
+        "max_tokens",
+    )
+    config = {key: repr(getattr(embedding, key)) for key in shaping if getattr(embedding, key, None) is not None}
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{embedding.class_name()}:{embedding.model_name}#{digest}"
+
+
+def _local(folder: str) -> BaseEmbedding:
+    if not folder:
+        return LocalEmbedding()
+    return LocalEmbedding(model_folder=folder, model_name=folder.rstrip("/").rsplit("/", 1)[-1])
+
+
+def _ollama(model: str) -> BaseEmbedding:
+    name, _, url = model.partition("@")
+    options: dict[str, Any] = {"base_url": url} if url else {}
+    return _imported("ollama", "OllamaEmbedding")(
+        model_name=name, embed_batch_size=64, **_instructions(name), **options
+    )
+
+
+def _openai(model: str) -> BaseEmbedding:
+    return _imported("openai", "OpenAIEmbedding")(model=model)
+
+
+def _huggingface(model: str) -> BaseEmbedding:
+    return _imported("huggingface", "HuggingFaceEmbedding")(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
+
+
+def _imported(provider: str, name: str) -> Callable[..., BaseEmbedding]:
+    try:
+        module = import_module(f"llama_index.embeddings.{provider}")
+    except ImportError as error:
+        raise MissingExtraError(f"llama-index-embeddings-{provider}", provider) from error
+    maker: Callable[..., BaseEmbedding] = getattr(module, name)
+    return maker
+
+
+def _instructions(model: str) -> dict[str, str]:
+    for prefix, (query, text) in INSTRUCTIONS.items():
+        if model.startswith(prefix):
+            return {"query_instruction": query, "text_instruction": text}
+    return {}
+
+
+_MAKERS: Final[dict[str, Callable[[str], BaseEmbedding]]] = {
+    "local": _local,
+    "ollama": _ollama,
+    "openai": _openai,
+    "huggingface": _huggingface,
+}

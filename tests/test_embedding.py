@@ -9,8 +9,7 @@ import pytest
 from llama_index.core.embeddings import MockEmbedding
 
 from llama_index_contextual import embedding as module
-from llama_index_contextual.embedding import LocalEmbedding, count_word_pieces, embedding_limit
-from llama_index_contextual.embedding_choice import model_id, resolve_embedding
+from llama_index_contextual.embedding import LocalEmbedding, embedding_limit, model_id, resolve_embedding
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 
 
@@ -81,7 +80,7 @@ def test_it_can_be_pickled_and_rebuilt_from_its_dict(local):
 def test_the_limit_is_what_the_counter_counts(local):
     count, limit = embedding_limit(local)
     assert limit == 254
-    assert count("hello world") == count_word_pieces("hello world") == 2
+    assert count("hello world") == 2
     assert embedding_limit(MockEmbedding(embed_dim=3)) is None
 
 
@@ -140,11 +139,9 @@ def test_an_unknown_string_is_an_error_that_lists_the_forms(spec):
 
 
 def test_a_provider_that_is_not_installed_names_its_extra(monkeypatch):
-    import llama_index_contextual.embedding_choice as choice
-
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(choice, "import_module", missing)
+    monkeypatch.setattr(module, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"llama-index-contextual\[huggingface\]"):
         resolve_embedding("huggingface:BAAI/bge-small-en-v1.5")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.checks import amount
-from llama_index_contextual.embedding_choice import model_id, resolve_embedding
+from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor

@@ -7,7 +7,7 @@ import logging
 import shutil
 from typing import TYPE_CHECKING
 
-from llama_index_contextual.embedding_choice import model_id
+from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualError, LockedError, StorageError
 from llama_index_contextual.index.live import Live
 from llama_index_contextual.index.opening import SHARED_LOCK_SECONDS, IndexSettings
