@@ -1,4 +1,4 @@
-"""How a file's chunks look: a terminal preview, so that a person can see that they are good."""
+"""Show a file's chunks in the terminal, so that a person can judge them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
-# Control characters of a file must not move the cursor or ring the bell: they are shown as their pictures (U+2400 on),
-# and those beyond ASCII, which have none, as escapes.
+# Control characters of a file must not move the cursor or ring the bell. ASCII ones are shown as their pictures (from
+# U+2400). The others have no picture and are shown as escapes.
 _PICTURES: Final[dict[int, int | str | None]] = {
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
     **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
@@ -29,14 +29,14 @@ _KEEPS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading":
 
 
 def render_preview(path_or_text: Path | str, parser: HeadingAwareMarkdownNodeParser) -> RenderableType:
-    """Show a document's chunks in order: header path, lines, tokens, what overlaps, and what had to overflow.
+    """Return a document's chunks in order, with header path, lines, tokens, overlap and overflow.
 
     Args:
         path_or_text: A file (as a ``Path``, read as UTF-8) or a text.
-        parser: Whose chunks to show.
+        parser: The parser that cuts it.
 
     Returns:
-        Something that ``rich.print`` shows, in a terminal, a pipe or (through ``Console.export_html``) a page.
+        A renderable for ``rich.print``, in a terminal, in a pipe, or in a page (``Console.export_html``).
 
     Raises:
         OSError: The file cannot be read.
@@ -68,7 +68,7 @@ def _summary(name: str, nodes: list[TextNode]) -> Text:
 
 
 def _panel(number: int, node: TextNode, shown_to: int) -> Panel:
-    """One chunk; ``shown_to`` is the offset up to which the chunk before it goes."""
+    """Return one chunk as a panel. ``shown_to`` is the offset at which the chunk before it ends."""
     values = node.metadata
     kind = str(values.get(metadata.CONTENT_TYPE, ""))
     title = Text(f"{number} ", style="bold")

@@ -1,4 +1,4 @@
-"""What the commands share: options, messages, and an opened index."""
+"""What the commands share: options, messages, and an open index."""
 
 from __future__ import annotations
 
@@ -31,42 +31,44 @@ EmbedModel = Annotated[
     ),
 ]
 Folder = Annotated[Path, typer.Option("--folder", "-f", help="The folder that was indexed.")]
+Indexed = Annotated[Path, typer.Argument(help="The folder that was indexed.")]
+Documents = Annotated[Path, typer.Argument(help="A folder of Markdown and text files.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
-    r"""Write what an encoding lacks as ``\uXXXX``, which is valid inside JSON too."""
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    r"""Return ``\uXXXX`` for a character that the output's encoding lacks. It is valid inside JSON, too."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 escape_unencodable: Final = "llama-index-contextual.escape"
-codecs.register_error(escape_unencodable, _escaped)
+codecs.register_error(escape_unencodable, _escape)
 
 
 @contextmanager
-def opened(
+def open_index(
     folder: Path, storage: Path | None, embed_model: str | None = None, **options: Any
 ) -> Iterator[ContextualIndex]:
     """Open an index for the time of a command."""
-    from llama_index_contextual.index import ContextualIndex  # slow: brings chromadb
+    from llama_index_contextual.index import ContextualIndex  # slow: it imports chromadb
 
     with ContextualIndex.open(folder, storage=storage, embed_model=embed_model, **options) as index:
         yield index
 
 
 def print_json(data: Any) -> None:
-    """Print plain data; nothing else goes to standard output then."""
+    """Print plain data as JSON. With ``--json`` nothing else goes to standard output."""
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 def plain(text: str) -> str:
-    """Keep rich from taking ``[local]`` for a style."""
+    """Keep rich from reading ``[local]`` as a style."""
     return text.replace("[", r"\[")
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Show our own warnings as one line; those of libraries are not the user's to mend."""
+    """Show our own warnings as one line. A user cannot mend those of libraries, so they are not shown."""
     if issubclass(category, ContextualWarning):
         messages.print(f"[yellow]warning:[/] {plain(str(message))}")

@@ -1,4 +1,4 @@
-"""Compare retrievers on the same questions: recall, rank, and what one finds that another does not."""
+"""Compare retrievers on the same questions: metrics, differences, and the questions that each gained and lost."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from rich.text import Text
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from llama_index.core.base.base_retriever import BaseRetriever
 
@@ -27,18 +26,18 @@ Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 TOP_K: Final = (5, 10, 20)
 _DRAWS: Final = 2000  # of the bootstrap
-_FEW: Final = 30  # questions, below which an interval says little
+_FEW: Final = 30  # with fewer questions an interval says little
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """How one retriever did.
+    """The results of one retriever.
 
     Attributes:
-        name: What it is called.
+        name: Its name, as the table shows it.
         recalls: Share of each question's passages in the first k hits, shape ``(questions, len(top_k))``, 0 to 1.
         mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1.
-        notes: More about it, by column name.
+        notes: More figures, by column name.
     """
 
     name: str
@@ -49,13 +48,13 @@ class Measured:
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Retrievers side by side; prints itself, also in a notebook.
+    """Retrievers side by side. It prints itself, also in a notebook.
 
     Attributes:
-        questions: What was asked.
-        top_k: How many hits were counted.
+        questions: The questions that were asked.
+        top_k: The numbers of hits that were counted, smallest first.
         rows: The retrievers.
-        baseline: The row that differences are to, where no other is named.
+        baseline: The row that the others are compared with, unless another is named.
     """
 
     questions: tuple[Question, ...]
@@ -64,25 +63,28 @@ class Comparison:
     baseline: str
 
     def gained(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
-        """Questions of which ``name`` found more in the first k hits (default: the fewest counted) than another.
+        """Return the questions of which ``name`` found more in the first k hits than another row.
 
         Args:
             name: A row.
-            than: Another row; the baseline by default.
-            k: One of ``top_k``.
+            than: Another row. Default: the baseline.
+            k: One of ``top_k``. Default: the smallest.
+
+        Raises:
+            SettingError: There is no such row, or k was not counted.
         """
         column = self._column(k)
         more = self._row(name).recalls[:, column] > self._row(than or self.baseline).recalls[:, column]
         return [question for question, is_more in zip(self.questions, more, strict=True) if is_more]
 
     def lost(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
-        """Questions of which ``name`` found less; see :meth:`gained`."""
+        """Return the questions of which ``name`` found less. See :meth:`gained`."""
         return self.gained(than or self.baseline, name, k=k)
 
     def difference(self, name: str, than: str | None = None) -> list[tuple[float, float, float]]:
-        """Mean difference in recall at each k, with the ends of its 95 % paired bootstrap interval; all in points.
+        """Return the mean difference in recall at each k, in points, with its 95 % paired bootstrap interval.
 
-        Where the interval holds 0, these questions cannot tell the two apart.
+        An interval that contains 0 means that these questions cannot tell the two rows apart.
         """
         points = 100 * (self._row(name).recalls - self._row(than or self.baseline).recalls)
         drawn = np.random.default_rng(0).integers(len(points), size=(_DRAWS, len(points)))
@@ -90,7 +92,7 @@ class Comparison:
         return list(zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; recalls from 0 to 1, differences in points."""
+        """Return plain data. Recalls are from 0 to 1, differences in points."""
         return {
             "baseline": self.baseline,
             "questions": len(self.questions),
@@ -156,9 +158,13 @@ class Comparison:
             )
             remarks.append(f"{row.name} less {self.baseline}: {', '.join(parts)}")
         if len(self.rows) > 1:
-            remarks.append("In brackets the 95 % interval of a paired bootstrap: one that holds 0 tells nothing apart.")
+            remarks.append(
+                "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no difference."
+            )
         if len(self.questions) < _FEW:
-            remarks.append(f"{len(self.questions)} questions are few: ask {_FEW} and more before you decide by this.")
+            remarks.append(
+                f"{len(self.questions)} questions are few. Cure: ask {_FEW} or more before you decide by this."
+            )
         return remarks
 
     def _difference_to_dict(self, name: str) -> dict[str, Any]:
@@ -168,11 +174,11 @@ class Comparison:
         for row in self.rows:
             if row.name == name:
                 return row
-        raise SettingError(f"there is no row {name!r}. Cure: one of {[row.name for row in self.rows]}")
+        raise SettingError(f"there is no row {name!r}. Cure: use one of {[row.name for row in self.rows]}")
 
     def _column(self, k: int | None) -> int:
         if k is not None and k not in self.top_k:
-            raise SettingError(f"k={k} was not counted. Cure: one of {list(self.top_k)}")
+            raise SettingError(f"k={k} was not counted. Cure: use one of {list(self.top_k)}")
         return 0 if k is None else self.top_k.index(k)
 
 
@@ -185,15 +191,15 @@ def compare(
     """Ask several retrievers, of any kind, the same questions.
 
     Args:
-        retrievers: By name; what the others are compared with comes first.
-        questions: See :func:`~llama_index_contextual.evaluation.load_questions`.
-        top_k: How many hits are counted. Each retriever must return as many as the most of them.
+        retrievers: Retrievers by name. The first is the one that the others are compared with.
+        questions: Questions with known answers. See :func:`~llama_index_contextual.evaluation.load_questions`.
+        top_k: Numbers of hits to count. Each retriever must return as many hits as the largest of them.
 
     Raises:
         SettingError: Nothing to compare, or a retriever returns fewer hits than are counted.
     """
     if not retrievers:
-        raise SettingError("retrievers={} is empty. Cure: at least one, by name.")
+        raise SettingError("retrievers={} is empty. Cure: give at least one, by name.")
     counted = check_top_k(top_k)
     rows = tuple(measure(name, one, questions, counted) for name, one in retrievers.items())
     return Comparison(tuple(questions), counted, rows, rows[0].name)
@@ -207,13 +213,13 @@ def measure(
     *,
     notes: Mapping[str, float] | None = None,
 ) -> Measured:
-    """Ask one retriever; see :func:`compare`."""
+    """Ask one retriever all questions. See :func:`compare`."""
     if not questions:
-        raise SettingError("there are no questions. Cure: load_questions(file), or a list of Question.")
+        raise SettingError("there are no questions. Cure: give load_questions(file), or a list of Question.")
     most, returned = max(top_k), getattr(retriever, "similarity_top_k", None)
     if isinstance(returned, int) and returned < most:
         raise SettingError(
-            f"the retriever {name!r} returns {returned} hits and {most} are counted. "
+            f"the retriever {name!r} returns {returned} hits, but {most} are counted. "
             f"Cure: similarity_top_k={most}, or a smaller top_k="
         )
     covered = [[question.covered_by(hit.node) for hit in retriever.retrieve(question.text)] for question in questions]
@@ -223,12 +229,52 @@ def measure(
 
 
 def check_top_k(top_k: Iterable[int]) -> tuple[int, ...]:
-    """The numbers of hits to count, smallest first.
+    """Return the numbers of hits to count, smallest first.
 
     Raises:
-        SettingError: There are none, or one is no positive whole number.
+        SettingError: There are none, or one is not a positive whole number.
     """
     counted = sorted({whole("top_k", k) for k in top_k})
     if not counted:
-        raise SettingError(f"top_k=[] counts nothing. Cure: some numbers of hits, such as {list(TOP_K)}")
+        raise SettingError(f"top_k=[] counts nothing. Cure: give numbers of hits, such as {list(TOP_K)}")
     return tuple(counted)
+
+
+def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[object]) -> float:
+    """Return the share of the gold items that the first k hits cover, 0 to 1.
+
+    Anthropic's contextual retrieval evaluation calls the mean of this over all queries *pass@k*.
+
+    Args:
+        k: How many hits count, at least 1.
+        hits: For each hit, best first, the gold items that it covers. Other items are ignored.
+        gold: The items to find, at least one.
+
+    Raises:
+        ValueError: ``k`` is less than 1 or ``gold`` is empty.
+    """
+    if k < 1 or not gold:
+        raise ValueError(f"recall needs k >= 1 and at least one gold item, got k={k} and {len(gold)} items")
+    wanted = set(gold)
+    return len({item for hit in hits[:k] for item in hit} & wanted) / len(wanted)
+
+
+def mean_reciprocal_rank(
+    hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]
+) -> float:
+    """Return the mean over queries of 1 / rank of the first hit that covers a gold item, or 0 where none does.
+
+    Args:
+        hits_of_queries: For each query its hits, as :func:`recall_at` takes them.
+        golds: For each query its gold items.
+
+    Raises:
+        ValueError: There are no queries, or not as many as gold sets.
+    """
+    if not golds or len(golds) != len(hits_of_queries):
+        raise ValueError(f"need one gold set per query, got {len(hits_of_queries)} queries and {len(golds)} gold sets")
+    total = 0.0
+    for hits, gold in zip(hits_of_queries, golds, strict=True):
+        wanted = set(gold)
+        total += next((1 / rank for rank, hit in enumerate(hits, 1) if wanted & set(hit)), 0.0)
+    return total / len(golds)

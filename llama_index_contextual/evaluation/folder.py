@@ -1,4 +1,4 @@
-"""Kinds of context on a folder of one's own: each is indexed, and all are asked the same questions."""
+"""Compare kinds of context on a folder: each kind is indexed, and all indexes are asked the same questions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation.comparison import TOP_K, Comparison, Measured, check_top_k, measure
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,25 +41,25 @@ def evaluate(
     show_progress: bool = False,
     **options: Any,
 ) -> Comparison:
-    """Index a folder with nothing but its text, and with each kind of context; ask each index, and say what it found.
+    """Index a folder with its text alone and with each kind of context, and ask every index the same questions.
 
-    Every row has the same chunks and embedding, and but for "vectors alone" the hybrid retriever of
-    :class:`ContextualIndex`; differences are to "text alone". The context "off" is not nothing: it is the metadata that
-    LlamaIndex embeds, here path and header path. "Chunks alike" is the mean cosine of two chunks of an index, from -1
-    to 1: contexts of phrases that all chunks share push it up, and recall down.
+    Every row has the same chunks and the same embedding. All rows but "vectors alone" use the hybrid retriever of
+    :class:`ContextualIndex`. Differences are to "text alone". The context "off" embeds the metadata that LlamaIndex
+    embeds by itself: here path and header path. "Chunks alike" is the mean cosine of two chunks of an index, -1 to 1.
+    Contexts whose words are in all chunks push it up, and recall down.
 
     Args:
         folder: The documents.
-        questions: What to ask, and where the answers stand; see :func:`load_questions`.
-        contexts: Some of ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``. What ``"llm"`` pays for is kept in the
-            folder's own ``.contextual``, where an index finds it again.
+        questions: Questions and the places of their answers. See :func:`load_questions`.
+        contexts: Some of ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``. The contexts of ``"llm"`` are kept in the
+            folder's own ``.contextual``, where its index finds them again.
         embed_model: As for :meth:`ContextualIndex.open`.
-        storage: Keeps the indexes, a folder each, so that a second run embeds only what changed. By default they are
+        storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
             made in a temporary folder and deleted.
-        top_k: How many hits are counted.
+        top_k: Numbers of hits to count.
         say: Called with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
-        **options: More of :meth:`ContextualIndex.open`; those of a context, such as ``llm=``, are for ``"llm"``.
+        **options: More of :meth:`ContextualIndex.open`. Those of a context, such as ``llm=``, are for ``"llm"``.
 
     Raises:
         SettingError: A setting is wrong, or there are no documents or questions.
@@ -71,8 +70,8 @@ def evaluate(
         for kind in dict.fromkeys([BASELINE, *contexts]):
             if say is not None:
                 say(f"Indexing {folder}: {kind}")
-            mine = {"embed_model": embed_model, **_options_for(kind, Path(folder), options)}
-            with ContextualIndex.open(folder, storage=root / kind.replace(" ", "-"), **mine) as index:
+            chosen = _options_for(kind, folder, {"embed_model": embed_model, **options})
+            with ContextualIndex.open(folder, storage=root / kind.replace(" ", "-"), **chosen) as index:
                 _fill(index, show_progress=show_progress)
                 hybrid = index.as_retriever(max(counted))
                 if kind == BASELINE:
@@ -91,17 +90,17 @@ def _storage(given: str | Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _options_for(kind: str, folder: Path, options: dict[str, Any]) -> dict[str, Any]:
-    if kind == "llm":
-        cache = Layout(folder.expanduser().resolve() / DEFAULT_NAME).contexts
-        return {"context": kind, "cache": str(cache), **options}
+def _options_for(kind: str, folder: str | Path, options: dict[str, Any]) -> dict[str, Any]:
     common = signature(ContextualIndex.open).parameters
     rest = {key: value for key, value in options.items() if key in common}
+    if kind == "llm":  # the generator of the folder's own index, whose cache keeps what was paid for
+        own = ContextualIndex.open(folder, context=kind, **{**options, "reindex": "ignore"})
+        return {"context": own.settings.pipeline.contexts.generator, **rest}
     return {"context": _TextAlone() if kind == BASELINE else kind, **rest}
 
 
 class _TextAlone(ContextGenerator):
-    """A context of no words hides the metadata that would be embedded without one."""
+    """An empty context. It hides the metadata that would be embedded without a context."""
 
     name = "none"
     version = "1"
@@ -117,11 +116,11 @@ def _fill(index: ContextualIndex, *, show_progress: bool) -> None:
             f"{len(report.failed)} files could not be read, e.g. {report.failed[0]}", ContextualWarning, stacklevel=3
         )
     if not report.chunks:
-        raise SettingError(f"{index.settings.folder} holds no files to index. Cure: a folder of Markdown.")
+        raise SettingError(f"{index.settings.folder} holds no files to index. Cure: choose a folder of Markdown files.")
 
 
 def _warn_of_lost_gold(nodes: Sequence[BaseNode], questions: Sequence[Question]) -> None:
-    """Say which answers are nowhere: a path or quotation that is wrong, or a text that no chunk holds as a whole."""
+    """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks."""
     missing = {question.text: set(question.gold) for question in questions}
     for node in nodes:
         for question in questions:
@@ -130,8 +129,8 @@ def _warn_of_lost_gold(nodes: Sequence[BaseNode], questions: Sequence[Question])
     if lost:
         warnings.warn(
             f"{len(lost)} questions have answers that no chunk holds, and count as not found: "
-            f"{'; '.join(lost[:_NAMED])}{' …' if len(lost) > _NAMED else ''}. Cure: see that path and lines are right "
-            "and that the text is a short quotation.",
+            f"{'; '.join(lost[:_NAMED])}{' …' if len(lost) > _NAMED else ''}. Cure: correct path and lines, and quote "
+            "only a few words as text.",
             ContextualWarning,
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""Questions with known answers: what they are, how they are read from a file, and whether a chunk answers one."""
+"""Questions with known answers: how they are read from a file, and whether a chunk answers one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ _LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Where an answer stands. A chunk holds it if all that is given fits.
+    """The place of an answer. A chunk holds it if path, lines and text all fit, as far as they are given.
 
     Attributes:
-        path: The file, relative to the folder; its last parts will do.
-        lines: First and last line, from 1 and inclusive; one line in common is enough.
-        text: Words that stand in the chunk, upper or lower case, whatever the white space: a sentence at most, because
-            a chunk may end in the middle of more.
+        path: The file, relative to the folder. Its last parts are enough.
+        lines: First and last line, 1-based and inclusive. One line in common is enough.
+        text: Words that are in the chunk. Case and white space do not count. Give a sentence at most, because a chunk
+            may end in the middle of a longer text.
+
+    Raises:
+        SettingError: There is neither path nor text, or the lines cannot be.
     """
 
     path: str | None = None
@@ -39,15 +42,15 @@ class Passage:
 
     def __post_init__(self) -> None:
         if not (self.path or (self.text and self.text.strip())):
-            raise SettingError("a passage needs a path or a text. Cure: say where the answer stands.")
+            raise SettingError("a passage needs a path or a text. Cure: name the place of the answer.")
         if self.lines and not (self.path and 1 <= self.lines[0] <= self.lines[1]):
-            raise SettingError(f"lines={self.lines} need a path, and the first must be from 1 to the last.")
+            raise SettingError(f"lines={self.lines} cannot be. Cure: give a path too, and first <= last, both from 1.")
 
     def is_in(self, node: BaseNode) -> bool:
-        """Whether a chunk holds this passage.
+        """Return whether a chunk holds this passage.
 
         Raises:
-            SettingError: The passage has lines, and the chunk's metadata does not say which ones it has.
+            SettingError: The passage has lines, but the chunk's metadata has none.
         """
         return self._fits_path(node) and self._fits_text(node) and self._fits_lines(node)
 
@@ -69,41 +72,41 @@ class Passage:
         if start is None or end is None:
             raise SettingError(
                 f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, so lines={self.lines} cannot "
-                "be looked up. Cure: HeadingAwareMarkdownNodeParser writes them; or give a text instead of lines."
+                "be found. Cure: use HeadingAwareMarkdownNodeParser, which writes them, or give text instead of lines."
             )
         return int(start) <= self.lines[1] and self.lines[0] <= int(end)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question and the passages that answer it, each of which is to be found."""
+    """A question and the passages that answer it. A retriever should find all of them."""
 
     text: str
     gold: tuple[Passage, ...]
 
     def covered_by(self, node: BaseNode) -> frozenset[Passage]:
-        """Those of the passages that a chunk holds."""
+        """Return those of the passages that a chunk holds."""
         return frozenset(passage for passage in self.gold if passage.is_in(node))
 
 
 def load_questions(path: str | Path) -> list[Question]:
-    """Read questions from a file: ``.jsonl`` (an object a line), ``.json`` (a list of objects), or ``.csv``.
+    """Read questions from a file: ``.jsonl`` (one object per line), ``.json`` (a list of objects), or ``.csv``.
 
-    Each entry has ``question`` and where its answer stands: ``path``, ``path`` and ``lines`` (``"12-16"``, ``12`` or
-    ``[12, 16]``), or ``text``. An answer in several places is several entries with the same question.
+    Each entry has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"``, ``12`` or
+    ``[12, 16]``), or ``text``. An answer in several places needs several entries with the same question.
 
     Raises:
-        DocumentError: The file cannot be read, or an entry of it; the message names the line.
+        DocumentError: The file or one of its entries cannot be read. The message names the line.
     """
     file = Path(path)
     readers = {".jsonl": _json_lines, ".json": _json_list, ".csv": _csv_rows}
     read = readers.get(file.suffix.lower())
     if read is None:
-        raise DocumentError(f"{file} is no file of questions. Cure: {', '.join(readers)}")
+        raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {', '.join(readers)}")
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(f"{file} cannot be read: {error}. Cure: a file in UTF-8.") from error
+        raise DocumentError(f"{file} cannot be read: {error}. Cure: give a file in UTF-8.") from error
     found: dict[str, list[Passage]] = {}
     unread: set[str] = set()
     for number, entry in read(file, text):
@@ -113,7 +116,7 @@ def load_questions(path: str | Path) -> list[Question]:
     if unread:
         warnings.warn(f"{file}: {', '.join(sorted(unread))} are not read", ContextualWarning, stacklevel=2)
     if not found:
-        raise DocumentError(f'{file} has no questions. Cure: entries such as {{"question": "…", "path": "a.md"}}')
+        raise DocumentError(f'{file} has no questions. Cure: write entries such as {{"question": "…", "path": "a.md"}}')
     return [Question(question, tuple(dict.fromkeys(passages))) for question, passages in found.items()]
 
 
@@ -126,7 +129,7 @@ def _json_lines(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]
 def _json_list(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     entries = _decoded(text, str(file))
     if not isinstance(entries, list):
-        raise DocumentError(f"{file} holds no list. Cure: [...], or an object a line in a .jsonl file.")
+        raise DocumentError(f"{file} holds no list. Cure: write [...], or one object per line in a .jsonl file.")
     for number, entry in enumerate(entries, 1):
         yield number, _entry(entry, f"{file}:{number}")
 
@@ -149,7 +152,7 @@ def _decoded(text: str, where: str) -> Any:
 
 def _entry(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise DocumentError(f'{where} is no object. Cure: {{"question": "…", "path": "a.md"}}')
+        raise DocumentError(f'{where} is no object. Cure: write {{"question": "…", "path": "a.md"}}')
     return value
 
 
@@ -174,7 +177,7 @@ def _lines(value: Any, where: str) -> tuple[int, int]:
     try:
         first, last = (int(line) for line in pair)
     except (TypeError, ValueError):
-        raise DocumentError(f'{where}: lines={value!r} are no lines. Cure: "12-16", 12 or [12, 16]') from None
+        raise DocumentError(f'{where}: lines={value!r} are no lines. Cure: write "12-16", 12 or [12, 16]') from None
     return first, last
 
 
