@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from crash_stage import Stage, change, repeats
 from llama_index.core.schema import Document
 
-from llama_index_contextual.storage import chroma
+from llama_index_contextual.index import chroma
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

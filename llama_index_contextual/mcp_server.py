@@ -21,13 +21,13 @@ from llama_index_contextual import __version__
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import ContextualError, DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.index.files import find_files
+from llama_index_contextual.index.sources import decode, read_bytes
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings
 from llama_index_contextual.memory.digest import DISABLED
 from llama_index_contextual.memory.filters import note_filters
 from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.memory.lexicon import lexicon
-from llama_index_contextual.storage.files import find_files
-from llama_index_contextual.storage.reading import decode, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -16,9 +16,9 @@ import pytest
 from llama_index_contextual import mcp_server
 from llama_index_contextual.errors import MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemorySettings
 from llama_index_contextual.memory.digest import HEADER, NOTHING
-from llama_index_contextual.storage.files import FileRules
 
 mcp = pytest.importorskip("mcp")
 from mcp.client.stdio import stdio_client  # noqa: E402

@@ -27,8 +27,8 @@ from llama_index_contextual.context import LLMContextGenerator, PatternContextGe
 from llama_index_contextual.context.headings import HeadingContextGenerator
 from llama_index_contextual.context.usage import Prices
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemorySettings
-from llama_index_contextual.storage.files import FileRules
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])
 _FRACTION = {"weight", "floor", "min_spread", "recency_weight", "recency_floor", "b"}

@@ -3,6 +3,6 @@
 from llama_index_contextual.index.contextual import ContextualIndex
 from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
 from llama_index_contextual.index.migration import MigrationReport
-from llama_index_contextual.index.report import RefreshReport
+from llama_index_contextual.index.plan import RefreshReport
 
 __all__ = ["ContextualIndex", "IndexStatus", "MigrationReport", "Pending", "RefreshReport", "Verification"]

@@ -13,15 +13,15 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import FingerprintError, SettingError
 from llama_index_contextual.index import inspection
-from llama_index_contextual.index.gather import gather
+from llama_index_contextual.index.chroma import to_node
 from llama_index_contextual.index.migration import collection_of, migrate
-from llama_index_contextual.index.opening import resolve_settings
 from llama_index_contextual.index.refresh import refresh_index
 from llama_index_contextual.index.retrieval import live_arms
-from llama_index_contextual.index.session import Session
+from llama_index_contextual.index.settings import resolve_settings
+from llama_index_contextual.index.sources import gather
+from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.retrievers.arm_settings import KEYWORD_WEIGHT, POOL
-from llama_index_contextual.storage.chroma import to_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
+    from llama_index_contextual.index.files import FileRules, Problem
     from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
     from llama_index_contextual.index.migration import MigrationReport
-    from llama_index_contextual.index.opening import IndexSettings, Reindex
-    from llama_index_contextual.index.report import RefreshReport
-    from llama_index_contextual.storage.files import FileRules, Problem
-    from llama_index_contextual.storage.manifest import Manifest
+    from llama_index_contextual.index.plan import RefreshReport
+    from llama_index_contextual.index.settings import IndexSettings, Reindex
+    from llama_index_contextual.index.state import Manifest
 
 
 class ContextualIndex:
@@ -61,7 +61,7 @@ class ContextualIndex:
 
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
-        self._session = Session(settings)
+        self._storage = Storage(settings)
 
     @classmethod
     def open(
@@ -151,7 +151,7 @@ class ContextualIndex:
         index = cls.open(folder, storage=storage, **settings)
         if index.exists:
             raise SettingError(f"there is an index in {index.storage} already. Cure: another storage=.")
-        return index, migrate(existing, index._session)  # noqa: SLF001  our own
+        return index, migrate(existing, index._storage)  # noqa: SLF001  our own
 
     def __copy__(self) -> Self:
         """Another handle on what is open: a copy of an index is a copy of nothing on disk."""
@@ -163,7 +163,7 @@ class ContextualIndex:
         return self.__copy__()
 
     def __reduce__(self) -> NoReturn:
-        self._session.live.__reduce__()
+        self._storage.reader.__reduce__()
 
     def __enter__(self) -> Self:
         return self
@@ -173,7 +173,7 @@ class ContextualIndex:
 
     def close(self) -> None:
         """Let go of Chroma and of the context generator; what was written is safe already."""
-        self._session.live.close()
+        self._storage.reader.close()
         if self.settings.pipeline.contexts.generator is not None:
             self.settings.pipeline.contexts.generator.close()
 
@@ -190,11 +190,11 @@ class ContextualIndex:
     @property
     def exists(self) -> bool:
         """Whether anything has been indexed yet."""
-        return self._session.exists
+        return self._storage.exists
 
     def manifest(self) -> Manifest:
         """What is indexed, by document: hashes, sizes, numbers of nodes."""
-        return self._session.manifest()
+        return self._storage.manifest()
 
     def refresh(
         self, source: str | Path | Iterable[Document] | None = None, *, show_progress: bool = False
@@ -212,7 +212,7 @@ class ContextualIndex:
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
-        return refresh_index(self._session, source, show_progress=show_progress)
+        return refresh_index(self._storage, source, show_progress=show_progress)
 
     async def arefresh(
         self, source: str | Path | Iterable[Document] | None = None, *, show_progress: bool = False
@@ -243,7 +243,7 @@ class ContextualIndex:
         """
         if not self.exists and not self.settings.shared:
             return 0  # writing would make an index
-        with self._session.writing() as writer:
+        with self._storage.writing() as writer:
             ids = [item.id for items in writer.store.of_entries([ref_doc_id]).values() for item in items]
             if ids or ref_doc_id in writer.manifest.documents:
                 # Not complete before the manifest agrees: a kill in between is for the next refresh to finish.
@@ -264,10 +264,10 @@ class ContextualIndex:
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
             **options: More settings of :class:`ContextualFusionRetriever`.
         """
-        if self._session.replaces():
+        if self._storage.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
         similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        arms = live_arms(self._session.live, self.settings.embedding, filters)
+        arms = live_arms(self._storage.reader, self.settings.embedding, filters)
         options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
@@ -281,18 +281,18 @@ class ContextualIndex:
 
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
-        return self._session.live.ask(
-            lambda view: inspection.status(self.settings, self._session.manifest(), view.store, self._pending())
+        return self._storage.reader.ask(
+            lambda view: inspection.status(self.settings, self._storage.manifest(), view.store, self._pending())
         )
 
     def verify(self) -> Verification:
         """Whether manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
-        live = self._session.live
-        return live.ask(lambda view: inspection.verify(self._session.manifest(), view.store, live, self._pending()))
+        reader = self._storage.reader
+        return reader.ask(lambda view: inspection.verify(self._storage.manifest(), view.store, reader, self._pending()))
 
     def nodes(self) -> list[BaseNode]:
         """Every node of the index, as new objects without vectors, in no particular order."""
-        return self._session.live.ask(
+        return self._storage.reader.ask(
             lambda view: [to_node(stored, text) for stored, text in view.store.all_with_text()]
         )
 
@@ -301,12 +301,12 @@ class ContextualIndex:
 
         Contexts of phrases that all chunks share push it up: then nothing can be told from anything.
         """
-        return self._session.live.ask(lambda view: inspection.likeness(view.store))
+        return self._storage.reader.ask(lambda view: inspection.likeness(view.store))
 
     def export(self, target: str | Path | IO[str]) -> int:
         """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""
         with contextlib.ExitStack() as stack:
-            nodes = self._session.live.ask(lambda view: inspection.exported(view.store))
+            nodes = self._storage.reader.ask(lambda view: inspection.exported(view.store))
             file = (
                 stack.enter_context(Path(target).open("w", encoding="utf-8"))
                 if isinstance(target, str | Path)
@@ -317,4 +317,4 @@ class ContextualIndex:
     def _pending(self) -> Pending:
         failed: list[Problem] = []
         sources, _ = gather(None, self.settings, failed)
-        return inspection.pending(self.settings, self._session.manifest(), sources, failed)
+        return inspection.pending(self.settings, self._storage.manifest(), sources, failed)

@@ -9,21 +9,20 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.index.opening import plain_settings
+from llama_index_contextual.index.chroma import to_node
+from llama_index_contextual.index.plan import Plan, Seen, make_plan
 from llama_index_contextual.index.refresh import nodes_digest
-from llama_index_contextual.storage.chroma import to_node
-from llama_index_contextual.storage.plan import Plan, Seen, make_plan
+from llama_index_contextual.index.settings import plain_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from llama_index_contextual.index.live import Live
-    from llama_index_contextual.index.opening import IndexSettings
+    from llama_index_contextual.index.chroma import NodeStore, Stored
+    from llama_index_contextual.index.files import Problem
+    from llama_index_contextual.index.reader import Reader
+    from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.sources import Source
-    from llama_index_contextual.storage.chroma import NodeStore, Stored
-    from llama_index_contextual.storage.files import Problem
-    from llama_index_contextual.storage.layout import Layout
-    from llama_index_contextual.storage.manifest import Manifest
+    from llama_index_contextual.index.state import Layout, Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +167,7 @@ def sizes(layout: Layout) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def verify(manifest: Manifest, store: NodeStore, live: Live, waiting: Pending) -> Verification:
+def verify(manifest: Manifest, store: NodeStore, reader: Reader, waiting: Pending) -> Verification:
     """Compare manifest, vector store and keyword index; nothing is changed."""
     nodes: dict[str, list[Stored]] = {}
     for stored in store.all():
@@ -177,7 +176,7 @@ def verify(manifest: Manifest, store: NodeStore, live: Live, waiting: Pending) -
     problems = [] if manifest.complete else ["A refresh was interrupted."]
     problems += _disagreements(manifest, nodes)
     problems += _vectors(store)
-    keyword = set(live.synced_bm25().node_ids)
+    keyword = set(reader.synced_bm25().node_ids)
     if keyword != ids:
         problems.append(f"The keyword index lacks {len(ids - keyword)} nodes and has {len(keyword - ids)} too many.")
     return Verification(problems, waiting, len(manifest.documents), len(ids))

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.index.chroma import Row, Stored, store_metadata, to_node
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.index.recovery import entry_of
+from llama_index_contextual.index.sources import decode, read_bytes
 from llama_index_contextual.metadata import CONTEXT_SOURCE, END_LINE, HEADER_PATH, PATH, START_LINE, join_header_path
-from llama_index_contextual.storage.chroma import Row, Stored, store_metadata, to_node
-from llama_index_contextual.storage.reading import decode, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.index.session import Session
+    from llama_index_contextual.index.storage import Storage
     from llama_index_contextual.index.writer import Writer
     from llama_index_contextual.markdown import Span
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
@@ -82,10 +82,10 @@ def collection_of(existing: Any) -> Any:
     return collection
 
 
-def migrate(existing: Any, session: Session) -> MigrationReport:
+def migrate(existing: Any, storage: Storage) -> MigrationReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
-    settings = session.settings
-    with session.writing() as writer:
+    settings = storage.settings
+    with storage.writing() as writer:
         fingerprint, choices = settings.fingerprint, dict(settings.choices)
         writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
         writer.commit(complete=False)

@@ -8,8 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from llama_index_contextual.index.refresh import count_contexts, nodes_digest
-from llama_index_contextual.storage.chroma import (
+from llama_index_contextual.index.chroma import (
     KIND,
     MODEL,
     DamagedError,
@@ -20,7 +19,8 @@ from llama_index_contextual.storage.chroma import (
     to_node,
     vector_segment,
 )
-from llama_index_contextual.storage.manifest import Entry, Manifest, load_manifest, save_manifest
+from llama_index_contextual.index.refresh import count_contexts, nodes_digest
+from llama_index_contextual.index.state import Entry, Manifest, load_manifest, save_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from chromadb.api import ClientAPI
 
+    from llama_index_contextual.index.chroma import Stored
+    from llama_index_contextual.index.pipeline import Fingerprint
+    from llama_index_contextual.index.state import Layout
     from llama_index_contextual.index.writer import Writer
-    from llama_index_contextual.storage.chroma import Stored
-    from llama_index_contextual.storage.fingerprint import Fingerprint
-    from llama_index_contextual.storage.layout import Layout
 
 logger = logging.getLogger(__name__)
 

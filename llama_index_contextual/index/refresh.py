@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from tqdm import tqdm
 
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.index.gather import check_source, gather
-from llama_index_contextual.index.report import RefreshReport
+from llama_index_contextual.index.chroma import Row, Stored, refused_key, store_metadata
+from llama_index_contextual.index.files import Problem
+from llama_index_contextual.index.plan import Plan, RefreshReport, Seen, make_plan
+from llama_index_contextual.index.sources import check_source, gather
+from llama_index_contextual.index.state import Entry
 from llama_index_contextual.metadata import CONTEXT_SOURCE
-from llama_index_contextual.storage.chroma import Row, Stored, refused_key, store_metadata
-from llama_index_contextual.storage.files import Problem
-from llama_index_contextual.storage.manifest import Entry
-from llama_index_contextual.storage.plan import Plan, Seen, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.index.pipeline import NodePipeline
-    from llama_index_contextual.index.session import Session
     from llama_index_contextual.index.sources import Source
+    from llama_index_contextual.index.storage import Storage
     from llama_index_contextual.index.writer import Writer
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
@@ -40,24 +39,24 @@ BATCH_CHUNKS: Final = 256  # new chunks per batch: some seconds of the local mod
 
 
 def refresh_index(
-    session: Session, source: str | Path | Iterable[Document] | None, *, show_progress: bool
+    storage: Storage, source: str | Path | Iterable[Document] | None, *, show_progress: bool
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
 
     Args:
-        session: The index's storage.
+        storage: The index's storage.
         source: As :meth:`ContextualIndex.refresh` takes it.
         show_progress: Whether to draw a progress bar that counts documents.
 
     Raises:
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
-    started, report, settings = time.monotonic(), RefreshReport(), session.settings
+    started, report, settings = time.monotonic(), RefreshReport(), storage.settings
     source = check_source(source, settings.folder)
-    replacing = session.replaces()
+    replacing = storage.replaces()
     if replacing and source is not None:
         raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
-    with session.writing(replacing=replacing) as writer:
+    with storage.writing(replacing=replacing) as writer:
         sources, covered = gather(source, settings, report.failed)
         report.differences = settings.differences(writer.manifest)
         fingerprint, choices = settings.fingerprint, dict(settings.choices)
@@ -72,7 +71,7 @@ def refresh_index(
                 report=report,
             ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
         if replacing:
-            session.promote(writer)
+            storage.promote(writer)
         report.chunks = writer.store.count()
         report.context_sources = writer.manifest.context_sources()
     report.seconds = time.monotonic() - started

@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, QueryBundle
     from llama_index.core.vector_stores import MetadataFilters
 
-    from llama_index_contextual.index.live import Live, View
+    from llama_index_contextual.index.reader import OpenStore, Reader
     from llama_index_contextual.retrievers.candidates import Candidate
     from llama_index_contextual.retrievers.lexical_index import LexicalIndex
 
 
 def live_arms(
-    live: Live, embedding: BaseEmbedding, filters: MetadataFilters | None
+    reader: Reader, embedding: BaseEmbedding, filters: MetadataFilters | None
 ) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
     """Give the vector arm and the keyword arm of an index, both with the same filters."""
-    keyword = LiveKeywordRetriever(live)
-    vector = LiveVectorRetriever(live, embedding, keyword)
+    keyword = LiveKeywordRetriever(reader)
+    vector = LiveVectorRetriever(reader, embedding, keyword)
     return [vector, keyword] if filters is None else [vector.with_filters(filters), keyword.with_filters(filters)]
 
 
 class LiveKeywordRetriever(ContextualBM25Retriever):
     """The keyword arm of an index that changes: brings itself up to date whenever it is asked."""
 
-    def __init__(self, live: Live, *, similarity_top_k: int = POOL) -> None:
-        self._live = live
-        super().__init__(similarity_top_k=similarity_top_k, analyzer=live.bm25.analyzer)
+    def __init__(self, reader: Reader, *, similarity_top_k: int = POOL) -> None:
+        self._reader = reader
+        super().__init__(similarity_top_k=similarity_top_k, analyzer=reader.bm25.analyzer)
 
     @property
     def _index(self) -> LexicalIndex:  # an attribute there; every reader goes through it
-        return self._live.synced_bm25()._index  # noqa: SLF001  the same class
+        return self._reader.synced_bm25()._index  # noqa: SLF001  the same class
 
     @_index.setter
     def _index(self, value: LexicalIndex) -> None:
@@ -49,27 +49,27 @@ class LiveKeywordRetriever(ContextualBM25Retriever):
 class LiveVectorRetriever(ContextualVectorRetriever):
     """The vector arm of an index that changes: each query goes to the newest view of Chroma."""
 
-    def __init__(self, live: Live, embedding: BaseEmbedding, keyword: LiveKeywordRetriever) -> None:
+    def __init__(self, reader: Reader, embedding: BaseEmbedding, keyword: LiveKeywordRetriever) -> None:
         # Not the base's: it wants a store, and this one's changes.
         BaseRetriever.__init__(self)
         self.similarity_top_k = POOL
         self.filters: MetadataFilters | None = None
         self.companion = keyword
-        self._live = live
+        self._reader = reader
         self._embed_model = embedding
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """New node objects for those of the ids that exist."""
         wanted = list(node_ids)
-        return self._live.ask(lambda view: self._over(view).nodes(wanted))
+        return self._reader.ask(lambda view: self._over(view).nodes(wanted))
 
     def _nearest(self, embedding: list[float], query: QueryBundle, top_k: int) -> list[Candidate]:
-        return self._live.ask(
+        return self._reader.ask(
             lambda view: self._over(view)._nearest(embedding, query, top_k),  # noqa: SLF001  the same class
             vectors=True,
         )
 
-    def _over(self, view: View) -> ContextualVectorRetriever:
+    def _over(self, view: OpenStore) -> ContextualVectorRetriever:
         return ContextualVectorRetriever(
             view.vectors,
             self._embed_model,

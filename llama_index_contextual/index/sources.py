@@ -1,27 +1,87 @@
-"""From files and from LlamaIndex documents to one shape: a source with an id, a hash, and its documents."""
+"""What a refresh is asked to look at: the folder, a part of it, or documents."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import Document
 
-from llama_index_contextual.errors import DocumentError
+from llama_index_contextual.errors import DocumentError, SettingError, StorageError
+from llama_index_contextual.index.files import Problem, find_files
 from llama_index_contextual.metadata import PATH
-from llama_index_contextual.storage.files import Problem
-from llama_index_contextual.storage.reading import decode, read_bytes, replace_surrogates, sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.storage.files import FoundFile
+    from llama_index_contextual.index.files import FoundFile
+    from llama_index_contextual.index.settings import IndexSettings
+
+
+def gather(
+    source: str | Path | Iterable[Document] | None, settings: IndexSettings, failed: list[Problem]
+) -> tuple[list[Source], str | None]:
+    """What to index, and which part of the folder that covers (None: no part of it).
+
+    Args:
+        source: As :meth:`ContextualIndex.refresh` takes it.
+        settings: Folder, rules and readers.
+        failed: Gets what cannot be read.
+
+    Raises:
+        SettingError: The source is outside of the folder, or does not exist.
+    """
+    if source is not None and not isinstance(source, str | Path):
+        return document_sources(source, settings.folder, failed), None
+    below = part_of(settings.folder, source)
+    rules = replace(settings.files, include=(*settings.files.include, *(f"*{suffix}" for suffix in settings.readers)))
+    found = find_files(settings.folder, rules, below=below, exclude=settings.layout.root)
+    failed.extend(found.problems)
+    return file_sources(found.files, settings.readers, failed), below
+
+
+def check_source(source: object, folder: Path) -> str | Path | Sequence[Document] | None:
+    """Refuse what cannot be indexed before anything is opened or made; gives the source, an iterator as a list.
+
+    Raises:
+        SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
+        StorageError: The folder is gone.
+    """
+    if not folder.is_dir():  # not mounted, perhaps: its index must not be emptied, nor the folder made again
+        raise StorageError(f"the folder {folder} is no longer there. Cure: put it back, then refresh.")
+    if source is None or isinstance(source, str | Path):
+        part_of(folder, source)
+        return source
+    if isinstance(source, Document) or not isinstance(source, Iterable):
+        raise SettingError(f"source={type(source).__name__} is no path and no list. Cure: refresh([document]).")
+    documents = list(source)
+    wrong = next((one for one in documents if not isinstance(one, Document)), None)
+    if wrong is not None:
+        raise SettingError(f"source holds a {type(wrong).__name__}. Cure: give LlamaIndex Documents, or a path.")
+    return documents
+
+
+def part_of(folder: Path, source: str | Path | None) -> str:
+    """A folder or file inside the folder, relative to it; "" is all of it."""
+    if source is None:
+        return ""
+    path = Path(source).expanduser()
+    path = path.resolve() if path.is_absolute() else (folder / path).resolve()
+    if not path.is_relative_to(folder):
+        raise SettingError(f"{source} is outside of {folder}. Cure: open an index for that folder.")
+    if not path.exists():
+        raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
+    below = path.relative_to(folder).as_posix()
+    return "" if below == "." else below
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +213,68 @@ def flat_value(value: Any) -> str | int | float | bool | None:
     if isinstance(value, list | tuple | set) and all(isinstance(item, str | int | float | bool) for item in value):
         return ", ".join(str(item) for item in (sorted(value, key=str) if isinstance(value, set) else value))
     return json.dumps(value, default=str, ensure_ascii=False, sort_keys=True)
+
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
+_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file's text, the SHA-256 of its bytes, and what had to be repaired to read it ("" if nothing)."""
+
+    text: str
+    sha256: str
+    repair: str = ""
+
+
+def sha256_of(data: bytes) -> str:
+    """SHA-256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's bytes; :class:`DocumentError` where the system refuses."""
+    try:
+        with path.open("rb") as file:
+            return file.read()
+    except OSError as error:
+        raise DocumentError(f"it cannot be read ({error.strerror or error}).") from error
+
+
+def decode(data: bytes) -> FileText:
+    """Text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
+
+    Lone surrogates, which the Markdown parser and the store both crash on, become U+FFFD. Line ends stay as they are,
+    because a chunk's text is a slice of the document's.
+    """
+    sha256 = sha256_of(data)
+    if data.startswith(_UTF16_MARKS):
+        text, repair = data.decode("utf-16", "replace"), ""
+    elif b"\x00" in data:
+        raise DocumentError("it is binary, not text (it holds NUL bytes). Cure: ignore it, or give its type a reader.")
+    else:
+        text, repair = _decode_bytes(data)
+    if len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
+        raise DocumentError("it is binary, not text (control characters). Cure: ignore it, or give its type a reader.")
+    clean, count = replace_surrogates(text)
+    if count:
+        repair = f"{count} lone surrogate(s) replaced by U+FFFD"
+    return FileText(clean, sha256, repair)
+
+
+def replace_surrogates(text: str) -> tuple[str, int]:
+    """Text with each lone surrogate replaced by U+FFFD, and how many there were."""
+    return _SURROGATE.subn("\ufffd", text)
+
+
+def _decode_bytes(data: bytes) -> tuple[str, str]:
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return data.decode("utf-8", "surrogatepass"), ""
+    except UnicodeDecodeError as error:
+        what = f"byte 0x{data[error.start]:02x} at {error.start:,} is no UTF-8"
+    # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
+    return data.decode("cp1252", "replace"), f"{what}; read as Windows-1252. Cure: convert it to UTF-8"

@@ -15,7 +15,7 @@ import pytest
 
 from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import LockedError
-from llama_index_contextual.index import session
+from llama_index_contextual.index import storage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,8 +94,8 @@ def test_a_reader_that_opens_while_another_model_takes_over_sees_the_new_index(o
     successor = LocalEmbedding(threads=1, model_name="successor")
     reader = opened(folder, embed_model=successor, reindex="ignore")
     writer = opened(folder, embed_model=successor, reindex="all")
-    made, opening, complete = threading.Event(), threading.Event(), session.complete_successor
-    open_view = reader._session.live._opened
+    made, opening, complete = threading.Event(), threading.Event(), storage.complete_successor
+    open_view = reader._storage.reader._opened
 
     def complete_once_a_reader_opens(*arguments):
         made.set()
@@ -111,21 +111,21 @@ def test_a_reader_that_opens_while_another_model_takes_over_sees_the_new_index(o
             time.sleep(0.5)  # the old collection goes now, or waits for us
         return view
 
-    monkeypatch.setattr(session, "complete_successor", complete_once_a_reader_opens)
-    monkeypatch.setattr(reader._session.live, "_opened", open_while_it_completes)
+    monkeypatch.setattr(storage, "complete_successor", complete_once_a_reader_opens)
+    monkeypatch.setattr(reader._storage.reader, "_opened", open_while_it_completes)
     replacing = threading.Thread(target=writer.refresh, daemon=True)
     replacing.start()
     assert made.wait(20)
-    with reader._session.live.reading():
+    with reader._storage.reader.reading():
         pass
     replacing.join(20)
     assert "Cookie" in reader.as_retriever(1).retrieve("Cookie")[0].node.text
-    with reader._session.live.reading() as view:
+    with reader._storage.reader.reading() as view:
         assert view.store.name == reader.manifest().collection
 
 
 def test_a_second_writer_is_told_who_writes(opened, folder):
-    hold = "with opened(sys.argv[1])._session.lock.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
+    hold = "with opened(sys.argv[1])._storage.lock.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
     with start(hold, folder) as other:
         assert other.stdout.readline()
         with pytest.raises(LockedError, match=f"process {other.pid} on"):

@@ -15,9 +15,9 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index import ContextualIndex, refresh
+from llama_index_contextual.index import state as manifest_room
+from llama_index_contextual.index import writer as vectors_room
 from llama_index_contextual.index import writer as writer_room
-from llama_index_contextual.storage import manifest as manifest_room
-from llama_index_contextual.storage import vectors as vectors_room
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -232,7 +232,7 @@ def test_a_full_disk_under_chroma_is_named(used, folder, counting, monkeypatch):
 
     (folder / "new.md").write_text("# New\n\nSomething new.\n")
     with monkeypatch.context() as broken, ContextualIndex.open(folder, embed_model=counting) as index:
-        with index._session.live.reading() as view:
+        with index._storage.reader.reading() as view:
             broken.setattr(type(view.store.collection), "upsert", full)
         with pytest.raises(StorageError, match=r"disk is full.*unharmed.*Cure"):
             index.refresh()

@@ -92,7 +92,7 @@ def test_verify_names_what_does_not_agree_and_a_refresh_mends_it(opened, folder)
     index = opened()
     index.refresh()
     assert str(index.verify()).startswith("ok: 4 documents, 4 chunks agree")
-    with index._session.live.reading() as view:
+    with index._storage.reader.reading() as view:
         [gone] = [item.id for item in view.store.all() if item.entry == "faq.md"]
         view.store.delete([gone])
     found = index.verify()

@@ -177,7 +177,7 @@ def test_the_keyword_index_is_kept_and_taken_up_by_the_next_process(opened, monk
     first.as_retriever().retrieve("Cookie")
     first.close()
     second = opened()
-    with second._session.live.reading() as view:
+    with second._storage.reader.reading() as view:
         monkeypatch.setattr(type(view.store), "all_with_text", None)  # deriving it anew would fail
     assert "carrots" in second.as_retriever(1).retrieve("Cookie")[0].node.text
 

@@ -19,6 +19,7 @@ from llama_index_contextual.errors import SettingError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mdx")
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from llama_index_contextual.checks import amount
 from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.index.pipeline import NodePipeline, default_parser
+from llama_index_contextual.index.files import FileRules
+from llama_index_contextual.index.pipeline import Difference, NodePipeline, default_parser, differences
+from llama_index_contextual.index.state import DEFAULT_NAME, Layout, ManifestDamagedError, load_manifest
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
-from llama_index_contextual.storage.files import FileRules
-from llama_index_contextual.storage.fingerprint import Difference, differences
-from llama_index_contextual.storage.layout import DEFAULT_NAME, Layout
-from llama_index_contextual.storage.manifest import ManifestDamagedError, load_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +24,9 @@ if TYPE_CHECKING:
     from llama_index.core.readers.base import BaseReader
 
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.storage.fingerprint import Fingerprint
-    from llama_index_contextual.storage.manifest import Manifest
+    from llama_index_contextual.index.pipeline import Fingerprint
+    from llama_index_contextual.index.state import Manifest
+
 
 Reindex = Literal["auto", "error", "ignore", "all"]
 POLICIES: Final = ("auto", "error", "ignore", "all")

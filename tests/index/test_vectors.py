@@ -2,7 +2,7 @@
 
 import pytest
 
-from llama_index_contextual.storage.vectors import VectorCache
+from llama_index_contextual.index.writer import VectorCache
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
+
 ENTRY: Final = "_entry"  # the manifest's key of the document
 KIND: Final = "_kind"  # "file" or "document", as in the manifest
 EMBED_HASH: Final = "_embed_hash"  # of the EMBED view: equal hash, equal vector

@@ -9,33 +9,34 @@ has ended.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.errors import CopyError, FingerprintError
-from llama_index_contextual.index.keyword import Keyword
-from llama_index_contextual.storage.chroma import MODEL, DamagedError, NodeStore, open_client
-from llama_index_contextual.storage.manifest import write_atomically
+from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
+from llama_index_contextual.index.chroma import MODEL, DamagedError, NodeStore, open_client, to_node
+from llama_index_contextual.index.state import write_atomically
+from llama_index_contextual.retrievers import ContextualBM25Retriever
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from chromadb.api import ClientAPI
 
-    from llama_index_contextual.retrievers import ContextualBM25Retriever
-    from llama_index_contextual.storage.chroma import Row
-    from llama_index_contextual.storage.layout import Layout
+    from llama_index_contextual.index.chroma import Row
+    from llama_index_contextual.index.state import Layout
+
 
 _T = TypeVar("_T")
 
 
-class View:
-    """One open client and collection; use it inside :meth:`Live.reading`."""
+class OpenStore:
+    """One open client and collection; use it inside :meth:`Reader.reading`."""
 
     def __init__(self, client: ClientAPI, collection: str, model: str, *, owned: bool) -> None:
         self.client = client
@@ -52,7 +53,7 @@ class View:
             cast("Any", self.client).close()  # ClientAPI, its declared type, does not have it
 
 
-class Live:
+class Reader:
     """The newest view of a storage folder and the keyword index derived from it, shared by all threads.
 
     Args:
@@ -80,10 +81,10 @@ class Live:
         self._client = client
         self._collection = collection
         self._guard = threading.RLock()
-        self._view: View | None = None
+        self._view: OpenStore | None = None
         self._keyword = Keyword(layout)
 
-    def __deepcopy__(self, memo: object) -> Live:
+    def __deepcopy__(self, memo: object) -> Reader:
         return self  # a copy of a retriever follows the same index
 
     def __reduce__(self) -> NoReturn:
@@ -102,7 +103,7 @@ class Live:
         self.ask(lambda view: self._keyword.sync(view.store, view.stamp))
         return self._keyword.retriever
 
-    def ask(self, work: Callable[[View], _T], *, vectors: bool = False) -> _T:
+    def ask(self, work: Callable[[OpenStore], _T], *, vectors: bool = False) -> _T:
         """What work gives, which only reads; done again where the collection was replaced under it.
 
         Args:
@@ -125,7 +126,7 @@ class Live:
         with self.reading() as view:
             return self._asked(view, work, vectors=vectors)
 
-    def _asked(self, view: View, work: Callable[[View], _T], *, vectors: bool) -> _T:
+    def _asked(self, view: OpenStore, work: Callable[[OpenStore], _T], *, vectors: bool) -> _T:
         made_with = (view.store.collection.metadata or {}).get(MODEL)
         if vectors and made_with and made_with != self._model:
             raise FingerprintError(
@@ -135,7 +136,7 @@ class Live:
         return work(view)
 
     @contextlib.contextmanager
-    def reading(self, *, create: bool = False) -> Iterator[View]:
+    def reading(self, *, create: bool = False) -> Iterator[OpenStore]:
         """The newest view, kept open while it is used; only a writer may ``create`` what does not exist."""
         if self._client is None and not create:
             self._require()
@@ -152,7 +153,7 @@ class Live:
                 if view.retired and not view.users:
                     view.close()
 
-    def _enter(self) -> View:
+    def _enter(self) -> OpenStore:
         with self._guard:
             view = self._newest()
             view.users += 1
@@ -193,7 +194,7 @@ class Live:
         except (OSError, ValueError, KeyError, TypeError):
             return time.time_ns() // 1_000_000  # lost: a number that no reader has seen
 
-    def _newest(self) -> View:
+    def _newest(self) -> OpenStore:
         stamp = self._read_stamp()
         if self._view is not None and stamp != self._view.stamp:
             self._retire(self._view)
@@ -205,10 +206,10 @@ class Live:
                 self._view.stamp = self._stamp(announced)
         return self._view
 
-    def _opened(self, collection: str) -> View:
+    def _opened(self, collection: str) -> OpenStore:
         """A view that has been read from: the first read applies what Chroma's log still holds, which is a write."""
         client = self._client or open_client(self._layout.chroma)
-        view = View(client, collection, self._model, owned=self._client is None)
+        view = OpenStore(client, collection, self._model, owned=self._client is None)
         try:
             view.store.check()
         except BaseException:
@@ -217,7 +218,7 @@ class Live:
         return view
 
     @staticmethod
-    def _retire(view: View) -> None:
+    def _retire(view: OpenStore) -> None:
         view.retired = True
         if not view.users:
             view.close()
@@ -252,3 +253,99 @@ def _exclusive(layout: Layout, *, active: bool) -> Iterator[None]:
     finally:
         if held:
             lock.release()
+
+
+# While another process writes, the keyword index follows its batches only for a tenth of the time.
+_SYNC_SHARE: Final = 10.0
+
+
+class Keyword:
+    """The keyword index and what it shows of the store."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._saved: object = None  # the stamp that the copy on disk shows
+        self.retriever = ContextualBM25Retriever()
+        self._lock = threading.RLock()
+        self._stamp: object = None  # of the state that it shows; None before it is first asked for
+        self._shown: dict[str, bytes] = {}
+        self._cost = self._synced_at = 0.0
+
+    def sync(self, store: NodeStore, stamp: object) -> None:
+        """Bring it up to the store's state; others go on with the last one meanwhile, unless there is none."""
+        if stamp == self._stamp or not self._lock.acquire(blocking=self._stamp is None):
+            return
+        try:
+            started = time.monotonic()
+            if stamp == self._stamp or (_is_partial(stamp) and started - self._synced_at < self._cost * _SYNC_SHARE):
+                return
+            if self._stamp is not None or not self._load(stamp):
+                self._follow(store)
+            self._stamp, self._synced_at = stamp, time.monotonic()
+            self._cost = self._synced_at - started
+            self.save()
+        finally:
+            self._lock.release()
+
+    def save(self) -> None:
+        """Keep a finished state on disk, so that the next process need not derive it; only a cache."""
+        with self._lock:
+            if self._stamp is None or self._stamp == self._saved or _is_partial(self._stamp):
+                return
+            with contextlib.suppress(OSError, Timeout, StorageError), FileLock(self._layout.bm25_lock, timeout=0):
+                self.retriever.persist(self._layout.bm25, stamp=str(self._stamp))
+                self._saved = self._stamp
+
+    def _load(self, stamp: object) -> bool:
+        """Take the copy on disk if it shows exactly this state."""
+        try:
+            self.retriever = ContextualBM25Retriever.from_persist_dir(
+                self._layout.bm25, stamp=str(stamp), analyzer=self.retriever.analyzer
+            )
+        except StorageError:
+            return False
+        self._shown = dict.fromkeys(self.retriever.node_ids, b"")  # to be compared anew when something changes
+        self._saved = stamp
+        return True
+
+    def apply(self, rows: Iterable[Row], gone: Iterable[str]) -> None:
+        """Show a write of this process, unless nobody has asked for anything yet."""
+        with self._lock:
+            if self._stamp is None:
+                return
+            changed = list(rows)
+            self.retriever.add([row.node for row in changed])
+            self._shown |= {row.node.node_id: _digest(row.metadata) for row in changed}
+            self._forget(gone)
+
+    def advance(self, before: object, after: object) -> None:
+        """An own write, already applied, changed the stamp."""
+        with self._lock:
+            if self._stamp is not None and self._stamp == before:
+                self._stamp = after
+
+    def _follow(self, store: NodeStore) -> None:
+        changed, seen = [], {}
+        for stored, text in store.all_with_text():
+            seen[stored.id] = digest = _digest(stored.metadata)
+            if self._shown.get(stored.id) != digest:
+                changed.append(to_node(stored, text))
+        self.retriever.add(changed)
+        self._forget([id_ for id_ in self._shown if id_ not in seen])
+        self._shown = seen
+
+    def _forget(self, ids: Iterable[str]) -> None:
+        gone = list(ids)
+        self.retriever.delete(gone)
+        for id_ in gone:
+            self._shown.pop(id_, None)
+
+
+def _digest(metadata: Mapping[str, Any]) -> bytes:
+    """Of everything that the keyword index shows of a node: its metadata holds the rest, the text's hash included."""
+    text = json.dumps(sorted((key, value) for key, value in metadata.items()), default=str)
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest()
+
+
+def _is_partial(stamp: object) -> bool:
+    return b'"complete": false' in cast("bytes", stamp[0] if isinstance(stamp, tuple) else stamp or b"")

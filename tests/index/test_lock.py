@@ -9,12 +9,12 @@ import threading
 import pytest
 
 from llama_index_contextual.errors import LockedError, StorageError
-from llama_index_contextual.storage.lock import WriteLock
+from llama_index_contextual.index.state import WriteLock
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from llama_index_contextual.storage.lock import WriteLock
+from llama_index_contextual.index.state import WriteLock
 with WriteLock(Path(sys.argv[1])).hold():
     print("held", flush=True)
     time.sleep(60)

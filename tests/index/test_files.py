@@ -5,7 +5,7 @@ import os
 import pytest
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.storage.files import FileRules, find_files
+from llama_index_contextual.index.files import FileRules, find_files
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.storage.fingerprint import Difference, differences
-from llama_index_contextual.storage.manifest import Entry, Manifest, load_manifest, save_manifest
+from llama_index_contextual.index.pipeline import Difference, differences
+from llama_index_contextual.index.state import Entry, Manifest, load_manifest, save_manifest
 
 MANIFEST = Manifest(
     collection="c",

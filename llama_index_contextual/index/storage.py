@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualError, LockedError, StorageError
-from llama_index_contextual.index.live import Live
-from llama_index_contextual.index.opening import SHARED_LOCK_SECONDS, IndexSettings
+from llama_index_contextual.index.chroma import DamagedError, drop_collection
+from llama_index_contextual.index.reader import Reader
 from llama_index_contextual.index.recovery import (
     DEFAULT_COLLECTION,
     complete_successor,
@@ -19,26 +19,25 @@ from llama_index_contextual.index.recovery import (
     recovered_manifest,
     start_successor,
 )
-from llama_index_contextual.index.writer import Vectorizer, Writer
-from llama_index_contextual.storage.chroma import DamagedError, drop_collection
-from llama_index_contextual.storage.lock import WriteLock
-from llama_index_contextual.storage.manifest import Manifest, ManifestDamagedError, load_manifest
-from llama_index_contextual.storage.vectors import VectorCache
+from llama_index_contextual.index.settings import SHARED_LOCK_SECONDS, IndexSettings
+from llama_index_contextual.index.state import Manifest, ManifestDamagedError, WriteLock, load_manifest
+from llama_index_contextual.index.writer import VectorCache, Vectorizer, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
 logger = logging.getLogger(__name__)
 
 
-class Session:
+class Storage:
     """What the methods of an index share: who may write, what is written, and who reads."""
 
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
         timeout = max(settings.lock_timeout, SHARED_LOCK_SECONDS) if settings.shared else settings.lock_timeout
         self.lock = WriteLock(settings.layout.lock, timeout)
-        self.live = Live(
+        self.reader = Reader(
             settings.layout,
             settings.client,
             lambda: self.manifest().collection,
@@ -81,14 +80,14 @@ class Session:
     @contextlib.contextmanager
     def _writer(self, *, replacing: bool) -> Iterator[Writer]:
         layout, shared = self.settings.layout, self.settings.shared
-        with self.live.reading(create=True) as view:  # which repairs what it must, and so comes before the manifest
+        with self.reader.reading(create=True) as view:  # which repairs what it must, and so comes before the manifest
             manifest = self.manifest()
             self.settings.check(manifest)
             lost = [] if shared or manifest.complete else view.store.without_vectors()
         if lost:
             self._repair()
             manifest = self.manifest()
-        with self._vectors() as give_vectors, self.live.reading() as view:
+        with self._vectors() as give_vectors, self.reader.reading() as view:
             store = view.store
             if replacing:
                 manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
@@ -97,7 +96,7 @@ class Session:
             yield Writer(
                 store=store,
                 give_vectors=give_vectors,
-                live=self.live,
+                reader=self.reader,
                 path=layout.building if replacing else layout.manifest,
                 manifest=manifest,
                 lock=self.lock,
@@ -109,11 +108,11 @@ class Session:
         """Leave no index where a first write failed before it kept anything: one would insist on its settings."""
         layout = self.settings.layout
         with contextlib.suppress(Exception):  # what made the write fail is what the caller has to hear of
-            with self.live.reading(create=True) as view:
+            with self.reader.reading(create=True) as view:
                 if view.store.count():
                     return
-            self.live.close()
-            with self.live.changing_files():
+            self.reader.close()
+            with self.reader.changing_files():
                 for file in (layout.manifest, layout.generation):
                     file.unlink(missing_ok=True)
                 shutil.rmtree(layout.chroma)
@@ -129,11 +128,11 @@ class Session:
 
     def promote(self, writer: Writer) -> None:
         """Let a finished successor take the index's place."""
-        with self.live.reading() as view:
+        with self.reader.reading() as view:
             before = self.manifest()
             complete_successor(self.settings.layout, view.client, before, writer)
-            self.live.announce(complete=True, seen=False)  # before the old one goes, so that readers leave it
-            with self.live.changing_files():  # a reader may just be opening it
+            self.reader.announce(complete=True, seen=False)  # before the old one goes, so that readers leave it
+            with self.reader.changing_files():  # a reader may just be opening it
                 drop_collection(view.client, before.collection)
 
     @contextlib.contextmanager
@@ -148,9 +147,9 @@ class Session:
             raise StorageError("the Chroma server cannot read its vectors. Cure: restore or rebuild the server's data.")
         try:
             with self.lock.hold(), self._vectors() as give_vectors:
-                self.live.close()
-                rebuild(self.settings.layout, self.manifest(), give_vectors, self.live.changing_files)
-                self.live.announce(complete=False)
+                self.reader.close()
+                rebuild(self.settings.layout, self.manifest(), give_vectors, self.reader.changing_files)
+                self.reader.announce(complete=False)
         except LockedError as error:
             raise StorageError(f"Chroma's files in {self.settings.layout.chroma} are damaged, and {error}") from error
         except ContextualError:
