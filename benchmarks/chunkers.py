@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from llama_index_contextual.markdown import byte_pairs
-from llama_index_contextual.markdown.byte_pairs import tiktoken_cl100k
+from llama_index_contextual import tokens
+from llama_index_contextual.tokens import tiktoken_cl100k
 
 Chunks: TypeAlias = list[tuple[str, int | None]]  # text and claimed offset
 Splitter: TypeAlias = Callable[[str], Chunks]
@@ -23,7 +23,7 @@ def ours(tokenizer: str = "cl100k") -> Splitter:
     """Our spans."""
     from llama_index_contextual.markdown import ChunkSettings, split_markdown
 
-    byte_pairs.cl100k.cache_clear()  # gigatoken remembers words: every pass starts without
+    tokens.cl100k.cache_clear()  # gigatoken remembers words: every pass starts without
     settings = ChunkSettings(chunk_size=SIZE, chunk_overlap=0, tokenizer=tokenizer)
     return lambda text: [(text[s.start : s.end], s.start) for s in split_markdown(text, settings=settings)]
 
@@ -31,13 +31,13 @@ def ours(tokenizer: str = "cl100k") -> Splitter:
 def ours_with_tiktoken() -> Splitter:
     """Our spans where the ``fast`` extra is not installed."""
     from llama_index_contextual.markdown import ChunkSettings, spans
-    from llama_index_contextual.markdown.tokens import make_scale
+    from llama_index_contextual.tokens import make_scale
 
-    pair = byte_pairs.with_tiktoken()
+    pair = tokens.with_tiktoken()
     settings = ChunkSettings(chunk_size=SIZE, chunk_overlap=0)
 
     def split(text: str) -> Chunks:
-        spans.make_scale = lambda text, _tokenizer: byte_pairs.BytePairScale(text, *pair)
+        spans.make_scale = lambda text, _tokenizer: tokens.BytePairScale(text, *pair)
         try:
             return [(text[s.start : s.end], s.start) for s in spans.split_markdown(text, settings=settings)]
         finally:
@@ -52,7 +52,7 @@ def ours_nodes() -> Splitter:
 
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
-    byte_pairs.cl100k.cache_clear()
+    tokens.cl100k.cache_clear()
     parser = HeadingAwareMarkdownNodeParser(chunk_size=SIZE, chunk_overlap=0)
     return lambda text: [(n.text, n.start_char_idx) for n in parser.get_nodes_from_documents([Document(text=text)])]
 
@@ -130,7 +130,7 @@ def chonkie_with_gigatoken() -> Splitter:
     """The same with the tokenizer that the ``fast`` extra gives ours: it shows what the tokenizer's share is."""
     from chonkie.tokenizer import Tokenizer
 
-    encode, _ = byte_pairs.with_gigatoken()
+    encode, _ = tokens.with_gigatoken()
     decoder = tiktoken_cl100k()
 
     class Gigatoken(Tokenizer):

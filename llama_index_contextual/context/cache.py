@@ -11,8 +11,8 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
-from llama_index_contextual.context.base import fingerprint
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import HEADER_PATH
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
@@ -75,16 +75,16 @@ class ContextCache:
             str(node.metadata.get(HEADER_PATH) or ""),
             self._version,
         ]
-        by_text = fingerprint([*parts, "text", text_hash])
+        by_text = short_hash([*parts, "text", text_hash])
         if self._reuse == "document":
             return (by_text,)
-        return fingerprint([*parts, "path", document.path or document.id]), by_text
+        return short_hash([*parts, "path", document.path or document.id]), by_text
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
         """Give the contexts of chunks; None for those that are not kept."""
         if self.store is None:
             return [None] * len(nodes)
-        text_hash = fingerprint([document.text])
+        text_hash = short_hash([document.text])
         keys = [self.keys(node, document, text_hash) for node in nodes]
         found = self._get([key for both in keys for key in both])
         return [next((found[key]["text"] for key in both if key in found), None) for both in keys]
@@ -93,7 +93,7 @@ class ContextCache:
         """Keep contexts; they are on disk when this returns."""
         if self.store is None or not contexts:
             return
-        text_hash = fingerprint([document.text])
+        text_hash = short_hash([document.text])
         pairs = [(key, {"text": text}) for node, text in contexts for key in self.keys(node, document, text_hash)]
         if isinstance(self.store, SQLiteKVStore):
             self.store.put_all(pairs, _COLLECTION)

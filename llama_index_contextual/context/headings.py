@@ -8,8 +8,9 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import whole
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, fingerprint
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
     CONTINUES,
     DATE,
@@ -59,7 +60,7 @@ class HeadingContextGenerator(ContextGenerator):
     @property
     def version(self) -> str:
         """Hash of template, length and revision."""
-        return fingerprint([self.name, _REVISION, self.template, self.max_chars])
+        return short_hash([self.name, _REVISION, self.template, self.max_chars])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """Give one context per node; its text is empty only where neither path, heading, title nor date is known."""

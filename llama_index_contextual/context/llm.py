@@ -11,7 +11,7 @@ from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.checks import amount, optional_whole, whole
 from llama_index_contextual.context import models
-from llama_index_contextual.context.base import BulkContextGenerator, ChunkContext, fingerprint
+from llama_index_contextual.context.base import BulkContextGenerator, ChunkContext
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
 from llama_index_contextual.context.calls import CircuitBreaker, Patience
 from llama_index_contextual.context.capacity import Learned
@@ -22,6 +22,7 @@ from llama_index_contextual.context.runner import Run
 from llama_index_contextual.context.settings import RunSettings
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.identity import short_hash
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
     def version(self) -> str:
         """Hash of model, prompt and length; not of what changes no context, such as timeouts."""
         template = self._prompt.format(document="{document}", chunks="{chunks}", count="{count}")
-        return fingerprint([self.name, _REVISION, template, self.max_output_tokens])
+        return short_hash([self.name, _REVISION, template, self.max_output_tokens])
 
     @property
     def usage(self) -> ContextUsage:

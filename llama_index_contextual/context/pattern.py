@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.checks import whole
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument, fingerprint
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.context.headings import HeadingContextGenerator
 from llama_index_contextual.context.symbols import Outline, first_sentence, outline
 from llama_index_contextual.context.window import position
+from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import heading_titles
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class PatternContextGenerator(ContextGenerator):
     @property
     def version(self) -> str:
         """Hash of the settings."""
-        return fingerprint(
+        return short_hash(
             [self.name, _REVISION, *self.config().values(), self._headings.version],
         )
 

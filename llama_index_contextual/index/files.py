@@ -15,12 +15,11 @@ from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.text import MARKDOWN_SUFFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
-MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mdx")
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
 DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
@@ -31,8 +30,8 @@ class FileRules:
     """Which files count.
 
     Attributes:
-        include: ``.gitignore``-style patterns of the files to read; one that ends in a suffix, as ``*.md`` does, means
-            files only, not what lies in a folder ``notes.md``.
+        include: ``.gitignore``-style patterns of the files to read. One that ends in a suffix, as ``*.md`` does, means
+            files only, not what lies in a folder ``notes.md``, and ``NOTES.MD`` too.
         ignore: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
         gitignore: Whether ``.gitignore`` files in the folder are obeyed.
         hidden: Whether files and folders whose name starts with a dot are read.
@@ -128,11 +127,12 @@ class _Wanted:
     """The patterns of the files to read. To git, ``*.md`` that matches a folder also holds for all that is in it."""
 
     def __init__(self, include: tuple[str, ...]) -> None:
-        self._lines = [(line, _suffix(line)) for line in include]
+        self._lines = [(_any_case(line, suffix := _suffix(line)), suffix.lower()) for line in include]
         self._specs: dict[tuple[str, ...], GitIgnoreSpec] = {}  # by the patterns that a name leaves
 
     def match_file(self, path: str) -> bool:
-        lines = tuple(line for line, suffix in self._lines if path.endswith(suffix))
+        name = path.lower()
+        lines = tuple(line for line, suffix in self._lines if name.endswith(suffix))
         if lines not in self._specs:
             self._specs[lines] = GitIgnoreSpec.from_lines(lines)
         return self._specs[lines].match_file(path)
@@ -142,6 +142,12 @@ def _suffix(line: str) -> str:
     """The suffix that a pattern such as ``*.md`` or ``docs/*.md`` asks of a file's name; "" for any other pattern."""
     star, suffix = line.rstrip().rpartition("/")[2].removeprefix("!")[:1], line.rstrip().rpartition("*")[2]
     return suffix if star == "*" and re.fullmatch(r"\.[^/?\[\\]+", suffix) else ""
+
+
+def _any_case(line: str, suffix: str) -> str:
+    """Return the pattern, for a suffix in capitals or small letters: ``NOTES.MD`` is a note."""
+    letters = (f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in suffix)
+    return line.rstrip().removesuffix(suffix) + "".join(letters) if suffix else line
 
 
 def find_files(root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None) -> Discovery:

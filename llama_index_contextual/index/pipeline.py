@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.embedding import embedding_limit
+from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
@@ -104,13 +103,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     name = getattr(value, "__qualname__", None) or type(value).__qualname__
-    return f"{name}#{settings_hash(name)}" if name.endswith("<lambda>") else name
-
-
-def settings_hash(value: Any) -> str:
-    """Short hash of settings that JSON can show."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    return f"{name}#{short_hash(name, escaped=False)}" if name.endswith("<lambda>") else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +125,7 @@ class Fingerprint:
     @property
     def nodes_hash(self) -> str:
         """Hash of what shapes nodes and their contexts; a document made with another is made again."""
-        return settings_hash([self.parser, self.context, self.reading])
+        return short_hash([self.parser, self.context, self.reading], escaped=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for the manifest."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -15,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import Document
 
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError
+from llama_index_contextual.identity import is_random_id
 from llama_index_contextual.index.files import Problem, find_files
 from llama_index_contextual.metadata import PATH
+from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -157,7 +158,7 @@ def document_identity(document: Document, root: Path) -> str | None:
 
     A ``file_path`` inside the folder becomes relative to it, so that it is the same on every machine.
     """
-    if not _is_random(document.doc_id):
+    if not is_random_id(document.doc_id):
         return document.doc_id
     for key in (PATH, "file_path"):
         value = document.metadata.get(key)
@@ -166,13 +167,6 @@ def document_identity(document: Document, root: Path) -> str | None:
             inside = path.is_absolute() and path.is_relative_to(root)
             return (path.relative_to(root) if inside else path).as_posix()
     return None
-
-
-def _is_random(identity: str) -> bool:
-    try:
-        return uuid.UUID(identity).version == 4  # noqa: PLR2004  the version of random ids
-    except ValueError:
-        return False
 
 
 def _document_source(identity: str, group: list[Document]) -> Source:
@@ -215,7 +209,6 @@ def flat_value(value: Any) -> str | int | float | bool | None:
     return json.dumps(value, default=str, ensure_ascii=False, sort_keys=True)
 
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -263,11 +256,6 @@ def decode(data: bytes) -> FileText:
     if count:
         repair = f"{count} lone surrogate(s) replaced by U+FFFD"
     return FileText(clean, sha256, repair)
-
-
-def replace_surrogates(text: str) -> tuple[str, int]:
-    """Text with each lone surrogate replaced by U+FFFD, and how many there were."""
-    return _SURROGATE.subn("\ufffd", text)
 
 
 def _decode_bytes(data: bytes) -> tuple[str, str]:

@@ -6,14 +6,14 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
-from llama_index_contextual.markdown.sentences import sentence_starts
+from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llama_index_contextual.markdown.refining import Marks
     from llama_index_contextual.markdown.settings import ChunkSettings
-    from llama_index_contextual.markdown.tokens import Scale
+    from llama_index_contextual.tokens import Scale
 
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})

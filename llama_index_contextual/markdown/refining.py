@@ -9,14 +9,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.markdown import blocks
-from llama_index_contextual.markdown.sentences import sentence_starts
 from llama_index_contextual.markdown.tags import OPENING_LINE
+from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from llama_index_contextual.markdown.settings import ChunkSettings
-    from llama_index_contextual.markdown.tokens import Scale
+    from llama_index_contextual.tokens import Scale
 
 _SPACE: Final = re.compile(r"\s+")
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")

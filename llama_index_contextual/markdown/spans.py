@@ -12,7 +12,7 @@ from llama_index_contextual.markdown.refining import refine
 from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.titles import heading_titles
-from llama_index_contextual.markdown.tokens import make_scale
+from llama_index_contextual.tokens import make_scale
 
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n?|\n)[ \t]*(?:(?:\r\n?|\n)[ \t]*)+(?<=[\r\n])")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")

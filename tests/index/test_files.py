@@ -28,9 +28,9 @@ def paths(found):
 
 CASES = {
     "Markdown and text, by suffix": (
-        {"a.md": "", "b/c.txt": "", "d.png": "", "e.MARKDOWN": "", "f.rst": ""},
+        {"a.md": "", "b/c.txt": "", "d.png": "", "e.MARKDOWN": "", "f.rst": "", "g.qmd": "", "H.MD": "", "i.rMd": ""},
         {},
-        ["a.md", "b/c.txt", "f.rst"],
+        ["H.MD", "a.md", "b/c.txt", "e.MARKDOWN", "f.rst", "g.qmd", "i.rMd"],
     ),
     "hidden files and folders are left out": ({".a.md": "", ".git/b.md": "", "c.md": ""}, {}, ["c.md"]),
     "unless they are wanted": ({".a.md": "", "c.md": ""}, {"hidden": True}, [".a.md", "c.md"]),

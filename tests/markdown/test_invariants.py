@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.markdown.byte_pairs import tiktoken_cl100k
+from llama_index_contextual.tokens import tiktoken_cl100k
 
 WORDS = st.one_of(
     st.sampled_from(["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**"]),

@@ -1,22 +1,67 @@
-"""Sentence boundaries, needed where a paragraph alone exceeds the budget and for overlap.
+"""What every room needs to know of a text: whether it is Markdown, its language, and where its sentences start.
 
-sentencex finds the places. Some of them are inside a sentence all the same (after the mark in "the ``?`` operator",
-after the "1." of a list, after an abbreviation that is not English), and are dropped here. One boundary too few costs a
-longer sentence, one too many breaks a promise: so in doubt there is none.
+sentencex finds the sentences. Some of the places that it finds are inside a sentence all the same (after the mark in
+"the ``?`` operator", after the "1." of a list, after an abbreviation that is not English). They are dropped here. One
+boundary too few makes a longer sentence; one too many cuts a sentence. So a doubtful place is no boundary.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from itertools import accumulate
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sentencex
 
-from llama_index_contextual.markdown.languages import ABBREVIATIONS, tell_language
+from llama_index_contextual.errors import ContextualWarning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+# Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
+# case; "NOTES.MD" is Markdown too.
+MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+# Frequent words that tell these languages apart: a paragraph that is long enough to be cut has several of them.
+_WORDS: Final = {
+    "de": "aber als auch auf das dem den der die ein eine für ist mit nicht oder sich sie und von werden wie wird zu",
+    "en": "and are as be by can for from has if in is it not of on or that the this to was when which with you your",
+    "es": "como con cuando de del el en es esta está las los más muy no para pero por puede que se si sin su una y",
+    "fr": "au aux avec ce dans de des du elle est et il les mais ne ou pas plus pour que qui sont sur une vous votre",
+    "it": "alla anche che con del della delle di dei e gli il nel non per più può quando questo si sono una è",
+    "nl": "aan als bij dat de deze een en het je kan met naar niet of ook op te van voor wordt zijn",
+    "pl": "ale być dla do i jak jest które nie od oraz po się są to w we z za że",
+    "pt": "ao as com como da das de do dos e em essa isso mais mas na não os para pela por que se um uma você",
+}
+_SPEAK: Final[dict[str, list[str]]] = {}
+for _code, _listing in _WORDS.items():
+    for _word in _listing.split():
+        _SPEAK.setdefault(_word, []).append(_code)
+_KNOWN: Final = frozenset(_SPEAK)
+_LEAST: Final = 2  # frequent words that a text must have to be of a language
+_SAMPLE: Final = 1200  # characters read to tell a language
+_PLAINLY_ENGLISH: Final = 250  # characters in which English has "the" at least once
+_CYRILLIC: Final = re.compile("[\u0400-\u04ff]{3}")
+_UKRAINIAN: Final = re.compile("[іїєґ]")
+_DEVANAGARI: Final = re.compile("[\u0900-\u097f]{2}")
+
+# Abbreviations that precede what they belong to, in lower case: those that sentencex 1.0 takes for a sentence's end.
+_BEFORE_SOMETHING: Final = {
+    "de": "abb abs abschn allg anm aufl bd bsp bspw ebd engl entspr geb gem ggü hrsg inkl insb insbes jh kap lat max "
+    "mind tab tel tsd zzgl",
+    "es": "aprox arts dña ee eds figs núms profa sras",
+    "fr": "bibl lat liv max mlles mmes obs réf resp trad",
+    "it": "figg nn num pag pagg prec sez succ tab",
+    "nl": "afb excl incl mevr mw par tel",
+    "pl": "godz im in inż lek max mgr pkt poz rozdz rys str św tab tel tj tzw ul woj zob",
+    "pt": "aprox arts cap exa figs máx mín núm núms obs pág págs profa seç séc srta tel trad vol",
+    "ru": "англ вып гл др им лат млн млрд напр обл прим рис см соч ср табл чел шт",  # noqa: RUF001  Cyrillic
+    "uk": "англ гл див др лат мін пер прим рис стор табл ук утв шт",
+}
+_ABBREVIATIONS: Final = {code: frozenset(listing.split()) for code, listing in _BEFORE_SOMETHING.items()}
 
 _segment: Callable[[str, str], list[str]] = sentencex.segment  # type: ignore[attr-defined]  # compiled, untyped
 # sentencex is superlinear on one long CJK line (1 MB: 10.8 s), so it reads windows of this many characters.
@@ -44,6 +89,54 @@ _ORDINALS: Final = frozenset({"de"})  # languages that write "am 3. Mai" and "im
 _LONGEST_ORDINAL: Final = 2
 _FEW: Final = 3
 _PLAIN: Final = re.compile(r"[^\W\d_][.?!] [A-Z]")  # in English nearly all boundaries are this clear
+
+
+def is_markdown(path: str) -> bool:
+    """Return whether a file of this name holds Markdown; a name without a suffix, or none at all, counts as one."""
+    suffix = PurePosixPath(path).suffix.lower()
+    return not suffix or suffix in MARKDOWN_SUFFIXES
+
+
+def replace_surrogates(text: str) -> tuple[str, int]:
+    """Return the text with U+FFFD for each lone surrogate, and how many there were: no store or parser takes them."""
+    try:
+        text.encode()  # much faster than to look for one
+    except UnicodeEncodeError:
+        return _SURROGATE.subn("\ufffd", text)
+    return text, 0
+
+
+def without_surrogates(text: str, name: str) -> str:
+    """Return the text with U+FFFD for each lone surrogate, and warn about the thing called ``name`` if it has any."""
+    clean, count = replace_surrogates(text)
+    if count:
+        warnings.warn(
+            f"{name} holds lone surrogates, which are no text; each became U+FFFD", ContextualWarning, stacklevel=2
+        )
+    return clean
+
+
+def tell_language(text: str) -> str:
+    """The ISO 639-1 code of a text's language; ``"en"`` where no other stands out that we have rules for.
+
+    Args:
+        text: A paragraph or more; its beginning is read.
+    """
+    text = text[:_SAMPLE]
+    if text.count(" the ") * _PLAINLY_ENGLISH > len(text):  # most texts, so most need no more than this
+        return "en"
+    votes: dict[str, int] = {}
+    for word in _KNOWN.intersection(text.lower().split()):
+        for code in _SPEAK[word]:
+            votes[code] = votes.get(code, 0) + 1
+    best = max(votes, key=votes.__getitem__, default="en")
+    if votes.get(best, 0) >= _LEAST and votes[best] > votes.get("en", 0):
+        return best
+    if text.isascii():
+        return "en"
+    if _CYRILLIC.search(text):
+        return "uk" if _UKRAINIAN.search(text) else "ru"
+    return "hi" if _DEVANAGARI.search(text) else "en"
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
@@ -194,4 +287,4 @@ def _abbreviates(place: _Place, language: str) -> bool:
         if "\n" not in place.space and _MARKER.search(place.sentence):
             return True
         return language in _ORDINALS and len(word[1]) <= _LONGEST_ORDINAL and place.following.isalnum()
-    return language != "en" and (len(word[1]) == 1 or word[1].lower() in ABBREVIATIONS.get(language, ()))
+    return language != "en" and (len(word[1]) == 1 or word[1].lower() in _ABBREVIATIONS.get(language, ()))

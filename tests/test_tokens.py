@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.markdown import byte_pairs
+from llama_index_contextual import tokens
 
 HARD = [
     "",
@@ -27,7 +27,7 @@ HARD = [
 def encoders():
     """(tiktoken, gigatoken), each an encoder and the widths of its tokens."""
     pytest.importorskip("gigatoken")
-    return byte_pairs.with_tiktoken(), byte_pairs.with_gigatoken()
+    return tokens.with_tiktoken(), tokens.with_gigatoken()
 
 
 def test_a_token_has_as_many_bytes_in_both(encoders):
@@ -60,7 +60,7 @@ def test_real_pages_have_the_same_tokens(encoders, data):
 
 def test_words_are_forgotten_before_they_fill_the_memory(encoders, monkeypatch):
     (slow, _), (fast, _) = encoders
-    monkeypatch.setattr(byte_pairs, "_FORGET_AFTER", 1000)
+    monkeypatch.setattr(tokens, "_FORGET_AFTER", 1000)
     loaded = []
     load = type(fast)._load
     monkeypatch.setattr(type(fast), "_load", lambda self: loaded.append(1) or load(self))
@@ -82,11 +82,11 @@ def test_tiktoken_serves_where_gigatoken_is_not_installed(installed, monkeypatch
         pytest.importorskip("gigatoken")
     else:
         find = importlib.util.find_spec
-        monkeypatch.setattr(byte_pairs, "find_spec", lambda name: None if name == "gigatoken" else find(name))
+        monkeypatch.setattr(tokens, "find_spec", lambda name: None if name == "gigatoken" else find(name))
         monkeypatch.setitem(sys.modules, "gigatoken", None)
-    encode, widths = byte_pairs.cl100k.__wrapped__()
-    assert isinstance(encode, byte_pairs._Gigatoken) is installed
-    scale = byte_pairs.BytePairScale("# Title\n\nSome words.\n", encode, widths)
+    encode, widths = tokens.cl100k.__wrapped__()
+    assert isinstance(encode, tokens._Gigatoken) is installed
+    scale = tokens.BytePairScale("# Title\n\nSome words.\n", encode, widths)
     assert scale.exact(0, 20, 21) == 6
     assert scale.cumulative([0, 9, 21]) == [0, 3, 6]
 
@@ -95,7 +95,7 @@ def test_tiktoken_serves_where_gigatoken_is_not_installed(installed, monkeypatch
     "text", ["# Heading\n\nSome text.\n" * 20_000, "# Título\n\nMás texto.\n" * 20_000], ids=["ascii", "accents"]
 )
 def test_counting_one_chunk_does_not_copy_the_document(text):
-    scale = byte_pairs.BytePairScale(text, *byte_pairs.with_tiktoken())
+    scale = tokens.BytePairScale(text, *tokens.with_tiktoken())
     offsets = [0, 200, 400]
     tracemalloc.start()
     try:

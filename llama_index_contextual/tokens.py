@@ -1,28 +1,37 @@
-r"""cl100k, LlamaIndex's default tokenizer: one document encoded once, its slices looked up.
+"""Token counts of many slices of one document: exact ones, and each character counted about once.
 
-The vocabulary is the copy that LlamaIndex ships: no download. Encoding took half of all chunking time with tiktoken, so
-gigatoken, which gives the same tokens many times faster (``benchmarks/chunking.py`` prints both), does it where the
-``fast`` extra is installed.
+A *scale* is made for one document. First it weighs the parts between the marks. Their sums are exact for tokenizers
+that add up at line starts, and estimates for others. Then it counts what an assembled slice has when it is alone.
+
+``"cl100k"`` is LlamaIndex's default tokenizer. The vocabulary is the copy that LlamaIndex ships, so nothing is
+downloaded. gigatoken gives the same tokens as tiktoken many times faster (``benchmarks/chunking.py`` prints both), and
+is used where the ``fast`` extra is installed. ``"minilm"`` counts the word pieces of the local embedding.
 """
 
 from __future__ import annotations
 
 import base64
 import functools
+import itertools
+import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sized
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
+
+from llama_index_contextual.errors import MissingExtraError, SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import gigatoken
     import tiktoken
+    from tokenizers import BertWordPieceTokenizer
 
 Tokens: TypeAlias = "np.ndarray[Any, np.dtype[np.uint32]]"
 Widths: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
@@ -36,6 +45,69 @@ _VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's na
 # gigatoken remembers every word it has seen: up to 6 bytes for each byte of text without repetitions, 328 MB after
 # 61 MB of random words. Loading the vocabulary anew takes 0.16 s, so starting over after this many characters is cheap.
 _FORGET_AFTER: Final = 16_000_000
+BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
+
+
+class Scale(Protocol):
+    """Token counts of slices of one document."""
+
+    def cumulative(self, offsets: Sequence[int]) -> list[int]:
+        """Tokens before each of the ascending offsets, counted from the first one."""
+
+    def exact(self, start: int, end: int, stop: int) -> int:
+        """Tokens of ``text[start:end]`` taken alone, where ``text[end:stop]`` is white space."""
+
+
+class EstimateScale:
+    """UTF-8 bytes ÷ 3.5, rounded up."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def cumulative(self, offsets: Sequence[int]) -> list[int]:
+        """See :class:`Scale`; within one token of exact."""
+        text = self._text
+        if text.isascii():
+            first = offsets[0]
+            return [math.ceil((offset - first) / BYTES_PER_TOKEN) for offset in offsets]
+        sizes = (len(text[a:b].encode()) for a, b in itertools.pairwise(offsets))
+        return [math.ceil(size / BYTES_PER_TOKEN) for size in itertools.accumulate(sizes, initial=0)]
+
+    def exact(self, start: int, end: int, stop: int) -> int:  # noqa: ARG002
+        """See :class:`Scale`."""
+        text = self._text
+        size = end - start if text.isascii() else len(text[start:end].encode())
+        return math.ceil(size / BYTES_PER_TOKEN)
+
+
+class CallableScale:
+    """Any tokenizer, taken as a black box: counts each part once, and every assembled slice again.
+
+    Args:
+        text: The document.
+        count: Tokens of a text.
+        adds_up: Whether counts of parts cut at white space always add up to the count of the whole, as word pieces
+            do; then nothing is counted twice.
+    """
+
+    def __init__(self, text: str, count: Callable[[str], int], *, adds_up: bool = False) -> None:
+        self._text = text
+        self._count = count
+        self._known: dict[int, int] | None = {} if adds_up else None
+
+    def cumulative(self, offsets: Sequence[int]) -> list[int]:
+        """See :class:`Scale`."""
+        text, count = self._text, self._count
+        sums = [0, *itertools.accumulate(count(text[a:b]) for a, b in itertools.pairwise(offsets))]
+        if self._known is not None and not self._known:
+            self._known = dict(zip(offsets, sums, strict=True))
+        return sums
+
+    def exact(self, start: int, end: int, stop: int) -> int:
+        """See :class:`Scale`."""
+        if self._known and start in self._known and stop in self._known:
+            return self._known[stop] - self._known[start]
+        return self._count(self._text[start:end])
 
 
 class BytePairScale:
@@ -91,6 +163,43 @@ class BytePairScale:
         at = np.int32(offset) if self._bytes is None else self._bytes[offset]
         count = int(self._ends.searchsorted(at, side="right"))
         return count, (int(self._ends[count - 1]) if count else 0) == at
+
+
+def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scale:
+    """The scale of one document.
+
+    Args:
+        text: The document, without lone surrogates.
+        tokenizer: ``"cl100k"``, ``"minilm"`` (word pieces of the local embedding), ``"estimate"``, or a callable
+            that returns the tokens of a text, or how many.
+
+    Raises:
+        SettingError: The name is unknown, or the callable returns neither.
+        MissingExtraError: ``"minilm"`` needs the ``local`` extra.
+    """
+    if tokenizer == "estimate":
+        return EstimateScale(text)
+    if tokenizer == "cl100k":
+        return BytePairScale(text, *cl100k())
+    if tokenizer == "minilm":
+        return CallableScale(text, count_word_pieces, adds_up=True)
+    if not isinstance(tokenizer, str):
+        return CallableScale(text, functools.partial(_count, tokenizer))
+    raise SettingError(
+        f"tokenizer={tokenizer!r} is not known. Cure: 'cl100k', 'minilm', 'estimate', or a callable that returns tokens"
+    )
+
+
+def _count(tokenizer: Callable[[str], Sized | int], text: str) -> int:
+    tokens = tokenizer(text)
+    if isinstance(tokens, int):
+        return tokens
+    if isinstance(tokens, Sized) and not isinstance(tokens, Mapping):  # a Hugging Face tokenizer gives {"input_ids": …}
+        return len(tokens)
+    raise SettingError(
+        f"The tokenizer returned {type(tokens).__name__}. "
+        "Cure: a callable that returns the tokens of a text (such as tokenizer.tokenize), or how many"
+    )
 
 
 def bytes_before(text: str) -> Widths:
@@ -187,3 +296,26 @@ def _vocabularies() -> Path:
     import llama_index.core
 
     return Path(llama_index.core.__file__).parent / "_static" / "tiktoken_cache"
+
+
+@functools.lru_cache(maxsize=4)
+def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
+    """Return a word-piece tokenizer without truncation or padding; one object per vocabulary, safe to share.
+
+    Args:
+        vocab: Path of a WordPiece ``vocab.txt``; the one that ships with this package by default.
+
+    Raises:
+        MissingExtraError: The ``local`` extra is not installed.
+    """
+    try:
+        from tokenizers import BertWordPieceTokenizer
+    except ImportError as error:
+        raise MissingExtraError("tokenizers", "local") from error
+    path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
+    return BertWordPieceTokenizer(path, lowercase=True)
+
+
+def count_word_pieces(text: str) -> int:
+    """Count the word pieces of a text as the local model reads it, without the two special tokens it adds."""
+    return len(minilm_tokenizer().encode(text, add_special_tokens=False))
