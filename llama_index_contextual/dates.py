@@ -1,6 +1,6 @@
-"""Dates that notes carry: in a path, a heading or a metadata value. An impossible date is no date.
+"""Dates that notes carry, in a path, a heading or a metadata value, and the names of months and weekdays.
 
-Only numeric year-first forms are read, because any other order of digits is a guess.
+Only numeric year-first forms are read, because any other order of digits is a guess. An impossible date is no date.
 """
 
 from __future__ import annotations
@@ -10,6 +10,59 @@ from datetime import date, datetime, time, timezone
 from typing import Final
 
 _PARTS: Final = re.compile(r"(?<![\d.])((?:19|20|21)\d{2})([-_/.])(\d{2})([-_/.])(\d{2})(?!\d)")
+
+_ISO: Final = re.compile(r"(?<!\d)(\d{4})[-_/.](\d{1,2})[-_/.](\d{1,2})(?!\d)")
+
+# By language, January and Monday first: the full name, then other ways to write it. "sat" and "sun" are words as well.
+_MONTHS: Final = {
+    "en": "january jan,february feb,march mar,april apr,may,june jun,july jul,august aug,september sep sept,"
+    "october oct,november nov,december dec",
+    "es": "enero,febrero,marzo,abril,mayo,junio,julio,agosto,septiembre setiembre,octubre,noviembre,diciembre",
+}
+_WEEKDAYS: Final = {
+    "en": "monday mon,tuesday tue tues,wednesday wed,thursday thu thur thurs,friday fri,saturday,sunday",
+    "es": "lunes,martes,miércoles miercoles,jueves,viernes,sábado sabado,domingo",
+}
+LANGUAGES: Final = tuple(_MONTHS)
+
+
+def month_words(language: str) -> dict[str, int]:
+    """Return the words for months in a language (``"en"``, ``"es"``), each with its number, 1 to 12; {} for others."""
+    return {word: number for number, words in enumerate(_names(_MONTHS, language), 1) for word in words}
+
+
+def weekday_words(language: str) -> dict[str, int]:
+    """Return the words for weekdays in a language, each with its number, 0 (Monday) to 6; {} for others."""
+    return {word: number for number, words in enumerate(_names(_WEEKDAYS, language)) for word in words}
+
+
+def month_name(month: int, language: str = "en") -> str:
+    """Return the full name of a month, 1 to 12, in small letters."""
+    return _names(_MONTHS, language)[month - 1][0]
+
+
+def date_in_words(iso: object) -> str:
+    """Return ``2026-01-28`` as ``Wednesday, 28 January 2026``, and ``""`` for anything that is no such date."""
+    try:
+        day = date.fromisoformat(str(iso or "")[:10])
+    except ValueError:  # 2026-02-31 is no date
+        return ""
+    weekday = _names(_WEEKDAYS, "en")[day.weekday()][0]  # the language of strftime depends on the machine
+    return f"{weekday.capitalize()}, {day.day} {month_name(day.month).capitalize()} {day.year}"
+
+
+def take_dates(word: str) -> tuple[list[date], str]:
+    """Return the dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
+    found: list[date] = []
+
+    def take(match: re.Match[str]) -> str:
+        try:
+            found.append(date(*map(int, match.groups())))
+        except ValueError:
+            return match.group()
+        return "-"
+
+    return found, _ISO.sub(take, word).strip("-")
 
 
 def date_from_path(path: str) -> date | None:
@@ -48,8 +101,12 @@ def parse_date(value: object) -> date | datetime | None:
 
 
 def epoch_seconds(day: date) -> int:
-    """Seconds from the epoch to midnight UTC of a day, the value of ``metadata["date_ts"]``."""
+    """Return the seconds from the epoch to midnight UTC of a day: the value of ``metadata["date_ts"]``."""
     return int(datetime.combine(day, time(), tzinfo=timezone.utc).timestamp())
+
+
+def _names(by_language: dict[str, str], language: str) -> list[list[str]]:
+    return [words.split() for words in by_language.get(language, "").split(",") if words]
 
 
 def _last_date(text: str) -> date | None:

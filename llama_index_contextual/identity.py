@@ -37,12 +37,6 @@ def is_random_id(identity: str) -> bool:
     return _RANDOM_ID.fullmatch(identity.lower()) is not None
 
 
-def path_of(document: BaseNode) -> str:
-    """The path that a document's metadata names, in POSIX form; empty for none."""
-    value = document.metadata.get(metadata.PATH) or document.metadata.get("file_path") or ""
-    return str(value).replace("\\", "/")
-
-
 def identity_of(document: BaseNode, digest: str) -> str:
     """Return a document's lasting identity: the id that the user set, else its path, else a hash of its content.
 
@@ -52,7 +46,7 @@ def identity_of(document: BaseNode, digest: str) -> str:
     """
     if not is_random_id(document.node_id):
         return document.node_id
-    return path_of(document) or digest
+    return metadata.path_of(document.metadata) or digest
 
 
 def node_id_of(identity: str, chunk: str, ordinal: int) -> str:

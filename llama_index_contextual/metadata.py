@@ -11,6 +11,7 @@ if they were one (``"Synopsis; Examples"``).
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ DESCRIPTION: Final = "description"  # from front matter
 FRONT_MATTER: Final = "front_matter"  # the values of all other keys, on the first chunk, for the keyword arm
 DATE: Final = "date"  # ISO 8601 date, "2026-04-09"
 DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
+
+_FILE_PATH: Final = "file_path"  # what SimpleDirectoryReader calls a path
+_FILE_NAME: Final = "file_name"
 
 # Where the chunk is in it.
 HEADER_PATH: Final = "header_path"
@@ -56,6 +60,31 @@ TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
 _ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
+
+
+def path_of(metadata: Mapping[str, Any]) -> str:
+    """Return the path that a document's or node's metadata names, in POSIX form; empty for none."""
+    return str(metadata.get(PATH) or metadata.get(_FILE_PATH) or "").replace("\\", "/")
+
+
+def display_path(metadata: Mapping[str, Any]) -> str:
+    """Return the path to show for a document: of an absolute one the name, as the rest says more of the machine."""
+    path = path_of(metadata) or str(metadata.get(_FILE_NAME) or "").replace("\\", "/")
+    absolute = PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
+    return PurePosixPath(path).name if absolute else path and PurePosixPath(path).as_posix()
+
+
+def citation(path: str, start_line: object, end_line: object) -> str:
+    """Return ``notes/a.md#L3-L5``, ``notes/a.md#L3`` for one line, and the path alone where no line is known.
+
+    Args:
+        path: As it is shown, POSIX form.
+        start_line: 1-based.
+        end_line: 1-based, inclusive.
+    """
+    if not isinstance(start_line, int):
+        return path
+    return f"{path}#L{start_line}" if end_line in {None, start_line} else f"{path}#L{start_line}-L{end_line}"
 
 
 def join_header_path(titles: Iterable[str]) -> str:
@@ -96,7 +125,7 @@ def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:
     keys: Sequence[str] = list(node.metadata)
     visible = {*LLM_VISIBLE, CONTEXT} if show_context_to_llm else set(LLM_VISIBLE)
     if PATH not in node.metadata:
-        visible.add("file_path")  # what SimpleDirectoryReader calls it, and shows to LLMs; without it nothing is cited
+        visible.add(_FILE_PATH)  # which SimpleDirectoryReader shows to LLMs; without it nothing is cited
     hidden, unlisted = _before(node.excluded_embed_metadata_keys), _before(node.excluded_llm_metadata_keys)
     added = [key for key in keys if key != CONTEXT and key not in hidden]
     node.excluded_embed_metadata_keys = [*hidden, _HIDES, *added]

@@ -33,7 +33,6 @@ from llama_index_contextual.identity import (
     identity_of,
     node_id_of,
     origin_of,
-    path_of,
 )
 from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
@@ -131,9 +130,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
 
     def split_document(self, document: BaseNode) -> tuple[str, FrontMatter, list[Span]]:
         """The document's text (lone surrogates replaced), its front matter, and the spans its nodes will have."""
-        name = path_of(document) or document.node_id
+        name = metadata.path_of(document.metadata) or document.node_id
         text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
-        settings = self._settings(markdown=is_markdown(path_of(document)))
+        settings = self._settings(markdown=is_markdown(metadata.path_of(document.metadata)))
         has_front = settings.markdown and settings.semantic
         front = read_front_matter(text, name) if has_front else FrontMatter()
         spans = split_markdown(text, settings=settings, body=front.end)
@@ -204,7 +203,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         day = (
             _day(shared.get(metadata.DATE))
             or _day(front.values.get(metadata.DATE))
-            or dates.date_from_path(path_of(document))
+            or dates.date_from_path(metadata.path_of(document.metadata))
         )
         if day:
             shared.update(_date_metadata(day))

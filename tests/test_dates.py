@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.dates import date_from_heading, date_from_path, epoch_seconds, parse_date
+from llama_index_contextual.dates import (
+    LANGUAGES,
+    date_from_heading,
+    date_from_path,
+    epoch_seconds,
+    month_name,
+    month_words,
+    parse_date,
+    take_dates,
+    weekday_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -75,3 +85,19 @@ def test_every_day_written_as_iso_is_read_back(day):
 
 def test_epoch_seconds_are_midnight_utc():
     assert epoch_seconds(date(1970, 1, 2)) == 86_400
+
+
+def test_every_language_has_names_for_twelve_months_and_seven_days():
+    for language in LANGUAGES:
+        assert set(month_words(language).values()) == set(range(1, 13))
+        assert set(weekday_words(language).values()) == set(range(7))
+    assert month_words("en")["sept"] == month_words("es")["setiembre"] == 9
+    assert weekday_words("en")["thurs"] == weekday_words("es")["jueves"] == 3
+    assert month_name(4) == "april"
+    assert month_name(4, "es") == "abril"
+    assert month_words("zh") == weekday_words("zh") == {}
+
+
+def test_dates_are_taken_out_of_a_word():
+    assert take_dates("report-2026-04-09.pdf") == ([date(2026, 4, 9)], "report--.pdf")
+    assert take_dates("2026-02-31") == ([], "2026-02-31")

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llama_index_contextual.metadata import join_header_path, split_header_path
+from llama_index_contextual.metadata import citation, display_path, join_header_path, path_of, split_header_path
 
 TITLES = st.lists(st.text(st.sampled_from(" >\\aé/\n"), min_size=1, max_size=8), max_size=4)
 
@@ -26,3 +26,25 @@ def test_any_titles_survive_join_and_split(titles):
 )
 def test_a_path_reads_as_one_would_write_it(titles, path):
     assert join_header_path(titles) == path
+
+
+@pytest.mark.parametrize(
+    ("metadata", "path", "shown"),
+    [
+        ({"path": "notes/a.md", "file_path": "/home/me/notes/a.md"}, "notes/a.md", "notes/a.md"),
+        ({"file_path": "/home/me/notes/a.md", "file_name": "a.md"}, "/home/me/notes/a.md", "a.md"),
+        ({"file_path": "C:\\Users\\me\\a.md"}, "C:/Users/me/a.md", "a.md"),
+        ({"path": "notes\\a.md"}, "notes/a.md", "notes/a.md"),
+        ({"file_name": "a.md"}, "", "a.md"),
+        ({}, "", ""),
+    ],
+)
+def test_a_path_is_found_and_an_absolute_one_is_not_shown(metadata, path, shown):
+    assert path_of(metadata) == path
+    assert display_path(metadata) == shown
+
+
+def test_a_citation_names_the_lines_that_are_known():
+    assert citation("a.md", 3, 5) == "a.md#L3-L5"
+    assert citation("a.md", 3, 3) == citation("a.md", 3, None) == "a.md#L3"
+    assert citation("a.md", None, None) == "a.md"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.analysis.dates import MONTHS, take_dates
 from llama_index_contextual.analysis.folding import fold, normalise
 from llama_index_contextual.analysis.languages import Stemmers, resolve_language, stop_words
 from llama_index_contextual.analysis.words import (
@@ -18,6 +17,7 @@ from llama_index_contextual.analysis.words import (
     without_cjk,
     without_possessive,
 )
+from llama_index_contextual.dates import LANGUAGES, month_name, take_dates
 from llama_index_contextual.identity import short_hash
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Analyzer:
         if self.expand_dates:
             dates, word = take_dates(word)
             for date in dates:
-                months = [self._stem(names.split()[date.month - 1], self._own(lang)) for lang, names in MONTHS.items()]
+                months = [self._stem(month_name(date.month, lang), self._own(lang)) for lang in LANGUAGES]
                 terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := bigrams(word):
             terms += pairs

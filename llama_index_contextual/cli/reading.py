@@ -24,6 +24,7 @@ from llama_index_contextual.cli.common import (
     print_json,
 )
 from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.metadata import END_LINE, START_LINE, citation, path_of
 
 if TYPE_CHECKING:
     from llama_index.core.schema import NodeWithScore
@@ -77,7 +78,7 @@ def _hit_to_dict(hit: NodeWithScore) -> dict[str, Any]:
 
 def _hit_to_text(rank: int, hit: NodeWithScore) -> str:
     meta = hit.node.metadata
-    place = f"{meta.get('path')}#L{meta.get('start_line')}-L{meta.get('end_line')}"
+    place = citation(path_of(meta), meta.get(START_LINE), meta.get(END_LINE))
     lines = [f"{rank}. {hit.score or 0:.2f}  {place}"]
     if meta.get("header_path"):
         lines.append(f"   {meta['header_path']}")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode, NodeRelationship, TextNode
 
 from llama_index_contextual.context.base import DocumentChunks, SourceDocument
-from llama_index_contextual.metadata import DATE, DESCRIPTION, PATH, TAGS, TITLE
+from llama_index_contextual.metadata import DATE, DESCRIPTION, PATH, TAGS, TITLE, display_path, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.docstore import BaseDocumentStore
@@ -41,7 +40,7 @@ def group_by_document(
     """
     known: dict[str, BaseNode] = {}
     for whole in documents or ():
-        known.setdefault(str(whole.metadata.get(PATH) or whole.node_id), whole)
+        known.setdefault(path_of(whole.metadata) or whole.node_id, whole)
         known[whole.node_id] = whole
     groups: dict[str, list[int]] = {}
     for position, node in enumerate(nodes):
@@ -52,7 +51,7 @@ def group_by_document(
         if not _agree([nodes[position] for position in positions]):
             positions = found
         chunks = tuple(nodes[position] for position in positions)
-        given = known.get(doc_id) or known.get(str(chunks[0].metadata.get(PATH, "")))
+        given = known.get(doc_id) or known.get(path_of(chunks[0].metadata))
         document = _source_document(doc_id, chunks, given, docstore)
         result.append((DocumentChunks(document, chunks), positions))
     return result
@@ -60,17 +59,7 @@ def group_by_document(
 
 def document_id(node: BaseNode) -> str:
     """Id of the document that a node was cut from; its path, or its own id, where no document is named."""
-    return node.ref_doc_id or str(node.metadata.get(PATH) or node.node_id)
-
-
-def display_path(metadata: Mapping[str, Any]) -> str:
-    """Path to show for a document: never an absolute one, which says more about the machine than the document."""
-    for key in (PATH, "file_path", "file_name"):
-        value = metadata.get(key)
-        if value:
-            path = PurePath(str(value))
-            return path.name if path.is_absolute() else PurePosixPath(path.as_posix()).as_posix()
-    return ""
+    return node.ref_doc_id or path_of(node.metadata) or node.node_id
 
 
 def _source_document(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from datetime import date
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
+from llama_index_contextual.dates import date_in_words
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
@@ -28,12 +27,6 @@ if TYPE_CHECKING:
 DEFAULT_TEMPLATE: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"
 _FIELDS: Final = frozenset({"breadcrumb", "path", "headings", "title", "date", "continues"})
 _REVISION: Final = 1  # raise it when the same settings would give other words
-_ISO_DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
-_DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS: Final = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip  # the language of strftime depends on the machine
 
 
 class HeadingContextGenerator(ContextGenerator):
@@ -100,18 +93,6 @@ class HeadingContextGenerator(ContextGenerator):
             if len(kept) < 2:  # noqa: PLR2004  the chunk's own heading is all that is left
                 return f"{crumb[: self.max_chars - 1].rstrip()}…"
             kept, left_out = kept[1:], True
-
-
-def date_in_words(iso: object) -> str:
-    """Write ``2026-01-28`` as ``Wednesday, 28 January 2026``; anything that is no such date gives ``""``."""
-    match = _ISO_DATE.match(str(iso or ""))
-    if match is None:
-        return ""
-    try:
-        day = date(*(int(part) for part in match.groups()))
-    except ValueError:  # 2026-02-31 is no date
-        return ""
-    return f"{_DAYS[day.weekday()]}, {day.day} {_MONTHS[day.month - 1]} {day.year}"
 
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from llama_index.core.schema import Document
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError
 from llama_index_contextual.identity import is_random_id
 from llama_index_contextual.index.files import Problem, find_files
-from llama_index_contextual.metadata import PATH
+from llama_index_contextual.metadata import PATH, path_of
 from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -160,13 +160,11 @@ def document_identity(document: Document, root: Path) -> str | None:
     """
     if not is_random_id(document.doc_id):
         return document.doc_id
-    for key in (PATH, "file_path"):
-        value = document.metadata.get(key)
-        if value:
-            path = Path(str(value))
-            inside = path.is_absolute() and path.is_relative_to(root)
-            return (path.relative_to(root) if inside else path).as_posix()
-    return None
+    path = Path(path_of(document.metadata))
+    if not path.name:
+        return None
+    inside = path.is_absolute() and path.is_relative_to(root)
+    return (path.relative_to(root) if inside else path).as_posix()
 
 
 def _document_source(identity: str, group: list[Document]) -> Source:

@@ -12,7 +12,7 @@ from llama_index_contextual.dates import date_from_path, parse_date
 from llama_index_contextual.memory.digest import MemoryEntry, sanitise
 from llama_index_contextual.memory.rank import estimate_tokens, merge_scores, near_duplicates
 from llama_index_contextual.memory.snippet import choose_snippet
-from llama_index_contextual.metadata import DATE, END_LINE, PATH, START_LINE
+from llama_index_contextual.metadata import DATE, END_LINE, START_LINE, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -183,7 +183,7 @@ def entries_of(
 
 def day_of(node: BaseNode) -> date | None:
     """Give the day of a note: its metadata's, else its path's."""
-    found = parse_date(node.metadata.get(DATE)) or date_from_path(_path(node))
+    found = parse_date(node.metadata.get(DATE)) or date_from_path(path_of(node.metadata))
     return found.date() if isinstance(found, datetime) else found
 
 
@@ -218,7 +218,7 @@ def _entry(one: Ranked, snippet: str) -> MemoryEntry:
     day = day_of(one.found.node)
     return MemoryEntry(
         id=one.id,
-        path=_path(one.found.node) or one.found.node.ref_doc_id or one.id,
+        path=path_of(one.found.node.metadata) or one.found.node.ref_doc_id or one.id,
         start_line=_line(metadata, START_LINE),
         end_line=_line(metadata, END_LINE),
         snippet=snippet,
@@ -229,10 +229,6 @@ def _entry(one: Ranked, snippet: str) -> MemoryEntry:
         matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.found.terms),  # without the analyzer's language
         reasons=one.reasons,
     )
-
-
-def _path(node: BaseNode) -> str:
-    return str(node.metadata.get(PATH) or node.metadata.get("file_path") or "")
 
 
 def _line(metadata: Mapping[str, object], key: str) -> int | None:

@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from llama_index_contextual.metadata import citation
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -55,11 +57,7 @@ class MemoryEntry:
     def citation(self) -> str:
         """``memory/2026-04-09.md#L3-L5``."""
         path = _UNSAFE_IN_PATH.sub(lambda char: " " if char[0] == " " else quote(char[0]), _visible(self.path, quote))
-        if self.start_line is None:
-            return path
-        if self.end_line is None or self.end_line == self.start_line:
-            return f"{path}#L{self.start_line}"
-        return f"{path}#L{self.start_line}-L{self.end_line}"
+        return citation(path, self.start_line, self.end_line)
 
     @property
     def line(self) -> str:

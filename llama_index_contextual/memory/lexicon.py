@@ -1,6 +1,7 @@
 """What the memory knows of languages: phrases that need no memory, stop words, how dates are named. All of it is data.
 
-Each language is one YAML file of ``memory/languages/``; a user's own file of the same keys works as well.
+Each language is one YAML file of ``memory/languages/``; a user's own file of the same keys works as well. The names of
+months and weekdays in English and Spanish stand in ``dates.py``; a file of yours may hold ``months`` and ``weekdays``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from llama_index_contextual import dates
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory.message import HAS_CJK, words
 
@@ -111,7 +113,7 @@ def _load(language: str) -> Mapping[str, Any]:
         ) from error
     if not isinstance(data, dict):
         raise SettingError(f"languages: {language!r} is no mapping of keys. Cure: the keys of memory/languages/en.yaml")
-    return data
+    return {"months": dates.month_words(language), "weekdays": dates.weekday_words(language), **data}
 
 
 def _entries(data: Mapping[str, Any], key: str) -> list[str]:

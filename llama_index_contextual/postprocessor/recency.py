@@ -15,7 +15,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.checks import amount, explained, optional_whole, refuse_unknown
 from llama_index_contextual.dates import date_from_heading, date_from_path, parse_date
-from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, PATH, split_header_path
+from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +107,6 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
     )
     date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
-    path_keys: tuple[str, ...] = Field(default=(PATH, "file_path"), description="Metadata keys to find a path in.")
     min_spread: float = Field(
         default=0.5, description="Least distance of best score and baseline, as a share of the best."
     )
@@ -179,8 +178,8 @@ class RecencyPostprocessor(BaseNodePostprocessor):
 
     def _date_of(self, node: BaseNode) -> tuple[date | datetime | None, str]:
         metadata = node.metadata
-        paths = [str(metadata[key]).replace("\\", "/") for key in self.path_keys if metadata.get(key)]
-        if any(PurePosixPath(path).match(glob) for path in paths for glob in self.evergreen):
+        path = path_of(metadata)
+        if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
             return None, "evergreen"
         if when := parse_date(metadata.get(self.date_key)):
             return when, f"metadata:{self.date_key}"
@@ -189,9 +188,8 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         for title in reversed(split_header_path(str(metadata.get(HEADER_PATH) or ""))):
             if heading_date := date_from_heading(title):
                 return heading_date, "heading"
-        for path in paths:
-            if path_date := date_from_path(path):
-                return path_date, "path"
+        if path_date := date_from_path(path):
+            return path_date, "path"
         return None, "no date"
 
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from llama_index_contextual.metadata import END_LINE, HEADER_PATH, PATH, START_LINE
+from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE, citation, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -75,10 +75,8 @@ class Hit:
     def source(self) -> str:
         """``path#L3-L5`` where the metadata say so, else the node's id."""
         metadata = self.node.node.metadata
-        path = metadata.get(PATH) or metadata.get("file_path")
-        if not path:
-            return self.node_id
-        return f"{path}#L{metadata[START_LINE]}-L{metadata[END_LINE]}" if START_LINE in metadata else str(path)
+        path = path_of(metadata)
+        return citation(path, metadata.get(START_LINE), metadata.get(END_LINE)) if path else self.node_id
 
     def credit(self, arm: str) -> Credit | None:
         """What an arm gave for the original query, else its best for another."""

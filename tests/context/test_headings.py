@@ -8,7 +8,7 @@ from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import HeadingContextGenerator, SourceDocument, resolve_generator
-from llama_index_contextual.context.headings import date_in_words
+from llama_index_contextual.dates import date_in_words
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import heading_titles
 
