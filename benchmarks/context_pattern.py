@@ -15,9 +15,8 @@ from common import RememberingEmbedding, machine, markdown_table
 from datasets import codebases
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.context.symbols import outline
-from llama_index_contextual.context.window import position
+from llama_index_contextual.context.documents import group_by_document, position
+from llama_index_contextual.context.outline import outline
 from llama_index_contextual.evaluation import recall_at
 from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor

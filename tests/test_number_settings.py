@@ -32,7 +32,7 @@ from llama_index_contextual.memory import MemorySettings
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])
 _FRACTION = {"weight", "floor", "min_spread", "recency_weight", "recency_floor", "b"}
-_ENDLESS = {"max_wait", "breaker_cooldown", "lock_timeout"}  # infinity says something
+_ENDLESS = {"max_wait", "lock_timeout"}  # infinity says something
 
 
 def fused(**settings):

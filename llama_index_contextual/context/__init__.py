@@ -7,11 +7,10 @@ from llama_index_contextual.context.base import (
     DocumentChunks,
     SourceDocument,
 )
-from llama_index_contextual.context.fallback import FallbackContextGenerator
+from llama_index_contextual.context.fallback import FallbackContextGenerator, resolve_generator
 from llama_index_contextual.context.headings import HeadingContextGenerator
-from llama_index_contextual.context.llm import LLMContextGenerator
+from llama_index_contextual.context.llm import LLMContextGenerator, Patience
 from llama_index_contextual.context.pattern import PatternContextGenerator
-from llama_index_contextual.context.resolve import resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
@@ -25,6 +24,7 @@ __all__ = [
     "FallbackContextGenerator",
     "HeadingContextGenerator",
     "LLMContextGenerator",
+    "Patience",
     "PatternContextGenerator",
     "Prices",
     "SQLiteKVStore",

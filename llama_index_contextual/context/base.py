@@ -118,10 +118,6 @@ class ContextGenerator(ABC):
         """Do the same as :meth:`generate_all`, without blocking the event loop."""
         return await asyncio.to_thread(self.generate_all, batches, progress)
 
-    def available(self) -> bool:
-        """Whether it can work now; asked once before a run."""
-        return True
-
     @property
     def usage(self) -> ContextUsage:
         """What it has done and used so far; nothing for those that cost nothing."""

@@ -62,6 +62,14 @@ def document_id(node: BaseNode) -> str:
     return node.ref_doc_id or path_of(node.metadata) or node.node_id
 
 
+def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
+    """Return where a chunk starts and ends in its document's text; (0, 0) where it cannot be found."""
+    text, start = _content(node), _start(node)
+    if start < 0 or not document.text.startswith(text, start):
+        start = document.text.find(text)
+    return (start, start + len(text)) if start >= 0 else (0, 0)
+
+
 def _source_document(
     doc_id: str, chunks: tuple[BaseNode, ...], given: BaseNode | None, docstore: BaseDocumentStore | None
 ) -> SourceDocument:

@@ -1,24 +1,31 @@
-"""The first generator that can, chunk by chunk."""
+"""Which generator makes a chunk's context: the one that a setting names, and those that stand in for it."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.prompts.mixin import PromptMixin
 
-from llama_index_contextual.context.base import BulkContextGenerator, DocumentChunks
+from llama_index_contextual.checks import refuse_unknown
+from llama_index_contextual.context.base import BulkContextGenerator, ContextGenerator, DocumentChunks
+from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.context.llm.generator import LLMContextGenerator
+from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 
-    from llama_index_contextual.context.base import ChunkContext, ContextGenerator, Progress
+    from llama_index_contextual.context.base import ChunkContext, Progress
     from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 
+OFF: Final = "off"
 
 _NEXT: Final = " The next run asks for them again."
 _NEXT_OF_THIS: Final = (
@@ -68,10 +75,6 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
         """Whether none costs anything."""
         return all(generator.free for generator in self.generators)
 
-    def available(self) -> bool:
-        """Whether any of them can work now."""
-        return any(generator.available() for generator in self.generators)
-
     @property
     def usage(self) -> ContextUsage:
         """Usage of the first."""
@@ -116,7 +119,11 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
     ) -> list[list[ChunkContext | None]]:
         """Do several documents."""
         results = self.first.generate_all(batches, progress)
-        self._fall_back(batches, results)
+        for generator in self.generators[1:]:
+            missing, places = _missing(batches, results)
+            if missing:
+                _fill_in(results, places, generator.generate_all(missing))
+        self._report(results)
         return results
 
     async def agenerate_all(
@@ -130,13 +137,6 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
                 _fill_in(results, places, await generator.agenerate_all(missing))
         self._report(results)
         return results
-
-    def _fall_back(self, batches: Sequence[DocumentChunks], results: list[list[ChunkContext | None]]) -> None:
-        for generator in self.generators[1:]:
-            missing, places = _missing(batches, results)
-            if missing:
-                _fill_in(results, places, generator.generate_all(missing))
-        self._report(results)
 
     def _report(self, results: list[list[ChunkContext | None]]) -> None:
         sources = Counter("no context" if context is None else context.source for found in results for context in found)
@@ -177,3 +177,49 @@ def _fill_in(
     for (number, indexes), found in zip(places, contexts, strict=True):
         for index, context in zip(indexes, found, strict=True):
             results[number][index] = context
+
+
+def resolve_generator(spec: str | ContextGenerator | None = "headings", **options: Any) -> ContextGenerator | None:
+    """Give the generator that a setting names.
+
+    Args:
+        spec: ``"off"`` or None for none, a kind by name, or a generator, which is returned as it is.
+        **options: Settings of that kind, as its class names them. ``"llm"`` also takes ``fallback``: which free kinds
+            stand in for it, best first; None for none.
+
+    Raises:
+        SettingError: The kind or an option is unknown; the message lists those that exist.
+    """
+    if isinstance(spec, ContextGenerator):
+        _refuse(options, "a generator that is already made", ())
+        return spec
+    if spec is None or spec == OFF:
+        _refuse(options, f"context={OFF!r}", ())
+        return None
+    make = _KINDS.get(spec) if isinstance(spec, str) else None
+    if make is None:
+        names = ", ".join(repr(name) for name in (OFF, *_KINDS))
+        raise SettingError(f"context={spec!r} is not known. Cure: use one of {names}, or a ContextGenerator.")
+    known = {*signature(make).parameters, *(signature(LLMContextGenerator).parameters if make is _llm else ())}
+    _refuse(options, f"context={spec!r}", tuple(sorted(known - {"options"})))
+    return make(**options)
+
+
+def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
+    unused = "llm" in options and "llm" not in known and what.startswith("context=")  # given, but not said to be used
+    refuse_unknown(what, options, known, "context='llm' (--context llm), or leave it out" if unused else "")
+
+
+def _llm(*, fallback: str | Sequence[str] | None = ("pattern", "headings"), **options: Any) -> ContextGenerator:
+    names = [fallback] if isinstance(fallback, str) else fallback or ()
+    if not isinstance(names, Sequence) or any(name not in tuple(_FREE) for name in names):
+        raise SettingError(f"fallback={fallback!r} is not known. Cure: use some of {', '.join(_FREE)}, or None.")
+    first = LLMContextGenerator(**options)
+    return FallbackContextGenerator([first, *(_FREE[name]() for name in names)]) if names else first
+
+
+_FREE: Final[dict[str, Callable[..., ContextGenerator]]] = {
+    "pattern": PatternContextGenerator,
+    "headings": HeadingContextGenerator,
+}
+_KINDS: Final[dict[str, Callable[..., ContextGenerator]]] = {**_FREE, "llm": _llm}

@@ -8,9 +8,9 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
+from llama_index_contextual.context.documents import position
 from llama_index_contextual.context.headings import HeadingContextGenerator
-from llama_index_contextual.context.symbols import Outline, first_sentence, outline
-from llama_index_contextual.context.window import position
+from llama_index_contextual.context.outline import Outline, first_sentence, outline
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import heading_titles
 

@@ -1,12 +1,16 @@
-"""What a run cost, and what one would cost."""
+"""What contexts cost: counted while they are made, foreseen before, and told to LlamaIndex's instrumentation."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.events import BaseEvent
 
 from llama_index_contextual.checks import amount
+
+dispatcher = get_dispatcher("llama_index_contextual.context")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +22,8 @@ class Tokens:
     completion: int = 0
 
     def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            self.prompt + other.prompt, self.cached + other.cached, self.completion + other.completion
-        )  # fmt: skip
+        cached = self.cached + other.cached
+        return Tokens(self.prompt + other.prompt, cached, self.completion + other.completion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class Prices:
             amount(name, getattr(self, name), zero=True)
 
     def of(self, tokens: Tokens) -> float:
-        """Price of some tokens; cached ones cost as much as the others unless a price of theirs is known."""
+        """Return the price of some tokens; cached ones cost as much as the others where their price is unknown."""
         cached = self.prompt if self.cached is None else self.cached
         fresh = tokens.prompt - tokens.cached
         return (fresh * self.prompt + tokens.cached * cached + tokens.completion * self.completion) / 1e6
@@ -44,17 +47,17 @@ class Prices:
 
 @dataclass(slots=True)
 class ContextUsage:
-    """What a generator did since it was made, or since its ``usage`` was last reset.
+    """What a generator has done since it was made.
 
     Attributes:
         chunks: Chunks that it was asked about.
         from_cache: Those whose context was in the cache.
         generated: Those whose context the model gave.
         failed: Those that got none from it, by reason.
-        calls: Requests that were sent, tries again included.
+        calls: Requests that were sent, repeated ones included.
         retries: Requests that were sent again after an error.
-        tokens: As the server counted them; zero where it does not say.
-        uncounted: Tokens of the calls where it does not say, by LlamaIndex's tokenizer.
+        tokens: As the server counted them; zero where it does not count.
+        uncounted: Tokens of the calls where it does not count, by LlamaIndex's tokenizer.
         seconds: Time spent waiting for the model, summed over concurrent calls.
     """
 
@@ -75,12 +78,12 @@ class ContextEstimate:
 
     Attributes:
         chunks: Chunks without a context of this model and prompt.
-        from_cache: Those whose context is in the cache, and costs nothing.
+        from_cache: Those whose context is in the cache and costs nothing.
         calls: Requests.
         tokens: By LlamaIndex's tokenizer, which is not the model's own; ``cached`` counts what a server with a prefix
-            cache need not read again.
-        seconds: At the reading and writing rates that the generator was given, one call after the other.
-        price: At the given prices; None without.
+            cache reads only once.
+        seconds: At a usual speed of reading and writing, one call after the other.
+        price: At the given prices; None without them.
     """
 
     chunks: int
@@ -91,22 +94,48 @@ class ContextEstimate:
     price: float | None = None
 
 
-def read_tokens(response: Any) -> Tokens:
-    """Read the token counts of a LlamaIndex chat response: OpenAI's, Anthropic's and Ollama's forms."""
-    raw = getattr(response, "raw", None)
-    usage = _get(raw, "usage")
-    if _get(usage, "input_tokens") is not None:  # Anthropic counts what it read from its cache beside, not among
-        cached = _int(usage, "cache_read_input_tokens")
-        written = _int(usage, "cache_creation_input_tokens")
-        return Tokens(_int(usage, "input_tokens") + cached + written, cached, _int(usage, "output_tokens"))
-    cached = _int(_get(usage, "prompt_tokens_details"), "cached_tokens")
-    return Tokens(_int(usage, "prompt_tokens"), cached, _int(usage, "completion_tokens"))
+class ContextRunStartEvent(BaseEvent):
+    """Contexts are about to be generated."""
+
+    source: str
+    documents: int
+    chunks: int
+    from_cache: int
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the event's name."""
+        return "ContextRunStartEvent"
 
 
-def _get(source: Any, name: str) -> Any:
-    return source.get(name) if isinstance(source, dict) else getattr(source, name, None)
+class ContextCallEvent(BaseEvent):
+    """A model has answered, or has failed to answer (``error`` says how)."""
+
+    source: str
+    document: str
+    chunks: int
+    accepted: int
+    seconds: float
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    error: str = ""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the event's name."""
+        return "ContextCallEvent"
 
 
-def _int(source: Any, name: str) -> int:
-    value = _get(source, name)
-    return value if isinstance(value, int) else 0
+class ContextRunEndEvent(BaseEvent):
+    """Contexts have been generated; ``failed`` counts the chunks without, by reason."""
+
+    source: str
+    generated: int
+    from_cache: int
+    failed: dict[str, int]
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the event's name."""
+        return "ContextRunEndEvent"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, Transf
 from llama_index_contextual.checks import explained
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.context.resolve import OFF, resolve_generator
+from llama_index_contextual.context.fallback import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.errors import ContextError, SettingError
 from llama_index_contextual.metadata import (
@@ -260,11 +259,6 @@ def remove_context(nodes: Iterable[BaseNode]) -> None:
         for key in _CONTEXT_KEYS:
             node.metadata.pop(key, None)
         reset_views(node)
-
-
-def count_by_source(nodes: Iterable[BaseNode]) -> Counter[str]:
-    """Count the nodes by what made their context; ``""`` counts those without one."""
-    return Counter(str(node.metadata.get(CONTEXT_SOURCE, "")) for node in nodes)
 
 
 def _whole(documents: Any) -> list[BaseNode]:

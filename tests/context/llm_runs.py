@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from fake_model import MODEL
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.postprocessor.contextual import count_by_source
 
 PAID = f"llm:{MODEL}"
 
@@ -29,6 +30,11 @@ def make_nodes(count: int, document: str = "book.md") -> list[TextNode]:
         )
         start += len(text)
     return nodes
+
+
+def count_by_source(nodes) -> Counter[str]:
+    """Count the nodes by what made their context; ``""`` counts those without one."""
+    return Counter(str(node.metadata.get("context_source", "")) for node in nodes)
 
 
 def run(step, nodes, *, falls_back=0):

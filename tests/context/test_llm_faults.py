@@ -7,11 +7,10 @@ import json
 import pytest
 from fake_model import MODEL, Reply, always, good_but
 from llama_index.llms.openai_like import OpenAILike
-from llm_runs import PAID, make_nodes, run
+from llm_runs import PAID, count_by_source, make_nodes, run
 
 from llama_index_contextual.errors import ContextError
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
-from llama_index_contextual.postprocessor.contextual import count_by_source
 
 WAITING = {
     "429 with Retry-After": Reply(status=429, headers={"Retry-After": "0"}),
@@ -120,7 +119,7 @@ def test_client_that_tries_again_by_itself_is_asked_once(fake_model, tmp_path):
         model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True, max_retries=1
     )
     fake_model.reply = always(Reply(status=500))
-    run(ContextualNodePostprocessor("llm", llm=llm, cache=False, attempts=5), make_nodes(1), falls_back=1)
+    run(ContextualNodePostprocessor("llm", llm=llm, cache=False, patience={"attempts": 5}), make_nodes(1), falls_back=1)
     assert len(fake_model.requests) == 1 + 1
 
 

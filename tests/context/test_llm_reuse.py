@@ -10,10 +10,9 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo
 from llama_index.core.storage.kvstore import SimpleKVStore
-from llm_runs import PAID, make_nodes, run
+from llm_runs import PAID, count_by_source, make_nodes, run
 
 from llama_index_contextual.errors import ContextualWarning, StorageError
-from llama_index_contextual.postprocessor.contextual import count_by_source
 
 
 def test_second_run_asks_nothing(step, fake_model):

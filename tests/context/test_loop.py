@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 
-from llama_index_contextual.context.loop import LoopThread
+from llama_index_contextual.context.llm.event_loop import LoopThread
 
 
 async def nothing():

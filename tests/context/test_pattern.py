@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import PatternContextGenerator, SourceDocument, resolve_generator
-from llama_index_contextual.context.symbols import first_sentence, outline
+from llama_index_contextual.context.outline import first_sentence, outline
 from llama_index_contextual.errors import SettingError
 
 PYTHON = '''\

@@ -11,10 +11,10 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document, MetadataMode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.llms.openai_like import OpenAILike
+from llm_runs import count_by_source
 
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
-from llama_index_contextual.postprocessor.contextual import count_by_source
 
 TEXT = " ".join(f"Sentence {number} of the harbour log tells of ships." for number in range(60))
 
@@ -48,7 +48,7 @@ def ours(fake_model, tmp_path):
 
     def make(**options):
         return ContextualNodePostprocessor(
-            "llm", llm=fake_model.llm, cache=tmp_path / "c.sqlite", attempts=1, num_workers=1, **options
+            "llm", llm=fake_model.llm, cache=tmp_path / "c.sqlite", patience={"attempts": 1}, num_workers=1, **options
         )
 
     return make

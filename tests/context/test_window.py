@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import SourceDocument
-from llama_index_contextual.context.window import Window, batches, position, shown
+from llama_index_contextual.context.documents import position
+from llama_index_contextual.context.llm.prompt import Window, batches, shown
 
 
 def words(text):

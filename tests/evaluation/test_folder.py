@@ -78,7 +78,12 @@ def test_a_storage_is_kept_and_used_again(folder, embedding, tmp_path, monkeypat
 
 
 def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, embedding, fake_model):
-    options = {"embed_model": embedding, "contexts": ["headings", "llm"], "llm": fake_model.llm, "probe_timeout": 5}
+    options = {
+        "embed_model": embedding,
+        "contexts": ["headings", "llm"],
+        "llm": fake_model.llm,
+        "patience": {"probe_timeout": 5},
+    }
     found = evaluate(folder, QUESTIONS, **options)
     assert [row.name for row in found.rows][2:] == ["headings", "llm"]
     asked = len(fake_model.requests)
@@ -86,7 +91,7 @@ def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, e
     evaluate(folder, QUESTIONS, **options)
     assert len(fake_model.requests) == asked
     with ContextualIndex.open(
-        folder, embed_model=embedding, context="llm", llm=fake_model.llm, probe_timeout=5
+        folder, embed_model=embedding, context="llm", llm=fake_model.llm, patience={"probe_timeout": 5}
     ) as index:
         assert index.refresh().context_sources == {"llm:fake": 8}
     assert len(fake_model.requests) == asked

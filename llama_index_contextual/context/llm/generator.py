@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from copy import copy
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
 
 from llama_index.core.prompts.mixin import PromptMixin
 
-from llama_index_contextual.checks import amount, optional_whole, whole
-from llama_index_contextual.context import models
+from llama_index_contextual.checks import optional_whole, refuse_unknown, whole
 from llama_index_contextual.context.base import BulkContextGenerator, ChunkContext
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
-from llama_index_contextual.context.calls import CircuitBreaker, Patience
-from llama_index_contextual.context.capacity import Learned
-from llama_index_contextual.context.connection import Connection
-from llama_index_contextual.context.estimate import estimate
-from llama_index_contextual.context.prompt import CONTEXT_PROMPT, check_prompt
-from llama_index_contextual.context.runner import Run
-from llama_index_contextual.context.settings import RunSettings
+from llama_index_contextual.context.llm.event_loop import Connection
+from llama_index_contextual.context.llm.model import ModelSpec, ServerWatch, is_local, model_name, probe
+from llama_index_contextual.context.llm.prompt import CONTEXT_PROMPT, PromptBudget, check_prompt
+from llama_index_contextual.context.llm.request import Patience
+from llama_index_contextual.context.llm.run import Run, RunSettings, estimate
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
@@ -58,25 +57,18 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         prompt: A template with ``{document}`` and after it ``{chunks}``.
         batch_size: Chunks per call.
         num_workers: Calls at a time; by default 1 for a server on this machine, else 4.
-        excerpt_chars: Longer chunks are named in the question by their beginning and end only, since the document shows
-            them; None repeats them.
-        chunk_timeout: Seconds that a call may take per chunk,
-        reading_rate: and besides one second for so many tokens of its prompt.
-        writing_rate: Tokens a second that the model writes; for estimates alone.
-        probe_timeout: Seconds to wait for the server's sign of life before a run.
+        patience: How long to wait for the model and how often to ask it: a :class:`Patience`, or its fields as a dict.
         max_calls: Requests at most, over all runs, further attempts included (not those that an LLM object's client
             makes by itself); what is left then fails, and a later run goes on with it.
         max_tokens: Tokens at most, likewise.
         max_output_tokens: Tokens per context.
         context_window: Tokens that the model takes; by default what the LLM says. A longer document is shown as
             its outline and what surrounds the chunks.
-        attempts: How often a request is sent when the server is busy or fails. An LLM object whose client tries again
-            by itself is asked once.
-        max_wait: Longest ``Retry-After`` that is waited for, in seconds.
-        breaker_threshold: After so many failed requests in a row the server is left alone,
-        breaker_cooldown: for so many seconds.
         fallback_only: Use what is in the cache, and never call.
         api_key: For a model given by name; by default the provider's environment variable.
+
+    Raises:
+        SettingError: A setting cannot work.
     """
 
     free: ClassVar[bool] = False
@@ -90,56 +82,36 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         prompt: BasePromptTemplate | None = None,
         batch_size: int = 8,
         num_workers: int | None = None,
-        excerpt_chars: int | None = 400,
-        chunk_timeout: float = 5.0,
-        reading_rate: float = 200.0,
-        writing_rate: float = 20.0,
-        probe_timeout: float = 2.0,
+        patience: Patience | Mapping[str, Any] | None = None,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         max_output_tokens: int = 100,
         context_window: int | None = None,
-        attempts: int = 3,
-        max_wait: float = 60.0,
-        breaker_threshold: int = 3,
-        breaker_cooldown: float = 30.0,
         fallback_only: bool = False,
         api_key: str | None = None,
     ) -> None:
         self._connection = Connection(llm, api_key)
-        self.reuse, self.batch_size, self.num_workers = reuse, batch_size, num_workers
-        self.excerpt_chars, self.max_output_tokens = excerpt_chars, max_output_tokens
-        self.chunk_timeout, self.reading_rate, self.writing_rate = chunk_timeout, reading_rate, writing_rate
-        self.probe_timeout, self.context_window = probe_timeout, context_window
-        self.max_calls, self.max_tokens, self.fallback_only = max_calls, max_tokens, fallback_only
-        self.attempts, self.max_wait = attempts, max_wait
-        self.breaker_threshold, self.breaker_cooldown = breaker_threshold, breaker_cooldown
+        if reuse not in ("chunk", "document"):
+            raise SettingError(f"reuse={reuse!r} is not known. Cure: 'chunk' or 'document'.")
+        self.reuse, self.fallback_only, self.patience = reuse, fallback_only, _patience(patience)
+        self.batch_size = whole("batch_size", batch_size)
+        self.max_output_tokens = whole("max_output_tokens", max_output_tokens)
+        self.num_workers = optional_whole("num_workers", num_workers)
+        self.context_window = optional_whole("context_window", context_window)
+        self.max_calls = optional_whole("max_calls", max_calls, least=0)  # 0 asks for nothing, and uses the cache
+        self.max_tokens = optional_whole("max_tokens", max_tokens, least=0)
         self._prompt = prompt or CONTEXT_PROMPT
-        self._check()
+        check_prompt(self._prompt)
         self._store = open_store(cache)
         self._fell_back = ""
         self._reset()
 
-    def _check(self) -> None:
-        for name in ("batch_size", "max_output_tokens", "attempts", "breaker_threshold"):
-            setattr(self, name, whole(name, getattr(self, name)))
-        for name in ("num_workers", "excerpt_chars", "context_window"):
-            setattr(self, name, optional_whole(name, getattr(self, name)))
-        for name in ("max_calls", "max_tokens"):  # 0 asks for nothing, and uses what is in the cache
-            setattr(self, name, optional_whole(name, getattr(self, name), least=0))
-        for name in ("chunk_timeout", "reading_rate", "writing_rate", "probe_timeout"):
-            amount(name, getattr(self, name))
-        for name in ("max_wait", "breaker_cooldown"):  # as long as the server says; never again
-            amount(name, getattr(self, name), zero=True, endless=True)
-        if self.reuse not in ("chunk", "document"):
-            raise SettingError(f"reuse={self.reuse!r} is not known. Cure: 'chunk' or 'document'.")
-        check_prompt(self._prompt)
-
     def _reset(self) -> None:
-        self._breaker = CircuitBreaker(self.breaker_threshold, self.breaker_cooldown)
-        self._life, self._learned = models.SignOfLife(), Learned()
+        self._server = ServerWatch()
+        self._budget = PromptBudget(self.batch_size, self.max_output_tokens)
         self._usage = ContextUsage()
         self.last_failures: Counter[str] = Counter()
+        self.cache_error: StorageError | None = None
 
     def __repr__(self) -> str:
         return f"LLMContextGenerator({self.name!r}, version={self.version!r})"
@@ -154,24 +126,24 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     @property
     def llm(self) -> LLM:
-        """The model, made when it is first needed."""
+        """Return the model, which is made when it is first needed."""
         return self._connection.llm(self.context_window, self.max_output_tokens * self.batch_size)
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """``llm:`` and the model's name."""
+        """Return ``llm:`` and the model's name."""
         given = self._connection.given
-        return f"llm:{models.ModelSpec.parse(given).model if isinstance(given, str) else models.model_name(self.llm)}"
+        return f"llm:{ModelSpec.parse(given).model if isinstance(given, str) else model_name(self.llm)}"
 
     @property
     def version(self) -> str:
-        """Hash of model, prompt and length; not of what changes no context, such as timeouts."""
+        """Return a hash of model, prompt and length; what changes no context, such as patience, is not in it."""
         template = self._prompt.format(document="{document}", chunks="{chunks}", count="{count}")
         return short_hash([self.name, _REVISION, template, self.max_output_tokens])
 
     @property
     def usage(self) -> ContextUsage:
-        """Calls, tokens and chunks since it was made; what the budgets count."""
+        """Return calls, tokens and chunks since it was made, which the limits count."""
         return self._usage
 
     def generate_all(
@@ -193,10 +165,10 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
     async def _run(
         self, batches: Sequence[DocumentChunks], progress: Progress | None
     ) -> list[list[ChunkContext | None]]:
-        run = Run(self._settings(), self._usage, progress)
+        run = Run(self._settings(), progress)
         texts = await run(batches)
-        self.last_failures, self.cache_error = run.ledger.failed, run.ledger.cache_error
-        if run.ledger.failed:
+        self.last_failures, self.cache_error = run.books.failed, run.books.cache_error
+        if run.books.failed:
             self._fell_back = uuid4().hex
         name, version = self.name, self.version
         return [
@@ -204,33 +176,30 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         ]
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
-        """Say what a run over these chunks would cost, without asking the model about them."""
-        window = self.context_window or models.context_window(self.llm)
-        return estimate(self._settings(), batches, window, self.writing_rate, prices)
+        """Return what a run over these chunks would cost, without asking the model about them."""
+        return estimate(self._settings(), batches, prices)
 
     def probe(self) -> str | None:
-        """Say why the model cannot be used now, or None where it can."""
-        return models.probe(self.llm, self.probe_timeout)
-
-    def available(self) -> bool:
-        """Whether the model's server shows a sign of life within ``probe_timeout``."""
-        return self.probe() is None
+        """Return why the model cannot be used now, or None where its server shows a sign of life in time."""
+        return probe(self.llm, self.patience.probe_timeout)
 
     def config(self) -> dict[str, Any]:
-        """Give the settings as plain data: names instead of objects, and no key."""
+        """Return the settings as plain data: names instead of objects, and no key."""
         store: str | bool = f"{OBJECT}{type(self._store).__name__}" if self._store is not None else False
         if isinstance(self._store, SQLiteKVStore):
             store = str(self._store.path)
-        kept = {key: value for key, value in vars(self).items() if key in _PLAIN}
-        return {"spec": "llm", "llm": self._connection.config(), "cache": store, "fallback": None, **kept}
+        return {
+            "spec": "llm", "llm": self._connection.config(), "cache": store, "fallback": None, "reuse": self.reuse,
+            "patience": asdict(self.patience), **self._numbers(),
+        }  # fmt: skip
 
     def state(self) -> str:
-        """Mark of the last run that left chunks without a context; without a cache, of those of this object."""
+        """Return a mark of the last run that left chunks without a context; without a cache, of this object's runs."""
         return self._fell_back if self._store is None else self._cache().state()
 
     @property
     def remembers_failures(self) -> bool:
-        """Whether :meth:`state` is known to other processes."""
+        """Return whether :meth:`state` is known to other processes."""
         return self._store is not None
 
     def close(self) -> None:
@@ -252,27 +221,36 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
     def _cache(self) -> ContextCache:
         return ContextCache(self._store, self.version, self.reuse)
 
+    def _numbers(self) -> dict[str, Any]:
+        names = ("batch_size", "max_calls", "max_tokens", "max_output_tokens", "context_window", "fallback_only")
+        return {"num_workers": self.num_workers, **{name: getattr(self, name) for name in names}}
+
     def _settings(self) -> RunSettings:
-        workers = self.num_workers or (1 if models.is_local(self.llm) else 4)
         return RunSettings(
             source=self.name,
             llm=self.llm,
             prompt=self._prompt,
             cache=self._cache(),
-            breaker=self._breaker,
-            life=self._life,
-            learned=self._learned,
-            patience=Patience(self.attempts, max_wait=self.max_wait),
-            num_workers=workers,
-            **{key: getattr(self, key) for key in _RUN},
+            budget=self._budget,
+            server=self._server,
+            usage=self._usage,
+            patience=self.patience,
+            num_workers=self.num_workers or (1 if is_local(self.llm) else 4),
+            max_output_tokens=self.max_output_tokens,
+            context_window=self.context_window,
+            max_calls=self.max_calls,
+            max_tokens=self.max_tokens,
+            fallback_only=self.fallback_only,
         )
 
 
-_RUN: Final = (
-    "batch_size", "excerpt_chars", "chunk_timeout", "reading_rate", "probe_timeout", "max_output_tokens",
-    "context_window", "max_calls", "max_tokens", "fallback_only",
-)  # fmt: skip
-_PLAIN: Final = frozenset(
-    {*_RUN, "reuse", "num_workers", "writing_rate", "attempts", "max_wait", "breaker_threshold", "breaker_cooldown"}
-)
-_LIVE: Final = frozenset({"_breaker", "_life", "_learned", "_usage", "last_failures", "cache_error"})
+def _patience(given: Patience | Mapping[str, Any] | None) -> Patience:
+    if isinstance(given, Mapping):
+        refuse_unknown("patience", given, Patience.__dataclass_fields__)
+        return Patience(**given)
+    if given is not None and not isinstance(given, Patience):
+        raise SettingError(f"patience={given!r} is none. Cure: patience=Patience(chunk_timeout=30), or a dict.")
+    return given or Patience()
+
+
+_LIVE: Final = frozenset({"_server", "_budget", "_usage", "last_failures", "cache_error"})

@@ -1,4 +1,4 @@
-"""Language models: from one string to a LlamaIndex LLM, and what must be known of any LLM that is given."""
+"""Language models: from a string to a LlamaIndex LLM, what an LLM says of itself, and whether its server is there."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
     from llama_index.core.llms import ChatMessage
 
+NO_ANSWER: Final = "server does not answer"
 OLLAMA_URL: Final = "http://localhost:11434"
 DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
 _CLIENT_TIMEOUT: Final = 3600.0  # ours is shorter, and cancels the request
-_BELIEVED_ALIVE: Final = 60.0  # seconds
-_BELIEVED_DEAD: Final = 5.0  # few: somebody may be starting it
+_BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believed
+_BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
+_LEFT_ALONE: Final = 30.0  # seconds, after so many failed calls in a row
+_FAILURES: Final = 3
 _CLOSED: Final = frozenset({401, 403})
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")
@@ -107,7 +110,7 @@ class ModelSpec:
 
 
 def model_name(llm: LLM) -> str:
-    """Name of a model, without asking its server."""
+    """Return a model's name, without asking its server."""
     for field in ("model", "model_name", "model_id"):
         name = getattr(llm, field, None)
         if isinstance(name, str) and name:
@@ -116,7 +119,7 @@ def model_name(llm: LLM) -> str:
 
 
 def context_window(llm: LLM) -> int:
-    """How many tokens a model takes; may ask its server, so never on an event loop."""
+    """Return how many tokens a model takes; this may ask its server, so never call it on an event loop."""
     try:
         window = int(llm.metadata.context_window)
     except Exception:  # noqa: BLE001  any integration's own error, when its server does not answer
@@ -125,7 +128,7 @@ def context_window(llm: LLM) -> int:
 
 
 def endpoint(llm: LLM) -> str | None:
-    """URL of a model's server, where the LLM names one."""
+    """Return the URL of a model's server, where the LLM names one."""
     for field in ("api_base", "base_url"):
         url = getattr(llm, field, None)
         if isinstance(url, str) and url.startswith("http"):
@@ -134,23 +137,23 @@ def endpoint(llm: LLM) -> str | None:
 
 
 def is_local(llm: LLM) -> bool:
-    """Whether a model's server is this machine, which reads one prompt at a time."""
+    """Return whether a model's server is this machine, which reads one prompt at a time."""
     url = endpoint(llm)
     return url is not None and urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
 
 
 def retries_by_itself(llm: LLM) -> bool:
-    """Whether the LLM's client sends failed requests again; then nobody else must."""
+    """Return whether the LLM's client sends failed requests again; then nobody else must."""
     return int(getattr(llm, "max_retries", 0) or 0) > 0
 
 
 def marks_cache(llm: LLM) -> bool:
-    """Whether the provider caches only what a cache point in the prompt marks."""
+    """Return whether the provider caches only what a cache point in the prompt marks."""
     return llm.class_name().casefold().startswith(_MARK_CACHE)
 
 
 def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return per reason
-    """Ask a model's server whether it is there; give the reason why it is of no use, or None where it is.
+    """Ask a model's server whether it is there; return the reason why it is of no use, or None.
 
     A model that names no server is taken to be there. Any answer will do except 401, 403 and 5xx: servers differ in
     what they list.
@@ -179,8 +182,11 @@ def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return 
     return None
 
 
-class SignOfLife:
-    """Remembers what a probe found, because an index asks for contexts file by file.
+class ServerWatch:
+    """Whether a model's server is there: told by a probe before a run, and by how its calls end.
+
+    One watch serves all runs of a generator, because an index asks for contexts file by file. A server that has failed
+    several calls in a row is left alone for a while, so that a dead server costs seconds and not hours.
 
     Args:
         clock: Where the time comes from.
@@ -188,15 +194,38 @@ class SignOfLife:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._until = float("-inf")
-        self._reason: str | None = None
+        self._absent: str | None = None  # why the server is of no use
+        self._until = float("-inf")  # when what is known becomes too old
+        self._failures = 0
 
-    def missing(self, llm: LLM, seconds: float) -> str | None:
-        """Give the reason why a model is of no use, at most some seconds old; see :func:`probe`."""
+    def why_not(self, llm: LLM, seconds: float) -> str | None:
+        """Return the reason why a run need not begin, or None; see :func:`probe`, which may block so many seconds."""
         if self._clock() >= self._until:
-            self._reason = probe(llm, seconds)
-            self._until = self._clock() + (_BELIEVED_ALIVE if self._reason is None else _BELIEVED_DEAD)
-        return self._reason
+            self._absent, self._failures = probe(llm, seconds), 0
+            self._believe(_BELIEVED_ALIVE if self._absent is None else _BELIEVED_ABSENT)
+        return self._absent
+
+    def allows_call(self) -> bool:
+        """Return whether a call may be sent now; to a server that was left alone long enough one is, to see."""
+        if self._failures < _FAILURES:
+            return True
+        if self._clock() < self._until:
+            return False
+        self._believe(_LEFT_ALONE)  # other calls wait for what this one finds
+        return True
+
+    def call_ended(self, *, failed: bool) -> None:
+        """Note how a call ended; ``failed`` means that the server seems to be the cause."""
+        self._failures = self._failures + 1 if failed else 0
+        if self._failures >= _FAILURES:
+            self._absent = NO_ANSWER
+            self._believe(_LEFT_ALONE)
+        elif not failed:
+            self._absent = None
+            self._believe(_BELIEVED_ALIVE)
+
+    def _believe(self, seconds: float) -> None:
+        self._until = self._clock() + seconds
 
 
 async def chat(llm: LLM, messages: Sequence[ChatMessage], max_tokens: int) -> ChatResponse:

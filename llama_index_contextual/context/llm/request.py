@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tenacity import AsyncRetrying, retry_if_exception
 from tenacity.wait import wait_exponential, wait_random
 
-from llama_index_contextual.context import models
-from llama_index_contextual.context.usage import Tokens, read_tokens
+from llama_index_contextual.checks import amount, whole
+from llama_index_contextual.context.llm.model import chat, retries_by_itself
+from llama_index_contextual.context.usage import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM, ChatMessage
     from tenacity import RetryCallState
 
-TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_FIRST_WAIT: Final = 0.5  # seconds before the second attempt; it doubles, and is blurred
+_TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _CONNECTION: Final = re.compile(r"connect|network|protocol|remote|transport|RateLimit|Decode", re.IGNORECASE)
 _OVERFLOW: Final = re.compile(
     r"exceed_context_size|context_length_exceeded|maximum context length|context (?:window|size|length)"
@@ -49,36 +51,6 @@ class ContextOverflowError(CallFailedError):
         self.window = window
 
 
-class CircuitBreaker:
-    """Keeps calls from a server that does not answer, so that a dead one costs seconds and not hours.
-
-    Args:
-        threshold: So many failures in a row open it.
-        cooldown: Seconds after which it lets one call through again, to see.
-        clock: Where the time comes from.
-    """
-
-    def __init__(self, threshold: int, cooldown: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.threshold, self.cooldown, self._clock = threshold, cooldown, clock
-        self._failures = 0
-        self._opened = 0.0
-
-    def allows(self) -> bool:
-        """Whether a call may be sent now."""
-        if self._failures < self.threshold:
-            return True
-        if self._clock() - self._opened < self.cooldown:
-            return False
-        self._opened = self._clock()  # the next one waits for what this one finds
-        return True
-
-    def record(self, *, failed: bool) -> None:
-        """Count how a call ended."""
-        self._failures = self._failures + 1 if failed else 0
-        if failed:
-            self._opened = self._clock()
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a model said, and what that took."""
@@ -90,17 +62,39 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait, and how often to try.
+    """How long to wait for a model, and how often to ask it.
+
+    A call may take ``chunk_timeout`` seconds for each of its chunks, and one second for ``reading_rate`` tokens of its
+    prompt. A server on this machine answers one call after the other, so there it may take longer when several wait.
 
     Attributes:
-        attempts: How often a request is sent at most; 1 where the LLM's client tries again by itself.
-        wait: Seconds before the second attempt; it doubles, and is blurred.
-        max_wait: Longest wait, and the longest ``Retry-After`` that is honoured: with a longer one a call fails.
+        chunk_timeout: Seconds for each chunk of a call.
+        reading_rate: Tokens a second that the model reads.
+        attempts: How often a request is sent when the server is busy or fails. An LLM object whose client tries again
+            by itself is asked once.
+        max_wait: Longest ``Retry-After`` in seconds that is waited for; with a longer one a call fails. Infinity waits
+            as long as the server says.
+        probe_timeout: Seconds to wait for the server's sign of life before a run.
+
+    Raises:
+        SettingError: A value cannot work.
     """
 
+    chunk_timeout: float = 5.0
+    reading_rate: float = 200.0
     attempts: int = 3
-    wait: float = 0.5
     max_wait: float = 60.0
+    probe_timeout: float = 2.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attempts", whole("attempts", self.attempts))
+        for name in ("chunk_timeout", "reading_rate", "probe_timeout"):
+            amount(name, getattr(self, name))
+        amount("max_wait", self.max_wait, zero=True, endless=True)
+
+    def timeout(self, chunks: int, prompt_tokens: int, waiting: int) -> float:
+        """Return the seconds that a call may take, where ``waiting`` calls are answered one after the other."""
+        return (self.chunk_timeout * chunks + prompt_tokens / self.reading_rate) * waiting
 
 
 async def ask(
@@ -125,7 +119,7 @@ async def ask(
     Raises:
         CallFailedError: It never was answered.
     """
-    attempts = 1 if models.retries_by_itself(llm) else patience.attempts
+    attempts = 1 if retries_by_itself(llm) else patience.attempts
     started = time.monotonic()
     retrying = AsyncRetrying(
         stop=lambda state: state.attempt_number >= attempts or not another(),
@@ -136,7 +130,7 @@ async def ask(
     try:
         async for attempt in retrying:
             with attempt:
-                response = await asyncio.wait_for(models.chat(llm, messages, max_tokens), timeout)
+                response = await asyncio.wait_for(chat(llm, messages, max_tokens), timeout)
                 text = response.message.content or ""
                 return Answer(text, read_tokens(response), time.monotonic() - started)
     except Exception as error:  # each integration has errors of its own
@@ -149,17 +143,17 @@ class _Wait:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        longer = wait_exponential(multiplier=patience.wait, max=patience.max_wait)
-        self._backoff = longer + wait_random(0, patience.wait)
+        longer = wait_exponential(multiplier=_FIRST_WAIT, max=patience.max_wait)
+        self._backoff = longer + wait_random(0, _FIRST_WAIT)
 
     def __call__(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        asked_for = retry_after(error) if error is not None else None
+        asked_for = _retry_after(error) if error is not None else None
         return self._backoff(state) if asked_for is None else asked_for
 
 
-def status_of(error: BaseException) -> int | None:
-    """HTTP status behind an integration's error, if any."""
+def _status_of(error: BaseException) -> int | None:
+    """Return the HTTP status behind an integration's error, if any."""
     for source in (error, getattr(error, "response", None)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 100:  # noqa: PLR2004  ollama says -1 where there was no answer
@@ -167,8 +161,8 @@ def status_of(error: BaseException) -> int | None:
     return None
 
 
-def retry_after(error: BaseException) -> float | None:
-    """Seconds that a server asked to wait: ``Retry-After`` in either of its forms."""
+def _retry_after(error: BaseException) -> float | None:
+    """Return the seconds that a server asked to wait: ``Retry-After`` in either of its forms."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     value = headers.get("retry-after")
     if not value:
@@ -186,10 +180,10 @@ def retry_after(error: BaseException) -> float | None:
 def _is_transient(error: BaseException, patience: Patience) -> bool:
     if isinstance(error, TimeoutError | asyncio.TimeoutError):  # waited long enough already
         return False
-    if (retry_after(error) or 0.0) > patience.max_wait:
+    if (_retry_after(error) or 0.0) > patience.max_wait:
         return False
-    status = status_of(error)
-    return status in TRANSIENT if status is not None else _is_connection(error)
+    status = _status_of(error)
+    return status in _TRANSIENT if status is not None else _is_connection(error)
 
 
 def _is_connection(error: BaseException) -> bool:
@@ -208,7 +202,7 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 def _explained(error: Exception) -> CallFailedError:
     if isinstance(error, TimeoutError | asyncio.TimeoutError):
         return CallFailedError("timeout")
-    status = status_of(error)
+    status = _status_of(error)
     text = str(error)
     if status in (400, 413, 422, None) and _OVERFLOW.search(text):
         window: Any = _WINDOW.search(text)
@@ -218,3 +212,24 @@ def _explained(error: Exception) -> CallFailedError:
     if _is_connection(error):
         return CallFailedError("no connection")
     return CallFailedError(type(error).__name__, fatal=False)
+
+
+def read_tokens(response: Any) -> Tokens:
+    """Return the token counts of a LlamaIndex chat response: OpenAI's, Anthropic's and Ollama's forms."""
+    raw = getattr(response, "raw", None)
+    usage = _get(raw, "usage")
+    if _get(usage, "input_tokens") is not None:  # Anthropic counts what it read from its cache beside, not among
+        cached = _int(usage, "cache_read_input_tokens")
+        written = _int(usage, "cache_creation_input_tokens")
+        return Tokens(_int(usage, "input_tokens") + cached + written, cached, _int(usage, "output_tokens"))
+    cached = _int(_get(usage, "prompt_tokens_details"), "cached_tokens")
+    return Tokens(_int(usage, "prompt_tokens"), cached, _int(usage, "completion_tokens"))
+
+
+def _get(source: Any, name: str) -> Any:
+    return source.get(name) if isinstance(source, dict) else getattr(source, name, None)
+
+
+def _int(source: Any, name: str) -> int:
+    value = _get(source, name)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,264 @@
+"""What the model is asked: as much of the document as fits, first, so that a server reads it once; then the chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from llama_index.core.base.llms.types import CacheControl, CachePoint, ChatMessage, MessageRole, TextBlock
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.schema import MetadataMode
+from llama_index.core.utils import get_tokenizer
+
+from llama_index_contextual.context.documents import position
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.metadata import HEADER_PATH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from llama_index.core.prompts import BasePromptTemplate
+    from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.context.base import SourceDocument
+
+CONTEXT_PROMPT: Final = PromptTemplate(
+    "<document>\n{document}\n</document>\n\n"
+    "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
+    "For each chunk write a short context, one or two sentences, that situates it within the whole document and makes "
+    "it easier to find: say which subject, names, section and time it belongs to, and replace pronouns by what they "
+    "stand for. Do not repeat the chunk. Answer with one line per chunk, its number first, in this form and with "
+    "nothing else:\n"
+    "1: context of chunk 1"
+)
+_DOCUMENT_MARK: Final = "\x00document\x00"
+_FIELDS: Final = ("document", "chunks")
+_INSTRUCTION_TOKENS: Final = 250
+_EXCERPT_CHARS: Final = 400  # of a longer chunk the question shows the beginning and the end: the document shows it all
+_CHARS_PER_TOKEN: Final = 3  # few, so that what is reserved suffices in any language with an alphabet
+_MARK_TOKENS: Final = 30  # around each chunk
+_SAFETY: Final = 0.9  # our tokenizer is not the model's
+_GIVE_UP_BATCHES: Final = 2  # batches in a row whose answers could not be matched to chunks
+_OUTLINE_SHARE: Final = 0.25  # of the room for the document
+_SPAN_SHARE: Final = 0.5  # of it for the chunks of one call; the rest is what surrounds them
+_MAX_CHARS_PER_TOKEN: Final = 12  # a text this much longer than the room need not be counted
+_LEFT_OUT: Final = "[…]"
+
+
+@lru_cache(maxsize=64)
+def count_tokens(text: str) -> int:
+    """Count tokens as LlamaIndex does; the same document is counted for each of its calls."""
+    return len(get_tokenizer()(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much of a document may be shown, in tokens, and how tokens are counted."""
+
+    tokens: int
+    count: Callable[[str], int] = count_tokens
+
+    def fits(self, text: str) -> bool:
+        """Return whether a text may be shown as a whole."""
+        return len(text) <= self.tokens * _MAX_CHARS_PER_TOKEN and self.count(text) <= self.tokens
+
+    def chars(self, text: str) -> int:
+        """Return about how many of a text's characters may be shown."""
+        sample = text[:20_000]
+        return int(self.tokens * len(sample) / max(1, self.count(sample)))
+
+
+class PromptBudget:
+    """How much goes into a call; what the server teaches is remembered for later runs of the same generator.
+
+    Args:
+        batch_size: Chunks of a call at most.
+        output_tokens: Tokens of a context at most.
+
+    Attributes:
+        window: The room for the document.
+        size: How many chunks a call has at most.
+    """
+
+    def __init__(self, batch_size: int, output_tokens: int) -> None:
+        self._batch_size, self._output_tokens = batch_size, output_tokens
+        self.window, self.size = Window(0), batch_size
+        self._taught: int | None = None  # tokens of a document that the server takes, where the LLM said more
+        self._singly = False  # whether the model cannot answer about several chunks at once
+        self._unmatched_batches = 0
+
+    def divide(self, tokens: int) -> None:
+        """Divide a model's window of so many tokens between the document and the rest, before a run."""
+        window, size = self._divided(tokens)
+        self.size = 1 if self._singly else size
+        self.window = replace(window, tokens=min(window.tokens, self._taught or window.tokens))
+
+    def shrink(self, used: Window, said: int | None) -> None:
+        """Show less from now on, because a prompt with this window did not fit.
+
+        Args:
+            used: The window that the prompt was made for.
+            said: Tokens that the server takes, where it said so.
+        """
+        if used is not self.window:  # another call has done it
+            return
+        smaller = replace(used, tokens=max(1, used.tokens * 2 // 3))
+        if said is not None:
+            window, size = self._divided(said)
+            self.size = min(self.size, size)  # it may be 1 already, for another reason
+            smaller = min(window, smaller, key=lambda one: one.tokens)
+        self.window, self._taught = smaller, smaller.tokens
+
+    def note_batch(self, *, matched: bool) -> None:
+        """Note whether an answer about several chunks could be matched to them; else they are asked about singly."""
+        self._unmatched_batches = 0 if matched else self._unmatched_batches + 1
+        if self._unmatched_batches >= _GIVE_UP_BATCHES:
+            self.size, self._singly = 1, True
+
+    def _divided(self, tokens: int) -> tuple[Window, int]:
+        per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + self._output_tokens + _MARK_TOKENS
+        size = max(1, min(self._batch_size, tokens // 2 // per_chunk))
+        room = int((tokens - size * per_chunk - _INSTRUCTION_TOKENS) * _SAFETY)
+        return Window(max(room, tokens // 8)), size
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a call sends besides its instruction; a run asks it, an estimate only counts it.
+
+    Attributes:
+        document: The document as it is shown.
+        chunks: The chunks, by number.
+        count: How many they are.
+    """
+
+    document: str
+    chunks: str
+    count: int
+
+    @classmethod
+    def about(
+        cls, nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: Window
+    ) -> Question:
+        """Ask about some chunks; see :func:`shown`."""
+        return cls(shown(nodes, document, outline, window), describe_chunks(nodes), len(nodes))
+
+    @property
+    def tokens(self) -> int:
+        """About how long the prompt will be."""
+        return count_tokens(self.document) + count_tokens(self.chunks) + _INSTRUCTION_TOKENS
+
+    def messages(self, prompt: BasePromptTemplate, *, cache_point: bool) -> list[ChatMessage]:
+        """Fill in the prompt.
+
+        Args:
+            prompt: See :func:`check_prompt`.
+            cache_point: Whether to mark the end of the document, as Anthropic's interface wants it.
+        """
+        filled = prompt.format(document=_DOCUMENT_MARK, chunks=self.chunks, count=self.count)
+        before, _, after = filled.partition(_DOCUMENT_MARK)
+        if not cache_point:
+            return [ChatMessage(role=MessageRole.USER, content=f"{before}{self.document}{after}")]
+        blocks = [
+            TextBlock(text=f"{before}{self.document}"),
+            CachePoint(cache_control=CacheControl(type="ephemeral")),
+            TextBlock(text=after),
+        ]
+        return [ChatMessage(role=MessageRole.USER, content=blocks)]
+
+
+def check_prompt(prompt: BasePromptTemplate) -> None:
+    """Raise SettingError unless a prompt shows document and chunks, in this order."""
+    text = prompt.format(document="\x00document", chunks="\x00chunks", count="")
+    positions = [text.find(f"\x00{field}") for field in _FIELDS]
+    if -1 in positions or positions != sorted(positions):
+        raise SettingError(
+            "The context prompt must hold {document} and after it {chunks}: servers read the part that calls share, "
+            "the document, only once where it comes first. Cure: name both, in this order."
+        )
+
+
+def batches(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: Window) -> list[list[BaseNode]]:
+    """Split chunks into calls of at most ``size``; chunks of one call lie together where the document does not fit."""
+    if window.fits(document.text):
+        return [list(nodes[start : start + size]) for start in range(0, len(nodes), size)]
+    room = int(window.chars(document.text) * _SPAN_SHARE)
+    result: list[list[BaseNode]] = []
+    first = 0
+    for node in nodes:
+        start, end = position(node, document)
+        if result and len(result[-1]) < size and end - first <= room:
+            result[-1].append(node)
+        else:
+            result.append([node])
+            first = start
+    return result
+
+
+def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: Window) -> str:
+    """Return what a call for some chunks shows of their document; what is left out is marked.
+
+    Args:
+        nodes: The chunks that the call is about.
+        document: Their document.
+        outline: All known chunks of it, whose header paths are its outline.
+        window: The room there is.
+    """
+    if window.fits(document.text):
+        return document.text
+    room = window.chars(document.text)
+    headings = _outline(outline, int(room * _OUTLINE_SHARE))
+    around = _neighbourhood(nodes, document, room - len(headings))
+    note = "(The document is longer than what is shown here.)"
+    return "\n\n".join(filter(None, [note, headings and f"Its outline:\n{headings}", around]))
+
+
+def describe_chunks(nodes: Sequence[BaseNode]) -> str:
+    """List chunks by number, each with its section and its text, or the two ends of it where it is long."""
+    parts = []
+    for number, node in enumerate(nodes, 1):
+        section = str(node.metadata.get(HEADER_PATH) or "").replace('"', "'")
+        attribute = f' section="{section}"' if section else ""
+        text = _shorten(node.get_content(metadata_mode=MetadataMode.NONE).strip())
+        parts.append(f'<chunk number="{number}"{attribute}>\n{text}\n</chunk>')
+    return "\n".join(parts)
+
+
+def _outline(nodes: Sequence[BaseNode], room: int) -> str:
+    paths = list(dict.fromkeys(str(node.metadata.get(HEADER_PATH) or "") for node in nodes))
+    lines = [path for path in paths if path.strip("/ ")]
+    depth = max((line.count(" > ") for line in lines), default=0)
+    while lines and sum(len(line) + 1 for line in lines) > room:
+        if depth == 0:
+            kept = max(1, len(lines) // 2)
+            lines = [*lines[:kept], _LEFT_OUT] if kept < len(lines) - 1 else []
+        else:
+            lines = list(dict.fromkeys(" > ".join(line.split(" > ")[:depth]) for line in lines))
+            depth -= 1
+    return "\n".join(lines)
+
+
+def _neighbourhood(nodes: Sequence[BaseNode], document: SourceDocument, room: int) -> str:
+    spans = [position(node, document) for node in nodes]
+    start, end = min(span[0] for span in spans), max(span[1] for span in spans)
+    spare = max(0, room - (end - start)) // 2
+    text = document.text
+    left, right = max(0, start - spare), min(len(text), end + spare)
+    if left:
+        left = text.find("\n", left, start) + 1 or left
+    if right < len(text):
+        cut = text.rfind("\n", end, right)
+        right = cut if cut > 0 else right
+    body = text[left:right]
+    if len(body) > room:  # one chunk longer than the room: its ends say most
+        body = f"{body[: room // 2]}\n{_LEFT_OUT}\n{body[-(room // 2) :]}"
+    return f"{_LEFT_OUT if left else ''}\n{body}\n{_LEFT_OUT if right < len(text) else ''}".strip("\n")
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= _EXCERPT_CHARS:
+        return text
+    head = text[: _EXCERPT_CHARS * 3 // 4].rsplit(" ", 1)[0]
+    tail = text[-(_EXCERPT_CHARS // 4) :].partition(" ")[2] or text[-(_EXCERPT_CHARS // 4) :]
+    return f"{head} […] {tail}"

@@ -1,0 +1,384 @@
+"""One run of a language model over the chunks of many documents: asked, answered, counted; or only estimated."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.schema import MetadataMode
+
+from llama_index_contextual.context.base import ContextProgress
+from llama_index_contextual.context.llm.answers import refusal, split_answers
+from llama_index_contextual.context.llm.model import NO_ANSWER, context_window, is_local, marks_cache
+from llama_index_contextual.context.llm.prompt import Question, batches, count_tokens
+from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, ask
+from llama_index_contextual.context.usage import (
+    ContextCallEvent,
+    ContextEstimate,
+    ContextRunEndEvent,
+    ContextRunStartEvent,
+    Tokens,
+    dispatcher,
+)
+from llama_index_contextual.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Iterator, Sequence
+
+    from llama_index.core.llms import LLM
+    from llama_index.core.prompts import BasePromptTemplate
+    from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.context.base import DocumentChunks, Progress, SourceDocument
+    from llama_index_contextual.context.cache import ContextCache
+    from llama_index_contextual.context.llm.model import ServerWatch
+    from llama_index_contextual.context.llm.prompt import PromptBudget
+    from llama_index_contextual.context.llm.request import Answer, Patience
+    from llama_index_contextual.context.usage import ContextUsage, Prices
+
+_MAX_SHRINKS: Final = 4
+_WRITING_RATE: Final = 20.0  # tokens a second that a model writes; for estimates alone
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """What a run needs to know; :class:`LLMContextGenerator` documents the settings.
+
+    ``budget``, ``server`` and ``usage`` are shared with the earlier and later runs of the same generator.
+    """
+
+    source: str
+    llm: LLM
+    prompt: BasePromptTemplate
+    cache: ContextCache
+    budget: PromptBudget
+    server: ServerWatch
+    usage: ContextUsage
+    patience: Patience
+    num_workers: int
+    max_output_tokens: int
+    context_window: int | None
+    max_calls: int | None
+    max_tokens: int | None
+    fallback_only: bool
+
+    def divide_window(self) -> None:
+        """Divide the model's window; this may ask its server, so never call it on an event loop."""
+        self.budget.divide(self.context_window or context_window(self.llm))
+
+
+@dataclass(slots=True)
+class Todo:
+    """A document with chunks that have no context yet; ``found`` is filled in."""
+
+    document: SourceDocument
+    nodes: Sequence[BaseNode]
+    missing: list[int]
+    found: list[str | None]
+
+
+class Run:
+    """Contexts for the chunks of some documents: from the cache, else from the model.
+
+    Args:
+        settings: How.
+        progress: Told whenever a chunk is done.
+
+    Attributes:
+        books: What came of it.
+    """
+
+    def __init__(self, settings: RunSettings, progress: Progress | None) -> None:
+        self._settings = settings
+        self.books = Books(settings, progress)
+        self._documents = asyncio.Semaphore(settings.num_workers)
+        self._calls = asyncio.Semaphore(settings.num_workers)
+
+    async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
+        """Return one context per chunk; None where there is none, which the books give the reason of."""
+        results = await asyncio.to_thread(self._from_cache, documents)
+        todo = [
+            Todo(batch.document, batch.nodes, [i for i, text in enumerate(found) if text is None], found)
+            for batch, found in zip(documents, results, strict=True)
+        ]
+        chunks, missing = sum(len(found) for found in results), sum(len(one.missing) for one in todo)
+        self.books.start(documents=len(documents), chunks=chunks, cached=chunks - missing)
+        if missing:
+            await self._generate([one for one in todo if one.missing])
+        if self.books.failed:
+            await asyncio.to_thread(self._in_cache, self._settings.cache.mark_failed)
+        self.books.end()
+        return results
+
+    def _from_cache(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
+        return [self._settings.cache.find(batch.nodes, batch.document) for batch in documents]
+
+    def _in_cache(self, work: Any, *arguments: Any) -> None:
+        try:
+            work(*arguments)
+        except StorageError as error:  # a full disk: what is paid for is used all the same
+            self.books.cache_error = error
+
+    async def _generate(self, todo: Sequence[Todo]) -> None:
+        reason = await asyncio.to_thread(self._why_not)
+        if reason is not None:
+            for one in todo:
+                self.books.fail(reason, len(one.missing))
+            return
+        await asyncio.to_thread(self._settings.divide_window)
+        await _all(self._document(one) for one in todo)
+
+    def _why_not(self) -> str | None:
+        """Return the reason why the model is not to be asked, or None where it may be."""
+        settings = self._settings
+        return "fallback_only" if settings.fallback_only else settings.server.why_not(
+            settings.llm, settings.patience.probe_timeout
+        )  # fmt: skip
+
+    async def _document(self, todo: Todo) -> None:
+        """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
+        async with self._documents:
+            first, *rest = self._split(todo, todo.missing)
+            await self._in_turn(todo, first)
+            left = [index for group in rest for index in group]
+            await _all(self._in_turn(todo, group) for group in self._split(todo, left))
+
+    def _split(self, todo: Todo, indexes: list[int]) -> list[list[int]]:
+        by_node = {id(todo.nodes[index]): index for index in indexes}
+        budget, nodes = self._settings.budget, [todo.nodes[index] for index in indexes]
+        return [
+            [by_node[id(node)] for node in group] for group in batches(nodes, todo.document, budget.size, budget.window)
+        ]
+
+    async def _in_turn(self, todo: Todo, group: list[int]) -> None:
+        async with self._calls:  # with whatever must be asked again, while the server still has the document in mind
+            await self._group(todo, group)
+
+    async def _group(self, todo: Todo, group: list[int], shrinks: int = 0) -> None:
+        budget = self._settings.budget
+        if len(group) > budget.size:  # the model turned out to be no good at batches while this one waited
+            for index in group:
+                await self._group(todo, [index])
+            return
+        window = budget.window
+        try:
+            answer = await self._ask(todo, [todo.nodes[index] for index in group])
+        except ContextOverflowError as error:
+            if shrinks == _MAX_SHRINKS:
+                self.books.fail(error.reason, len(group))
+                return
+            budget.shrink(window, error.window)
+            for part in self._split(todo, group):
+                await self._group(todo, part, shrinks + 1)
+            return
+        except CallFailedError as error:
+            self.books.fail(error.reason, len(group))
+            return
+        await self._accept(todo, group, answer)
+
+    async def _ask(self, todo: Todo, nodes: list[BaseNode]) -> Answer:
+        settings, books, server = self._settings, self.books, self._settings.server
+        question = Question.about(nodes, todo.document, todo.nodes, settings.budget.window)
+        tokens = question.tokens
+        books.check_budget(tokens)
+        if not server.allows_call():
+            raise CallFailedError(NO_ANSWER, fatal=False)
+        waiting = settings.num_workers if is_local(settings.llm) else 1  # it answers one after the other
+        try:
+            with books.sending(tokens):
+                answer = await ask(
+                    settings.llm,
+                    question.messages(settings.prompt, cache_point=marks_cache(settings.llm)),
+                    timeout=settings.patience.timeout(len(nodes), tokens, waiting),
+                    max_tokens=settings.max_output_tokens * len(nodes),
+                    patience=settings.patience,
+                    another=books.another_attempt,
+                )
+        except CallFailedError as error:
+            server.call_ended(failed=error.fatal)
+            books.call(todo.document, len(nodes), error=error.reason)
+            raise
+        server.call_ended(failed=False)
+        books.charge(answer, tokens)
+        return answer
+
+    async def _accept(self, todo: Todo, group: list[int], answer: Answer) -> None:
+        contexts = split_answers(answer.text, len(group))
+        if len(group) > 1:
+            self._settings.budget.note_batch(matched=bool(contexts))
+        good, again, reasons = [], [], []
+        for number, index in enumerate(group, 1):
+            context = contexts.get(number)
+            if context is None:
+                again.append(index)
+                continue
+            text = todo.nodes[index].get_content(metadata_mode=MetadataMode.NONE)
+            reason = refusal(context, text, todo.document.text)
+            if reason is None:
+                todo.found[index] = context
+                good.append((todo.nodes[index], context))
+            else:
+                reasons.append(reason)
+        await asyncio.to_thread(self._in_cache, self._settings.cache.keep, good, todo.document)
+        self.books.call(todo.document, len(group), answer, accepted=len(good))
+        for reason in reasons:
+            self.books.fail(reason, 1)
+        self.books.done(len(good))
+        if len(group) == 1:
+            self.books.fail("malformed" if answer.text.strip() else "empty", len(again))
+        else:
+            for index in again:
+                await self._group(todo, [index])
+
+
+class Books:
+    """What has become of a run's chunks and calls: counted, held against its limits, and told to whoever follows it.
+
+    Args:
+        settings: Name of the model, and limits.
+        progress: Told whenever a chunk is done.
+
+    Attributes:
+        failed: Chunks that got no context, by reason.
+        cache_error: Why contexts could not be kept, where that is so.
+    """
+
+    def __init__(self, settings: RunSettings, progress: Progress | None) -> None:
+        self._settings, self._usage, self._progress = settings, settings.usage, progress
+        self.failed: Counter[str] = Counter()
+        self.cache_error: StorageError | None = None
+        self._done = self._total = self._cached = 0
+        self._reserved = 0  # tokens of the prompts that are being read
+
+    def start(self, *, documents: int, chunks: int, cached: int) -> None:
+        """Open the books: so many chunks are asked for, and so many of them are in the cache."""
+        self._total, self._cached = chunks, cached
+        self._usage.chunks += chunks
+        self._usage.from_cache += cached
+        dispatcher.event(
+            ContextRunStartEvent(source=self._settings.source, documents=documents, chunks=chunks, from_cache=cached)
+        )
+        self.done(0)
+
+    def end(self) -> None:
+        """Close them."""
+        self._usage.failed.update(self.failed)
+        made = self._total - self._cached - sum(self.failed.values())
+        dispatcher.event(
+            ContextRunEndEvent(
+                source=self._settings.source, generated=made, from_cache=self._cached, failed=dict(self.failed)
+            )
+        )
+
+    def done(self, chunks: int) -> None:
+        """Say that so many more chunks are done, with a context or without."""
+        self._done += chunks
+        if self._progress is not None:
+            failed = sum(self.failed.values())
+            self._progress(ContextProgress(self._done + self._cached, self._total, self._cached, failed))
+
+    def fail(self, reason: str, chunks: int) -> None:
+        """Give up some chunks."""
+        if chunks:
+            self.failed[reason] += chunks
+            self.done(chunks)
+
+    def check_budget(self, prompt_tokens: int) -> None:
+        """Refuse a request that the limits do not cover.
+
+        Raises:
+            CallFailedError: Calls or tokens are used up, those of requests under way included.
+        """
+        settings, used = self._settings, self._usage
+        if settings.max_calls is not None and used.calls >= settings.max_calls:
+            raise CallFailedError(f"max_calls={settings.max_calls} reached", fatal=False)
+        spent = used.tokens.prompt + used.tokens.completion + used.uncounted + self._reserved
+        if settings.max_tokens is not None and spent + prompt_tokens > settings.max_tokens:
+            raise CallFailedError(f"max_tokens={settings.max_tokens} reached", fatal=False)
+
+    @contextlib.contextmanager
+    def sending(self, prompt_tokens: int) -> Iterator[None]:
+        """Count a request, and its prompt against the limit until its server says what it took."""
+        self._usage.calls += 1
+        self._reserved += prompt_tokens
+        try:
+            yield
+        finally:
+            self._reserved -= prompt_tokens
+
+    def another_attempt(self) -> bool:
+        """Count one more attempt at a request that failed; return False where the limit does not cover it."""
+        if self._settings.max_calls is not None and self._usage.calls >= self._settings.max_calls:
+            return False
+        self._usage.calls += 1
+        self._usage.retries += 1
+        return True
+
+    def charge(self, answer: Answer, prompt_tokens: int) -> None:
+        """Count what an answer took, whatever it is worth; where its server does not say, by our own count."""
+        self._usage.tokens += answer.tokens
+        if answer.tokens == Tokens():
+            self._usage.uncounted += prompt_tokens + count_tokens(answer.text)
+        self._usage.seconds += answer.seconds
+
+    def call(
+        self, document: SourceDocument, chunks: int, answer: Answer | None = None, *, accepted: int = 0, error: str = ""
+    ) -> None:
+        """Count and tell of a call: how many contexts its answer gave, or why it was not answered."""
+        self._usage.generated += accepted
+        tokens = Tokens() if answer is None else answer.tokens
+        dispatcher.event(
+            ContextCallEvent(
+                source=self._settings.source,
+                document=document.path or document.id,
+                chunks=chunks,
+                accepted=accepted,
+                seconds=0.0 if answer is None else answer.seconds,
+                prompt_tokens=tokens.prompt,
+                cached_tokens=tokens.cached,
+                completion_tokens=tokens.completion,
+                error=error,
+            )
+        )
+
+
+def estimate(
+    settings: RunSettings, documents: Sequence[DocumentChunks], prices: Prices | None = None
+) -> ContextEstimate:
+    """Plan the calls of a run and add them up, without asking the model.
+
+    Args:
+        settings: The run's.
+        documents: What it would be about.
+        prices: Per million tokens.
+    """
+    settings.divide_window()
+    budget = settings.budget
+    total, chunks, cached, calls = Tokens(), 0, 0, 0
+    for batch in documents:
+        found = settings.cache.find(batch.nodes, batch.document)
+        missing = [node for node, text in zip(batch.nodes, found, strict=True) if text is None]
+        chunks, cached = chunks + len(missing), cached + len(found) - len(missing)
+        before = ""
+        for group in batches(missing, batch.document, budget.size, budget.window) if missing else ():
+            question = Question.about(group, batch.document, batch.nodes, budget.window)
+            again = count_tokens(question.document) if question.document == before else 0
+            total += Tokens(question.tokens, again, len(group) * settings.max_output_tokens)
+            before, calls = question.document, calls + 1
+    seconds = (total.prompt - total.cached) / settings.patience.reading_rate + total.completion / _WRITING_RATE
+    return ContextEstimate(chunks, cached, calls, total, seconds, None if prices is None else prices.of(total))
+
+
+async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all; when one fails or the wait is cancelled, cancel the others and their requests."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
