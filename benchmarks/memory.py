@@ -36,8 +36,8 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.dates import date_from_path
 from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.memory.message import gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.memory.queries import Query
-    from llama_index_contextual.memory.search import Pool, Search
+    from llama_index_contextual.memory.message import Query
+    from llama_index_contextual.memory.search import HitPool, PlainSearch
 
 Hit = tuple[str, int, int]  # path, first line, last line
 SEARCHES: dict[Path, OneSearchAQuestion] = {}  # by the storage of the index
@@ -110,14 +110,14 @@ def plain(index: ContextualIndex) -> Callable[[str, date], Sequence[Hit]]:
 class OneSearchAQuestion:
     """Lets all settings rank the same pools: they differ only in what comes after the search."""
 
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: PlainSearch) -> None:
         self._search = search
-        self._pools: dict[Any, Pool] = {}
+        self._pools: dict[Any, HitPool] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._search, name)
 
-    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> Pool:
+    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
         """The pool, searched for once."""
         key = (tuple(queries), repr(filters))
         if key not in self._pools:

@@ -19,15 +19,10 @@ from pydantic import Field
 
 from llama_index_contextual import __version__
 from llama_index_contextual.checks import whole
-from llama_index_contextual.errors import ContextualError, DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.files import find_files
-from llama_index_contextual.index.sources import decode, read_bytes
-from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings
-from llama_index_contextual.memory.digest import DISABLED
-from llama_index_contextual.memory.filters import note_filters
-from llama_index_contextual.memory.gate import gate
-from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings, note_filters
+from llama_index_contextual.memory.context import gate_digest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -75,9 +70,8 @@ def run_context(
         ContextualError: The index cannot be opened or brought up to date.
     """
     settings = settings or MemorySettings()
-    decision = gate(message, lexicon(settings.languages), commands=settings.commands)
-    if not settings.enabled or not decision.applicable:
-        return MemoryDigest(applicable=False, reason=decision.reason if settings.enabled else DISABLED)
+    if (closed := gate_digest(message, settings)) is not None:
+        return closed
     with ContextualIndex.open(folder, **options) as index:
         if refresh:
             index.refresh()
@@ -184,7 +178,7 @@ def build_server(index: ContextualIndex, settings: MemorySettings | None = None)
     @server.resource("note:///{+path}", mime_type="text/markdown")
     async def note(path: str) -> str:
         """Give the whole note of a citation: the part before ``#L``."""
-        found = await asyncio.to_thread(notes.read, path)
+        found = await asyncio.to_thread(index.read, path)
         if found is None:
             raise ResourceNotFoundError(f"There is no note {path!r}.")
         return found
@@ -217,16 +211,6 @@ class _Notes:
         """Let a running refresh end: its thread cannot be stopped, and the index must stay open under it."""
         if self._running is not None:
             await asyncio.wait({self._running})
-
-    def read(self, path: str) -> str | None:
-        """Read a note, if the index would read it: no hidden file, no way out of the folder by ``..`` or a link."""
-        index = self._index
-        found = find_files(index.folder, index.settings.files, below=path, exclude=index.storage).files
-        file = next((file for file in found if file.path == path), None)
-        try:
-            return None if file is None else decode(read_bytes(file.absolute)).text
-        except DocumentError:  # it went this moment, or is no text
-            return None
 
     async def _refresh(self) -> None:
         try:

@@ -134,7 +134,7 @@ def mcp(
 
 
 def _memory_settings(max_results: int, half_life_days: float, *, recency: bool, enabled: bool) -> Any:
-    from llama_index_contextual.memory.settings import MemorySettings
+    from llama_index_contextual.memory import MemorySettings
 
     if not math.isfinite(half_life_days):
         raise SettingError(f"--half-life-days={half_life_days} is not finite. Cure: days, such as 30, or --no-recency")

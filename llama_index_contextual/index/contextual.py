@@ -11,14 +11,15 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 from llama_index.core.query_engine import RetrieverQueryEngine
 
 from llama_index_contextual.checks import whole
-from llama_index_contextual.errors import FingerprintError, SettingError
+from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.chroma import to_node
+from llama_index_contextual.index.files import find_files
 from llama_index_contextual.index.migration import collection_of, migrate
 from llama_index_contextual.index.refresh import refresh_index
 from llama_index_contextual.index.retrieval import live_arms
 from llama_index_contextual.index.settings import resolve_settings
-from llama_index_contextual.index.sources import gather
+from llama_index_contextual.index.sources import decode, gather, read_bytes
 from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.retrievers import ContextualFusionRetriever
 from llama_index_contextual.retrievers.arm_settings import KEYWORD_WEIGHT, POOL
@@ -195,6 +196,30 @@ class ContextualIndex:
     def manifest(self) -> Manifest:
         """What is indexed, by document: hashes, sizes, numbers of nodes."""
         return self._storage.manifest()
+
+    def files(self, below: str = "") -> list[str]:
+        """List the paths of the files that the index reads: POSIX, relative to the folder, in order.
+
+        Args:
+            below: Only this file, or the files of this sub-folder.
+        """
+        found = find_files(self.folder, self.settings.files, below=below, exclude=self.storage)
+        return [file.path for file in found.files]
+
+    def read(self, path: str) -> str | None:
+        """Return the text of one file of the folder; None where there is none that the index would read.
+
+        Hidden files, what ``.gitignore`` names, and links out of the folder are none.
+
+        Args:
+            path: Relative to the folder, in POSIX form.
+        """
+        if path not in self.files(path):
+            return None
+        try:
+            return decode(read_bytes(self.folder / path)).text
+        except DocumentError:  # it went this moment, or is no text
+            return None
 
     def refresh(
         self, source: str | Path | Iterable[Document] | None = None, *, show_progress: bool = False

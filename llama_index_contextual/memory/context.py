@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.checks import whole
+from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.memory.compose import DAYS_AFTER, entries_of, rank, select
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
-from llama_index_contextual.memory.filters import days_filter
-from llama_index_contextual.memory.gate import gate
-from llama_index_contextual.memory.lexicon import lexicon
-from llama_index_contextual.memory.message import clean_message
-from llama_index_contextual.memory.queries import DerivedQueries, Query, derive_queries
-from llama_index_contextual.memory.search import Pool, search_over
-from llama_index_contextual.memory.settings import MemorySettings
+from llama_index_contextual.memory.lexicon import DEFAULT_LANGUAGES, lexicon
+from llama_index_contextual.memory.message import (
+    DEFAULT_COMMANDS,
+    DerivedQueries,
+    Query,
+    clean_message,
+    derive_queries,
+    gate,
+)
+from llama_index_contextual.memory.ranking import DAYS_AFTER, entries_of, rank, select
+from llama_index_contextual.memory.search import HitPool, days_filter, search_over
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers.filters import check_filters
 
@@ -27,6 +30,71 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
 
 Now = datetime | date | None
+
+# benchmarks/results/memory.md: costs 0.2 points of recall@4; a weight of 1, as the source has it, costs 20
+RECENCY_WEIGHT: Final = 0.1
+RECENCY_FLOOR: Final = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """How memory answers.
+
+    Raises:
+        SettingError: A value cannot work; the message names it.
+    """
+
+    enabled: bool = True
+    """False: every message is answered with one line that says so."""
+    max_results: int = 4
+    """Most hits of a digest."""
+    max_tokens: int = 600
+    """Most LLM tokens of a digest, estimated; the first hit is shown whatever it costs."""
+    include_recency: bool = True
+    """Let newer notes win among near equals. Where a message names a date, that date counts instead."""
+    half_life_days: float = 30.0
+    recency_weight: float = RECENCY_WEIGHT
+    """How much of a score age may take, 0 to 1."""
+    recency_floor: float = RECENCY_FLOOR
+    """The least that the decay falls to, 0 to 1."""
+    date_boost: float = 0.5
+    """What a note of a day that the message names gains, as a share of its score."""
+    min_evidence: float = 0.55
+    """Cosine plus share of matched query terms (by rarity) that a hit needs; 0 never abstains.
+
+    Measured for the local embedding (benchmarks/results/memory.md). A model whose unrelated texts have higher cosines
+    abstains less often; raise it there.
+    """
+    candidate_pool: int = 50
+    """Hits that are ranked before the cut."""
+    evergreen: tuple[str, ...] = ("MEMORY.md",)
+    """Globs of paths that never age."""
+    languages: tuple[str, ...] = DEFAULT_LANGUAGES
+    """Names of bundled languages, or paths of YAML files like theirs."""
+    commands: tuple[str, ...] = DEFAULT_COMMANDS
+    """Slash commands, as globs over the whole first token of a message."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_results", "max_tokens", "candidate_pool"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        for name in ("recency_weight", "recency_floor"):
+            amount(name, getattr(self, name), zero=True, most=1)
+        for name in ("date_boost", "min_evidence"):
+            amount(name, getattr(self, name), zero=True)
+        amount("half_life_days", self.half_life_days)
+        if self.max_results > self.candidate_pool:
+            raise SettingError(
+                f"max_results={self.max_results} exceeds candidate_pool={self.candidate_pool}. Cure: a larger pool"
+            )
+        lexicon(self.languages)  # an unknown language fails here, not at the first message
+
+
+def gate_digest(message: str, settings: MemorySettings) -> MemoryDigest | None:
+    """Return the digest of a message that needs no memory, without asking an index; None for any other message."""
+    if not settings.enabled:
+        return MemoryDigest(applicable=False, reason=DISABLED)
+    decision = gate(message, lexicon(settings.languages), commands=settings.commands)
+    return None if decision.applicable else MemoryDigest(applicable=False, reason=decision.reason)
 
 
 class MemoryContext:
@@ -71,17 +139,17 @@ class MemoryContext:
             seen: Ids or citations of hits that were shown before; they are left out.
             now: The present; default the clock's.
         """
-        if (closed := self._closed(message)) is not None:
+        if (closed := gate_digest(message, self.settings)) is not None:
             return closed
         present = self._now(now)
         derived = self._derive(message, present)
         pool = self._search.search(derived.queries)
-        dated = self._search.search(derived.queries[:1], _days(derived)) if derived.dates else Pool(())
+        dated = self._search.search(derived.queries[:1], _days(derived)) if derived.dates else HitPool()
         return self._digest(derived, pool, dated, seen, present)
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
         """Give the same digest off the event loop."""
-        if (closed := self._closed(message)) is not None:
+        if (closed := gate_digest(message, self.settings)) is not None:
             return closed
         present = self._now(now)
         derived = await asyncio.to_thread(self._derive, message, present)  # rarity may wait for the keyword index
@@ -114,12 +182,6 @@ class MemoryContext:
         pool = await self._search.asearch([Query("original", query)], filters)
         return await asyncio.to_thread(self._searched, query, pool, settings)
 
-    def _closed(self, message: str) -> MemoryDigest | None:
-        if not self.settings.enabled:
-            return MemoryDigest(applicable=False, reason=DISABLED)
-        decision = gate(message, self._lexicon, commands=self.settings.commands)
-        return None if decision.applicable else MemoryDigest(applicable=False, reason=decision.reason)
-
     def _now(self, now: Now) -> datetime:
         now = now or (self._clock or _local_time)()
         if not isinstance(now, datetime):
@@ -130,7 +192,7 @@ class MemoryContext:
         return derive_queries(message, self._lexicon, now.date(), rarity=self._search.rarity)
 
     def _digest(
-        self, derived: DerivedQueries, pool: Pool, dated: Pool, seen: Collection[str], now: datetime
+        self, derived: DerivedQueries, pool: HitPool, dated: HitPool, seen: Collection[str], now: datetime
     ) -> MemoryDigest:
         settings = self.settings
         recency = None
@@ -166,8 +228,8 @@ class MemoryContext:
             max_tokens=100 * pool,
         )
 
-    def _searched(self, query: str, pool: Pool, settings: MemorySettings) -> MemoryDigest:
-        chosen = select(rank(pool, Pool(()), (), None, settings), settings)
+    def _searched(self, query: str, pool: HitPool, settings: MemorySettings) -> MemoryDigest:
+        chosen = select(rank(pool, HitPool(), (), None, settings), settings)
         groups = self._search.alternatives(clean_message(query))
         entries = entries_of(chosen, groups, self._search.terms, settings.max_tokens)
         return MemoryDigest(True, "found" if entries else "nothing found", entries, (query,))  # noqa: FBT003
@@ -177,8 +239,8 @@ def _local_time() -> datetime:
     return datetime.now().astimezone()
 
 
-async def _nothing() -> Pool:
-    return Pool(())
+async def _nothing() -> HitPool:
+    return HitPool()
 
 
 def _days(derived: DerivedQueries) -> MetadataFilters:

@@ -1,7 +1,7 @@
-"""What the memory knows of languages: phrases that need no memory, stop words, how dates are named. All of it is data.
+"""Words and what memory knows of languages: phrases that need no memory, stop words, how dates are named.
 
-Each language is one YAML file of ``memory/languages/``; a user's own file of the same keys works as well. The names of
-months and weekdays in English and Spanish stand in ``dates.py``; a file of yours may hold ``months`` and ``weekdays``.
+Each language is one YAML file of ``memory/languages/``. A user's own file with the same keys works as well. The names
+of English and Spanish months and weekdays stand in ``dates.py``; a file of yours may hold ``months`` and ``weekdays``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import yaml
 
 from llama_index_contextual import dates
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.memory.message import HAS_CJK, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -32,6 +31,9 @@ _PHRASES: Final = {
 }
 _SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
 _DIGITS: Final = {"day": r"[0-3]?\d", "year": r"(?:19|20|21)\d\d(?![-/.]\d)"}
+_CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+HAS_CJK: Final = re.compile(f"[{_CJK}]")
+_WORD: Final = re.compile(f"[{_CJK}]|(?:(?![{_CJK}])[^\\W_])+(?:['-](?:(?![{_CJK}])[^\\W_])+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class DatePattern:
     """One way to name a date."""
 
     means: str
-    """A key of ``when.MEANINGS``."""
+    """A key of ``dates_in_text.MEANINGS``."""
     value: int
     regex: re.Pattern[str]
 
@@ -67,6 +69,11 @@ class Lexicon:
         """Whether a capital on this word at the start of a sentence is only the sentence's."""
         folded = word.casefold()
         return folded in self.stop_words or folded in self.openers or unaccented(folded) in self.openers
+
+
+def words(text: str) -> list[str]:
+    """Split into words; a character of a script that writes no spaces (Chinese, Japanese) is one by itself."""
+    return _WORD.findall(text.replace("’", "'"))
 
 
 def unaccented(text: str) -> str:

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.memory.gate import gate
 from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.memory.message import gate
 
 SKIPPED = {
     "slash command": [
@@ -18,6 +18,9 @@ SKIPPED = {
         "/agent:*",
         "/model opus",
         "  /help  ",
+        "/deploy the new site now",  # a command of some plug-in that nobody has listed
+        "/newsletter",
+        "/?",
     ],
     "greeting": [
         "hi",
@@ -72,7 +75,8 @@ ASKED = [
     "no, the other one",
     "/newsletter: what did we decide?",  # the original skipped it because of /new
     "/etc/hosts is broken again",
-    "/statusbar shows the wrong time",
+    "/var is full, what did we do about it last time",
+    "/notes.md does not open any more",
     "perfect pitch is what JC has",
     "gracias a Marta tenemos casa",
     "杰西喜欢吃什么",
@@ -96,10 +100,10 @@ def test_what_could_profit_from_memory_is_asked(message):
     assert gate(message, lexicon()).applicable
 
 
-def test_a_slash_command_is_the_whole_token_and_the_list_is_yours():
-    assert gate("/newsletter", lexicon()).reason == "fewer than three words and no question"  # not: slash command
-    assert gate("/deploy the new site now", lexicon()).applicable
-    assert not gate("/deploy the new site now", lexicon(), commands=("/deploy",)).applicable
+def test_a_command_is_the_whole_token_and_the_globs_are_yours():
+    assert gate("/deploy the new site now", lexicon(), commands=("/status",)).applicable
+    assert gate("/statusbar shows the wrong time", lexicon(), commands=("/status",)).applicable
+    assert not gate("!deploy the new site now", lexicon(), commands=("/*", "!*")).applicable
     assert gate("/status of the garden project?", lexicon(), commands=()).applicable
 
 

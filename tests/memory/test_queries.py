@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.memory.lexicon import lexicon
-from llama_index_contextual.memory.queries import derive_queries, find_keywords, find_names
+from llama_index_contextual.memory.message import derive_queries, find_keywords, find_names
 
 TODAY = date(2026, 4, 10)
 

@@ -2,18 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.rank import estimate_tokens, merge_scores, near_duplicates, normalise
+from llama_index_contextual.memory.ranking import estimate_tokens, merge_scores, near_duplicates
 
 
 def test_the_best_query_counts_and_agreement_is_a_tiebreaker():
     merged = merge_scores([{"a": 0.5, "b": 0.6}, {"a": 0.2, "c": 0.1}, {"a": 0.1}])
     assert merged == pytest.approx({"a": 0.5 * 1.15, "b": 0.6, "c": 0.1})  # 1.15 once, however many agree
-
-
-def test_scores_are_shares_of_the_best():
-    assert normalise({"a": 0.04, "b": 0.01}) == pytest.approx({"a": 1.0, "b": 0.25})
-    assert normalise({}) == {}
-    assert normalise({"a": 0.0}) == {"a": 0.0}
 
 
 def test_near_duplicates_are_dropped_after_the_first():

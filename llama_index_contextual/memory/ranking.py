@@ -1,16 +1,17 @@
-"""From a pool of hits to a digest's entries: rank, abstain, leave out what was said already, cut. Pure functions."""
+"""Order the hits of several queries, leave out what is no evidence or was said already, cut. Pure functions."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.schema import NodeWithScore
 
 from llama_index_contextual.dates import date_from_path, parse_date
 from llama_index_contextual.memory.digest import MemoryEntry, sanitise
-from llama_index_contextual.memory.rank import estimate_tokens, merge_scores, near_duplicates
 from llama_index_contextual.memory.snippet import choose_snippet
 from llama_index_contextual.metadata import DATE, END_LINE, START_LINE, path_of
 
@@ -20,21 +21,25 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.memory.search import Found, Pool
-    from llama_index_contextual.memory.settings import MemorySettings
-    from llama_index_contextual.memory.when import NamedDate
+    from llama_index_contextual.memory.context import MemorySettings
+    from llama_index_contextual.memory.dates_in_text import NamedDate
+    from llama_index_contextual.memory.search import HitPool, PoolHit
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 
 DAYS_AFTER: Final = 7  # what happened on a day is also told in the days after it
 _EVIDENCE_SHARE_ON_DAY: Final = 0.3
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
+_AGREEMENT: Final = 1.15  # from the source: a weak signal of relevance
+_AGREEING: Final = 10  # recall@4 in a prototype on LoCoMo notes: 74.8 with 10, 74.6 with 100, 73.7 without
+_LAST_LATIN: Final = "\u024f"
+_SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks say the same
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """A hit with its score and what made it."""
 
-    found: Found
+    hit: PoolHit
     score: float
     queries: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -45,12 +50,12 @@ class Ranked:
     @property
     def id(self) -> str:
         """The node's id."""
-        return self.found.node.node_id
+        return self.hit.node.node_id
 
 
 def rank(
-    pool: Pool,
-    dated: Pool,
+    pool: HitPool,
+    dated: HitPool,
     dates: Sequence[NamedDate],
     recency: RecencyPostprocessor | None,
     settings: MemorySettings,
@@ -64,11 +69,11 @@ def rank(
         recency: Applied where no date is named; None leaves it out.
         settings: Boosts.
     """
-    hits = {one.node.node_id: one for one in (*dated.found, *pool.found)}
+    hits = {one.node.node_id: one for one in (*dated.hits, *pool.hits)}
     by_query = _by_query(pool)
     merged = merge_scores(list(by_query.values()))
     by_query["dates"] = {
-        one.node.node_id: _DATED_SHARE * one.scores.get("original", 0.0) / dated.best for one in dated.found
+        one.node.node_id: _DATED_SHARE * one.scores.get("original", 0.0) / dated.best for one in dated.hits
     }
     for node_id, score in by_query["dates"].items():
         merged[node_id] = max(merged.get(node_id, 0.0), score)
@@ -91,17 +96,17 @@ def rank(
     return sorted(ranked, key=lambda one: (-one.score, one.id))
 
 
-def _by_query(pool: Pool) -> dict[str, dict[str, float]]:
+def _by_query(pool: HitPool) -> dict[str, dict[str, float]]:
     """Scores by kind of query and node id, as shares of the best that a hit can have."""
     by_query: dict[str, dict[str, float]] = {}
-    for one in pool.found:
+    for one in pool.hits:
         for kind, score in one.scores.items():
             by_query.setdefault(kind, {})[one.node.node_id] = score / pool.best
     return by_query
 
 
 def _by_date(
-    hits: Mapping[str, Found], scores: Mapping[str, float], dates: Sequence[NamedDate], boost: float
+    hits: Mapping[str, PoolHit], scores: Mapping[str, float], dates: Sequence[NamedDate], boost: float
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Raise notes of the named days, and say so."""
     factors = {node_id: 1 + boost * _closeness(day_of(hits[node_id].node), dates) for node_id in scores}
@@ -110,7 +115,7 @@ def _by_date(
 
 
 def _by_age(
-    hits: Mapping[str, Found], scores: Mapping[str, float], recency: RecencyPostprocessor
+    hits: Mapping[str, PoolHit], scores: Mapping[str, float], recency: RecencyPostprocessor
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Lower old notes, and say so."""
     explained = recency.explain(
@@ -145,7 +150,7 @@ def select(
         and not {one.id, _entry(one, "").citation} & set(seen)
     ]
     kept = told[: 4 * settings.max_results]
-    repeated = near_duplicates([one.found.node.get_content() for one in kept])
+    repeated = near_duplicates([one.hit.node.get_content() for one in kept])
     return [one for position, one in enumerate(kept) if position not in repeated][: settings.max_results]
 
 
@@ -167,12 +172,12 @@ def entries_of(
     spent = 0
     for one in chosen:
         weights = {
-            alternative: one.found.terms[group[0]]
+            alternative: one.hit.terms[group[0]]
             for group in groups
             for alternative in group
-            if group[0] in one.found.terms
+            if group[0] in one.hit.terms
         }
-        snippet = choose_snippet(one.found.node.get_content(), weights, terms)
+        snippet = choose_snippet(one.hit.node.get_content(), weights, terms)
         entry = _entry(one, sanitise(snippet.text))
         spent += estimate_tokens(entry.line)
         if entries and spent > max_tokens:
@@ -203,7 +208,7 @@ def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
     )
 
 
-def _evidence(found: Found, pool: Pool) -> float | None:
+def _evidence(found: PoolHit, pool: HitPool) -> float | None:
     if pool.query_weight is None:
         return None
     weight = sum(weight for term, weight in found.terms.items() if term in pool.subject)
@@ -214,19 +219,19 @@ def _evidence(found: Found, pool: Pool) -> float | None:
 
 
 def _entry(one: Ranked, snippet: str) -> MemoryEntry:
-    metadata = one.found.node.metadata
-    day = day_of(one.found.node)
+    metadata = one.hit.node.metadata
+    day = day_of(one.hit.node)
     return MemoryEntry(
         id=one.id,
-        path=path_of(one.found.node.metadata) or one.found.node.ref_doc_id or one.id,
+        path=path_of(one.hit.node.metadata) or one.hit.node.ref_doc_id or one.id,
         start_line=_line(metadata, START_LINE),
         end_line=_line(metadata, END_LINE),
         snippet=snippet,
         score=round(one.score, 6),
         queries=one.queries,
         date=day.isoformat() if day else None,
-        cosine=None if one.found.cosine is None else round(one.found.cosine, 4),
-        matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.found.terms),  # without the analyzer's language
+        cosine=None if one.hit.cosine is None else round(one.hit.cosine, 4),
+        matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.hit.terms),  # without the analyzer's language
         reasons=one.reasons,
     )
 
@@ -234,3 +239,47 @@ def _entry(one: Ranked, snippet: str) -> MemoryEntry:
 def _line(metadata: Mapping[str, object], key: str) -> int | None:
     value = metadata.get(key)
     return value if isinstance(value, int) else None
+
+
+def merge_scores(pools: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Score each id by its best query, × 1.15 if at least two queries have it among their first ten.
+
+    The maximum, not the sum: derived queries overlap with the original, and a sum would count the same words twice.
+    In a small index every query finds everything, so only what is high up agrees.
+    """
+    best: dict[str, float] = {}
+    agreeing: dict[str, int] = {}
+    for pool in pools:
+        for node_id, score in pool.items():
+            best[node_id] = max(score, best.get(node_id, score))
+        for node_id in sorted(pool, key=lambda one: (-pool[one], one))[:_AGREEING]:
+            agreeing[node_id] = agreeing.get(node_id, 0) + 1
+    return {node_id: score * (_AGREEMENT if agreeing.get(node_id, 0) > 1 else 1) for node_id, score in best.items()}
+
+
+def near_duplicates(texts: Sequence[str]) -> set[int]:
+    """Return the positions of texts that say the same as an earlier one, up to white space, case and few words."""
+    kept: list[set[tuple[str, ...]]] = []
+    dropped: set[int] = set()
+    for position, text in enumerate(texts):
+        pairs = _word_pairs(text)
+        if any(_alike(pairs, other) for other in kept):
+            dropped.add(position)
+        else:
+            kept.append(pairs)
+    return dropped
+
+
+def _word_pairs(text: str) -> set[tuple[str, ...]]:
+    tokens = re.findall(r"\w+", text.casefold())
+    return set(pairwise(tokens)) or {tuple(tokens)}
+
+
+def _alike(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> bool:
+    return len(left & right) >= _SAME * len(left | right)
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate LLM tokens without a tokenizer: four characters each, one character each beyond Latin scripts."""
+    wide = sum(char > _LAST_LATIN for char in text)
+    return wide + -(-(len(text) - wide) // 4)
