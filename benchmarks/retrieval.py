@@ -34,9 +34,9 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
-from llama_index_contextual.analysis import Analyzer
 from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
 from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import LEXICAL_CONTEXT
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,

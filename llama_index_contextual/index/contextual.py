@@ -21,8 +21,7 @@ from llama_index_contextual.index.retrieval import live_arms
 from llama_index_contextual.index.settings import resolve_settings
 from llama_index_contextual.index.sources import decode, gather, read_bytes
 from llama_index_contextual.index.storage import Storage
-from llama_index_contextual.retrievers import ContextualFusionRetriever
-from llama_index_contextual.retrievers.arm_settings import KEYWORD_WEIGHT, POOL
+from llama_index_contextual.retrievers import KEYWORD_WEIGHT, POOL, ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
 from llama_index_contextual.memory.lexicon import DEFAULT_LANGUAGES, lexicon
 from llama_index_contextual.memory.message import (
@@ -22,7 +23,6 @@ from llama_index_contextual.memory.message import (
 from llama_index_contextual.memory.ranking import DAYS_AFTER, entries_of, rank, select
 from llama_index_contextual.memory.search import HitPool, days_filter, search_over
 from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers.filters import check_filters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

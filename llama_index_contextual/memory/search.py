@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.analysis import Analyzer
 from llama_index_contextual.dates import epoch_seconds
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import DATE_TS, PATH, TAGS
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import ContextualFusionRetriever

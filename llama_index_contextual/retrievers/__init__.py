@@ -1,16 +1,24 @@
-"""Retrievers: keyword and vector arms, their fusion, and why each hit is one."""
+"""Retrievers: the keyword arm and the vector arm, their fusion, and why each hit is one."""
 
+from llama_index_contextual.keyword import TermEvidence
+from llama_index_contextual.retrievers.arms import KEYWORD_WEIGHT
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.evidence import TermEvidence
 from llama_index_contextual.retrievers.explain import Explanation, Hit
-from llama_index_contextual.retrievers.hybrid import ContextualFusionRetriever
+from llama_index_contextual.retrievers.hybrid import POOL, ContextualFusionRetriever
+from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch, SearchStore, StoreReader
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 __all__ = [
+    "KEYWORD_WEIGHT",
+    "POOL",
     "ContextualBM25Retriever",
     "ContextualFusionRetriever",
     "ContextualVectorRetriever",
+    "DenseSearch",
     "Explanation",
     "Hit",
+    "KeywordSearch",
+    "SearchStore",
+    "StoreReader",
     "TermEvidence",
 ]

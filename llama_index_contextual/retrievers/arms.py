@@ -1,36 +1,96 @@
-"""Asking several retrievers at once, in threads or on an event loop, with a time limit for each."""
+"""The arms of a fusion: their kind, names and weights, and how all of them are asked at once."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
+import math
 import threading
 import time
+import warnings
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.indices.vector_store import VectorIndexRetriever
+from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.retrievers.arm_settings import is_keyword
-from llama_index_contextual.retrievers.candidates import Candidate, CandidateRetriever
+from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError, StorageError
+from llama_index_contextual.retrievers.fusion import Ranking
+from llama_index_contextual.retrievers.search import Candidate, CandidateRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index.core.schema import NodeWithScore, QueryBundle
+    from llama_index.core.schema import NodeWithScore
+
+logger = logging.getLogger(__name__)
+
+KEYWORD_WEIGHT: Final = 0.6
+
+
+def is_keyword(arm: BaseRetriever) -> bool:
+    """Return whether an arm matches words: it says so (``arm.kind == "keyword"``), or it is a BM25 retriever."""
+    return getattr(arm, "kind", None) == "keyword" or isinstance(arm, BM25Retriever)
+
+
+def arm_names(arms: Sequence[BaseRetriever]) -> list[str]:
+    """Return a short distinct name for each arm: its own ``name``, "bm25", "vector", or its class."""
+    plain = [_name(arm) for arm in arms]
+    seen: dict[str, int] = {}
+    names = []
+    for name in plain:
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if plain.count(name) == 1 else f"{name} {seen[name]}")
+    return names
+
+
+def _name(arm: Any) -> str:
+    own = getattr(arm, "name", None)
+    if isinstance(own, str):
+        return own
+    if isinstance(arm, BM25Retriever):
+        return "bm25"
+    return "vector" if isinstance(arm, (ContextualVectorRetriever, VectorIndexRetriever)) else type(arm).__name__
+
+
+def arm_weights(arms: Sequence[BaseRetriever], given: Sequence[float] | None) -> list[float]:
+    """Return weights that sum to 1; by default keyword arms share :data:`KEYWORD_WEIGHT` and the others the rest.
+
+    Raises:
+        SettingError: Arms and weights differ in number, a weight is negative or not finite, or all are 0.
+    """
+    if given is not None and (len(given) != len(arms) or not all(map(_is_weight, given)) or sum(given) <= 0):
+        raise SettingError(
+            f"retriever_weights={list(given)} cannot work. Cure: a finite number for each of {len(arms)} retrievers, "
+            "none negative and not all 0."
+        )
+    if given is None:
+        keyword = [is_keyword(arm) for arm in arms]
+        shares = {True: KEYWORD_WEIGHT, False: 1 - KEYWORD_WEIGHT}
+        given = [shares[kind] / keyword.count(kind) for kind in keyword]
+    return [weight / sum(given) for weight in given]
+
+
+def _is_weight(value: object) -> bool:
+    return isinstance(value, int | float | np.floating | np.integer) and bool(0 <= value < math.inf)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """One query for one arm.
+class ArmQuery:
+    """Hold one query for one arm.
 
     Args:
         arm: Number of the arm.
         query: Number of the query.
         retriever: The arm.
-        bundle: The arm's own copy of the query: LlamaIndex's retrievers write the embedding into it.
+        bundle: The arm's own copy of the query, because LlamaIndex's retrievers write the embedding into it.
     """
 
     arm: int
@@ -39,58 +99,58 @@ class Question:
     bundle: QueryBundle
 
 
-Answer = list[Candidate] | Exception
+ArmAnswer = list[Candidate] | Exception
 
 
-def ask(questions: Sequence[Question], pool: int, timeout: float | None) -> list[Answer]:
-    """Ask all at once and wait; an arm that fails or is late gives its exception, in order of the questions.
+def ask_arms(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+    """Ask all at once and wait; return answers in order of the queries, an exception for an arm that failed or is late.
 
-    Without a time limit the caller's own thread does what one thread can do best: see :func:`_together`.
+    Without a time limit the caller's own thread asks the arms of :func:`_together`.
     """
-    own = _together(questions) if timeout is None else []
-    running = {question: _start([question], pool) for question in questions if question not in own}
-    done = {question: _attempt(question, pool) for question in own}
+    own = _together(queries) if timeout is None else []
+    running = {one: _start([one], pool) for one in queries if one not in own}
+    done = {one: _attempt(one, pool) for one in own}
     deadline = None if timeout is None else time.monotonic() + timeout
-    return [done[one] if one in done else _result(running[one], deadline) for one in questions]
+    return [done[one] if one in done else _result(running[one], deadline) for one in queries]
 
 
-async def ask_async(questions: Sequence[Question], pool: int, timeout: float | None) -> list[Answer]:
-    """The same on an event loop, which goes on meanwhile."""
-    own = _together([one for one in questions if _blocks(one.retriever)]) if timeout is None else []
+async def ask_arms_async(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+    """Do the same as :func:`ask_arms` on an event loop, which is not blocked."""
+    own = _together([one for one in queries if _blocks(one.retriever)]) if timeout is None else []
     group = _start(own, pool) if own else None
-    apart = [question for question in questions if question not in own]
-    tasks = [asyncio.wait_for(_ask_one_async(question, pool), timeout) for question in apart]
+    apart = [one for one in queries if one not in own]
+    tasks = [asyncio.wait_for(_ask_one_async(one, pool), timeout) for one in apart]
     answers = [_as_answer(answer) for answer in await asyncio.gather(*tasks, return_exceptions=True)]
     found = dict(zip(apart, answers, strict=True))
     if group is not None:
-        together: list[Answer] = await asyncio.wrap_future(group)
+        together: list[ArmAnswer] = await asyncio.wrap_future(group)
         found |= dict(zip(own, together, strict=True))
-    return [found[question] for question in questions]
+    return [found[one] for one in queries]
 
 
-def _together(questions: Sequence[Question]) -> list[Question]:
-    """What one thread does one after the other: the keyword arms, and the last of the others.
+def _together(queries: Sequence[ArmQuery]) -> list[ArmQuery]:
+    """Return the queries that one thread asks one after the other: those of keyword arms, and the last of the others.
 
-    Keyword arms compute for about a millisecond, and Python runs one thread at a time: a thread more would win nothing,
-    and on a busy machine each change of threads costs several milliseconds.
+    Keyword arms compute for about a millisecond, and Python runs one thread at a time. One more thread would win
+    nothing, and on a busy machine each change of threads costs several milliseconds.
     """
-    quick = [question for question in questions if is_keyword(question.retriever)]
-    others = [question for question in questions if question not in quick]
+    quick = [one for one in queries if is_keyword(one.retriever)]
+    others = [one for one in queries if one not in quick]
     return quick + others[-1:]
 
 
-def _start(questions: Sequence[Question], pool: int) -> Future[list[Answer]]:
+def _start(queries: Sequence[ArmQuery], pool: int) -> Future[list[ArmAnswer]]:
     """Ask in a thread of its own, which does not outlive the interpreter.
 
     In an executor, a hanging arm would starve later callers and keep the event loop and the process from ending.
     """
-    future: Future[list[Answer]] = Future()
+    future: Future[list[ArmAnswer]] = Future()
     context = contextvars.copy_context()  # LlamaIndex's spans and callbacks live in context variables
 
     def answer() -> None:
         future.set_running_or_notify_cancel()
         try:
-            future.set_result([context.run(_attempt, question, pool) for question in questions])
+            future.set_result([context.run(_attempt, one, pool) for one in queries])
         except BaseException as error:  # noqa: BLE001  SystemExit in an arm must not leave its caller waiting
             future.set_exception(error)
 
@@ -98,41 +158,41 @@ def _start(questions: Sequence[Question], pool: int) -> Future[list[Answer]]:
     return future
 
 
-def _attempt(question: Question, pool: int) -> Answer:
+def _attempt(one: ArmQuery, pool: int) -> ArmAnswer:
     try:
-        return _ask_one(question, pool)
+        return _ask_one(one, pool)
     except Exception as error:  # noqa: BLE001  whatever an arm raises, the others' answers stand
         return error
 
 
-def _result(future: Future[list[Answer]], deadline: float | None) -> Answer:
+def _result(future: Future[list[ArmAnswer]], deadline: float | None) -> ArmAnswer:
     try:
         return future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))[0]
     except Exception as error:  # noqa: BLE001  a TimeoutError, of which Python 3.10 has three kinds
         return error
 
 
-def _as_answer(answer: Any) -> Answer:
+def _as_answer(answer: Any) -> ArmAnswer:
     if isinstance(answer, BaseException) and not isinstance(answer, Exception):
         raise answer
     return answer  # type: ignore[no-any-return]
 
 
-def _ask_one(question: Question, pool: int) -> list[Candidate]:
-    retriever = question.retriever
+def _ask_one(one: ArmQuery, pool: int) -> list[Candidate]:
+    retriever = one.retriever
     if isinstance(retriever, CandidateRetriever):
-        return retriever.candidates(question.bundle, pool)
-    return _plain(retriever.retrieve(question.bundle), pool)
+        return retriever.candidates(one.bundle, pool)
+    return _plain(retriever.retrieve(one.bundle), pool)
 
 
-async def _ask_one_async(question: Question, pool: int) -> Answer:
-    if _blocks(question.retriever):
-        return (await asyncio.wrap_future(_start([question], pool)))[0]
-    return _plain(await question.retriever.aretrieve(question.bundle), pool)
+async def _ask_one_async(one: ArmQuery, pool: int) -> ArmAnswer:
+    if _blocks(one.retriever):
+        return (await asyncio.wrap_future(_start([one], pool)))[0]
+    return _plain(await one.retriever.aretrieve(one.bundle), pool)
 
 
 def _blocks(retriever: BaseRetriever) -> bool:
-    """Whether a retriever would compute on the event loop: ours, LlamaIndex's default, and any on Chroma."""
+    """Return whether a retriever would compute on the event loop: ours, LlamaIndex's default, and any on Chroma."""
     if isinstance(retriever, CandidateRetriever):
         return True
     if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
@@ -144,3 +204,65 @@ def _blocks(retriever: BaseRetriever) -> bool:
 def _plain(found: Sequence[NodeWithScore], pool: int) -> list[Candidate]:
     ordered = sorted(found, key=lambda one: -(one.score or 0.0))[:pool]
     return [Candidate(one.node.node_id, one.score, one.node) for one in ordered]
+
+
+def rank_answers(
+    queries: Sequence[ArmQuery], answers: Sequence[ArmAnswer], names: Sequence[str], weights: Sequence[float], size: int
+) -> list[Ranking]:
+    """Return the rankings of the arms that answered; their weights sum to 1 again where others failed."""
+    good = [(q, a) for q, a in zip(queries, answers, strict=True) if not isinstance(a, Exception)]
+    asked = [one.arm for one, _ in good]
+    present = sum(weights[arm] for arm in set(asked)) or 1.0
+    return [
+        # An arm's weight is shared by its queries, so that variants do not make it more important.
+        Ranking(names[q.arm], q.query, weights[q.arm] / present / asked.count(q.arm), answer[:size])
+        for q, answer in good
+    ]
+
+
+def report_failures(
+    queries: Sequence[ArmQuery],
+    answers: Sequence[ArmAnswer],
+    names: Sequence[str],
+    *,
+    timeout: float | None,
+    strict: bool,
+) -> tuple[str, ...]:
+    """Warn of arms that failed or were late, and return the warnings.
+
+    Raises:
+        StorageError: All failed with the same error of the storage, which names the cure.
+        RetrievalError: All failed in other ways, or one did and ``strict`` is set.
+    """
+    failed = [(q, a) for q, a in zip(queries, answers, strict=True) if isinstance(a, Exception)]
+    if not failed:
+        return ()
+    notes = tuple(dict.fromkeys(f"arm {names[q.arm]!r} {_reason(a, timeout)}" for q, a in failed))
+    first = next(error for _, error in failed)
+    if len(failed) == len(queries):
+        if isinstance(first, StorageError) and len({str(error) for _, error in failed}) == 1:
+            raise first
+        raise RetrievalError(f"No retrieval arm could answer: {'; '.join(notes)}") from first
+    if strict:
+        raise RetrievalError(f"{'; '.join(notes)}. Cure: on_arm_failure='warn' answers from the other arms.") from first
+    for note in notes:
+        message = f"Retrieval degraded: {note}; the other arms answered."
+        logger.warning(message)
+        warnings.warn(message, ContextualWarning, stacklevel=2)
+    return notes
+
+
+def _reason(error: Exception, timeout: float | None) -> str:
+    # concurrent.futures and asyncio have TimeoutErrors of their own on Python 3.10.
+    late = isinstance(error, (TimeoutError, asyncio.TimeoutError)) or type(error).__name__ == "TimeoutError"
+    return f"took longer than {timeout:g} s" if late and timeout else f"failed: {type(error).__name__}: {error}"
+
+
+def own_copy(query: QueryBundle) -> QueryBundle:
+    """Return a copy for one arm, because LlamaIndex's retrievers write the embedding into their bundle."""
+    return QueryBundle(
+        query.query_str,
+        image_path=query.image_path,
+        custom_embedding_strs=query.custom_embedding_strs,
+        embedding=query.embedding,
+    )

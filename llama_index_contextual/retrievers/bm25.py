@@ -1,4 +1,4 @@
-"""BM25 over the EMBED view and the lexical context, changed in place."""
+"""The keyword arm: BM25 over the EMBED view and the lexical context, as a LlamaIndex retriever."""
 
 from __future__ import annotations
 
@@ -6,53 +6,43 @@ import asyncio
 import copy
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.analysis import Analyzer
-from llama_index_contextual.checks import amount, whole
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT
-from llama_index_contextual.retrievers.candidates import Candidate
+from llama_index_contextual.checks import whole
+from llama_index_contextual.errors import SettingError, StorageError
+from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
+from llama_index_contextual.keyword.filters import both, check_filters
+from llama_index_contextual.keyword.index import K1, B
+from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
-from llama_index_contextual.retrievers.evidence import TermEvidence, evidence_in
-from llama_index_contextual.retrievers.filter_masks import FilterMasks
-from llama_index_contextual.retrievers.filters import both, check_filters
-from llama_index_contextual.retrievers.lexical_index import LexicalIndex, Masks, Snapshot
-from llama_index_contextual.retrievers.persistence import load, save
+from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+    from llama_index_contextual.keyword.index import Snapshot
+    from llama_index_contextual.retrievers.search import T
+
 logger = logging.getLogger(__name__)
-
-K1: Final = 1.2
-B: Final = 0.75
-_MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
-
-
-def lexical_text(node: BaseNode) -> str:
-    """What BM25 reads of a node: the EMBED view and, after it, the lexical context and the front matter."""
-    text = node.get_content(metadata_mode=MetadataMode.EMBED)
-    return "\n".join([text, *(str(node.metadata[key]) for key in _MORE_WORDS if node.metadata.get(key))])
 
 
 class ContextualBM25Retriever(BM25Retriever):
-    """Keyword retrieval that follows single edits, filters, persists, and shares its index between views.
+    """Retrieve by keywords; the index follows single edits, filters, persists, and is shared by all views of it.
 
-    It is LlamaIndex's ``BM25Retriever`` to whoever asks, with another engine: one analyzer for documents and queries,
-    and term frequencies in segments, so that adding or deleting a node touches that node only and scores still equal
-    those of a full rebuild. Scores are BM25 (Lucene's form), greater than 0; a node without a matching term is never
-    returned; ties break by node id. Nodes come back as new objects, equal (same ``hash``) to those of the vector store.
+    For LlamaIndex it is a ``BM25Retriever``; the engine is another one, :class:`KeywordIndex`. Documents and queries
+    have the same analyzer. Adding or deleting a node touches that node only, and scores still equal those of a full
+    rebuild. Scores are BM25 (Lucene's form), greater than 0. A node without a matching term is never returned; ties
+    break by node id. Nodes come back as new objects, equal (same ``hash``) to those of the vector store.
 
-    Thread-safe: readers work on an immutable snapshot, writers take turns.
+    It is thread-safe: readers work on an immutable snapshot, writers take turns.
 
     Args:
         nodes: What to index; may be empty.
@@ -94,10 +84,25 @@ class ContextualBM25Retriever(BM25Retriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.analyzer = analyzer or Analyzer(language=language or "auto")
         self.filters = filters
-        self._index = LexicalIndex(amount("k1", k1), amount("b", b, zero=True, most=1))
-        self._masks = FilterMasks()
-        if nodes:  # a live index need not exist yet
+        self._index: KeywordIndex | None = KeywordIndex(self.analyzer, k1=k1, b=b)
+        self._reader: StoreReader[KeywordSearch] = Unchanging(self._index)
+        if nodes:
             self.add(nodes)
+
+    @classmethod
+    def over(
+        cls, reader: StoreReader[KeywordSearch], *, analyzer: Analyzer | None = None, **settings: Any
+    ) -> ContextualBM25Retriever:
+        """Return a retriever over a store that something else changes; it keeps no index of its own.
+
+        Args:
+            reader: Gives the newest state of the store.
+            analyzer: The one that made the store's terms; default ``Analyzer()``.
+            settings: ``similarity_top_k``, ``filters``, and what every LlamaIndex retriever takes.
+        """
+        made = cls(analyzer=analyzer, **settings)
+        made._index, made._reader = None, reader
+        return made
 
     @classmethod
     def from_defaults(  # type: ignore[override]
@@ -108,7 +113,7 @@ class ContextualBM25Retriever(BM25Retriever):
         vector_store: BasePydanticVectorStore | None = None,
         **settings: Any,
     ) -> ContextualBM25Retriever:
-        """Build from exactly one of four sources.
+        """Return a retriever over exactly one of four sources.
 
         Args:
             index: A ``VectorStoreIndex``; from its vector store where that stores text (Chroma leaves the docstore
@@ -139,29 +144,36 @@ class ContextualBM25Retriever(BM25Retriever):
 
     # Changing the index
 
+    @property
+    def index(self) -> KeywordIndex:
+        """The index behind this retriever.
+
+        Raises:
+            SettingError: The retriever reads a store that something else changes.
+        """
+        if self._index is None:
+            raise SettingError("This retriever only reads its store. Cure: change and persist what the store is of.")
+        return self._index
+
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes; a node whose id is indexed already replaces the old one. Only these nodes are analysed."""
         self.object_map.update({n.index_id: n.obj for n in nodes if isinstance(n, IndexNode) and n.obj is not None})
-        self._index.add(nodes, lambda node: self.analyzer.tokens(lexical_text(node)))
+        self.index.add(nodes)
 
     def update(self, nodes: Sequence[BaseNode]) -> None:
-        """The same as :meth:`add`, for callers that think of it as a change."""
+        """Do the same as :meth:`add`, for callers that think of it as a change."""
         self.add(nodes)
 
     def delete(self, node_ids: Iterable[str]) -> int:
-        """Delete nodes by id; unknown ids are ignored.
-
-        Returns:
-            How many were deleted.
-        """
-        return self._index.delete(node_ids)
+        """Delete nodes by id and return how many there were; unknown ids are ignored."""
+        return self.index.delete(node_ids)
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualBM25Retriever:
-        """A view that returns only what the filters admit (beside this one's own). Shares the index, costs nothing."""
+        """Return a view that returns only what these filters and this view's own admit. It shares the index."""
         return self.with_settings(filters=both(self.filters, filters))
 
     def with_settings(self, **settings: Any) -> ContextualBM25Retriever:
-        """A view with another ``similarity_top_k`` or ``filters`` on the same index."""
+        """Return a view with another ``similarity_top_k`` or other ``filters`` on the same index."""
         unknown = set(settings) - {"similarity_top_k", "filters"}
         if unknown:
             raise SettingError(f"{sorted(unknown)} cannot differ between views. Cure: similarity_top_k or filters.")
@@ -174,56 +186,58 @@ class ContextualBM25Retriever(BM25Retriever):
 
     # Reading it
 
+    def _ask(self, work: Callable[[KeywordSearch], T]) -> T:
+        return self._reader.ask(work)
+
     def __len__(self) -> int:
-        return self._index.snapshot.count
+        return self._ask(lambda store: store.count())
 
     @property
     def snapshot(self) -> Snapshot:
         """What the index holds now; it does not change when the index does."""
-        return self._index.snapshot
+        return self.index.snapshot
 
     @property
     def node_ids(self) -> list[str]:
         """Ids of the nodes that this view may return."""
-        snapshot = self._index.snapshot
-        return snapshot.ids(self._masks_for(snapshot))
+        return self.selected_ids()
 
-    def selected_ids(self, filters: MetadataFilters | None) -> list[str]:
-        """Ids of the nodes that these filters and this view's own admit."""
-        snapshot = self._index.snapshot
+    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+        """Return the ids of the nodes that these filters and this view's own admit."""
         wanted = both(self.filters, filters)
-        return snapshot.ids(None if wanted is None else self._masks.of(snapshot, wanted))
+        return self._ask(lambda store: store.selected_ids(wanted))
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that are indexed."""
-        snapshot = self._index.snapshot
-        places = {node_id: place for node_id in node_ids if (place := snapshot.locate(node_id))}
-        return {node_id: snapshot.node(*place) for node_id, place in places.items()}
+        """Return new node objects for those of the ids that are indexed."""
+        wanted = list(node_ids)
+        return self._ask(lambda store: store.nodes(wanted))
 
     def document_frequency(self, text: str) -> dict[str, int]:
-        """For each term of a text, how many nodes of the index hold it: 1 is rare, 0 is unknown."""
-        snapshot = self._index.snapshot
-        return {group[0]: snapshot.frequency(group) for group in self.analyzer.query_groups(text)}
+        """Return for each term of a text how many nodes of the index hold it: 1 is rare, 0 is unknown."""
+        groups = self.analyzer.query_groups(text)
+        found = self._ask(lambda store: store.frequencies(groups))
+        return {group[0]: frequency for group, frequency in zip(groups, found, strict=True)}
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
-        """Which terms of a query each node holds, most important first; [] for a node that holds none."""
-        return evidence_in(self._index.snapshot, self.analyzer.query_groups(text), node_ids)
+        """Return the terms of a query that each node holds, most important first; [] for a node that holds none."""
+        groups, wanted = self.analyzer.query_groups(text), list(node_ids)
+        return self._ask(lambda store: store.evidence(groups, wanted))
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Ids and scores of the best ``top_k``, best first; [] for a query without terms."""
-        snapshot = self._index.snapshot
+        """Return ids and scores of the best ``top_k``, best first; [] for a query without terms."""
         groups = self.analyzer.query_groups(query.query_str)
-        matches = snapshot.search(groups, top_k, self._masks_for(snapshot))
+        matches = self._ask(lambda store: store.keyword_query(groups, top_k, self.filters))
         return [Candidate(match.node_id, match.score) for match in matches]
 
-    def _masks_for(self, snapshot: Snapshot) -> Masks | None:
-        return None if self.filters is None else self._masks.of(snapshot, self.filters)
-
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        snapshot = self._index.snapshot
         groups = self.analyzer.query_groups(query_bundle.query_str)
-        matches = snapshot.search(groups, self.similarity_top_k, self._masks_for(snapshot))
-        return [NodeWithScore(node=snapshot.node(match.segment, match.row), score=match.score) for match in matches]
+
+        def work(store: KeywordSearch) -> list[NodeWithScore]:
+            matches = store.keyword_query(groups, self.similarity_top_k, self.filters)
+            nodes = store.nodes(match.node_id for match in matches)
+            return [NodeWithScore(node=nodes[m.node_id], score=m.score) for m in matches if m.node_id in nodes]
+
+        return self._ask(work)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
@@ -231,14 +245,13 @@ class ContextualBM25Retriever(BM25Retriever):
     # Keeping it on disk
 
     def get_persist_args(self) -> dict[str, Any]:
-        """Every setting that persisting keeps."""
-        return {
-            "similarity_top_k": self.similarity_top_k,
-            "k1": self._index.k1,
-            "b": self._index.b,
-            "filters": None if self.filters is None else self.filters.model_dump(mode="json"),
-            "analyzer": self.analyzer.settings,
-        }
+        """Return every setting that persisting keeps."""
+        return {**self._own_settings(), "k1": self.index.k1, "b": self.index.b, "analyzer": self.analyzer.settings}
+
+    def _own_settings(self) -> dict[str, Any]:
+        """Return what is persisted beside the index's own settings."""
+        filters = None if self.filters is None else self.filters.model_dump(mode="json")
+        return {"similarity_top_k": self.similarity_top_k, "filters": filters}
 
     def persist(
         self,
@@ -248,7 +261,7 @@ class ContextualBM25Retriever(BM25Retriever):
         stamp: str | None = None,
         **_kwargs: Any,
     ) -> None:
-        """Write the index and every setting to a folder, so that a crash leaves the old or the new state.
+        """Write the index and every setting to a folder; a crash leaves the old or the new state.
 
         Only what changed since it was last persisted there is written.
 
@@ -257,8 +270,7 @@ class ContextualBM25Retriever(BM25Retriever):
             encoding: Ignored: the format fixes it.
             stamp: What the index was made from (a version, a hash); loading can ask for it.
         """
-        settings = {**self.get_persist_args(), "fingerprint": self.analyzer.fingerprint, "stamp": stamp}
-        save(Path(path), self._index.snapshot, settings)
+        save_index(self.index, Path(path), stamp=stamp, settings=self._own_settings())
 
     @classmethod
     def from_persist_dir(
@@ -270,7 +282,7 @@ class ContextualBM25Retriever(BM25Retriever):
         analyzer: Analyzer | None = None,
         **overrides: Any,
     ) -> ContextualBM25Retriever:
-        """Load what :meth:`persist` wrote, every setting included.
+        """Return what :meth:`persist` wrote, every setting included.
 
         Args:
             path: The folder.
@@ -281,20 +293,15 @@ class ContextualBM25Retriever(BM25Retriever):
                 those that were persisted.
 
         Raises:
-            StorageError: There is no index, or it is damaged.
+            StorageError: The folder holds no index, or it is damaged.
             FingerprintError: It was made from something else, or with another analyzer or version of it.
         """
-        settings, segments, terms = load(Path(path))
-        made_by, made_from = settings.pop("fingerprint"), settings.pop("stamp")
-        own = Analyzer.from_settings(settings.pop("analyzer"))
-        if made_by != (analyzer or own).fingerprint:
-            raise FingerprintError(f"{path} holds terms of another analyzer or version. Cure: build it again.")
-        if stamp is not None and stamp != made_from:
-            raise FingerprintError(f"{path} is stale: made from {made_from!r}, wanted {stamp!r}. Cure: build it again.")
+        engine = {key: overrides.pop(key) for key in ("k1", "b") if key in overrides}
+        index, settings = load_index(Path(path), stamp=stamp, analyzer=analyzer, **engine)
         if settings["filters"] is not None:
             settings["filters"] = MetadataFilters.model_validate(settings["filters"])
-        retriever = cls(analyzer=analyzer or own, **{**settings, **overrides})
-        retriever._index.load(segments, terms)
+        retriever = cls(analyzer=index.analyzer, **{**settings, **overrides})
+        retriever._index, retriever._reader = index, Unchanging(index)
         return retriever
 
     @classmethod
@@ -307,10 +314,11 @@ class ContextualBM25Retriever(BM25Retriever):
         analyzer: Analyzer | None = None,
         **settings: Any,
     ) -> ContextualBM25Retriever:
-        """Load from a folder, bring up to date with a Chroma store, and persist: the store is the truth.
+        """Return the retriever kept in a folder, brought up to date with a Chroma store and persisted.
 
-        A missing, damaged or stale index is built again. Otherwise ids are compared: nodes that the store no longer
-        has are deleted and new ones added. (A changed text under an old id shows only in the ``stamp``.)
+        The store is the truth. A missing, damaged or stale index is built again. Otherwise ids are compared: nodes that
+        the store no longer has are deleted, and new ones are added. (Only the ``stamp`` shows that the text under an id
+        has changed.)
 
         Args:
             path: The folder.
@@ -333,12 +341,8 @@ class ContextualBM25Retriever(BM25Retriever):
         return retriever
 
     def reconcile(self, vector_store: BasePydanticVectorStore) -> bool:
-        """Delete nodes that the store no longer has, add those that are new to it, by id.
-
-        Returns:
-            Whether anything changed.
-        """
-        known, stored = set(self._index.snapshot.ids()), set(stored_ids(vector_store))
+        """Delete nodes that the store no longer has, add those that are new to it, and return whether any were."""
+        known, stored = set(self.index.selected_ids()), set(stored_ids(vector_store))
         gone, new = known - stored, stored - known
         self.delete(gone)
         if new:

@@ -1,4 +1,4 @@
-"""Why each hit is one: as a table, in a notebook, as data."""
+"""Explain why each hit is one: as a table, in a notebook, as data."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import NodeWithScore
 
-    from llama_index_contextual.retrievers.evidence import TermEvidence
+    from llama_index_contextual.keyword import TermEvidence
     from llama_index_contextual.retrievers.fusion import Credit, Fused
-    from llama_index_contextual.retrievers.pooling import Found
 
 _SNIPPET = 60  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one postprocessor made of a score.
+    """Hold what one postprocessor made of a score.
 
     Args:
         name: Its class.
@@ -37,13 +36,13 @@ class Step:
 
     @property
     def factor(self) -> float:
-        """``after / before``: a decay is below 1."""
+        """Return ``after / before``: a decay is below 1."""
         return self.after / self.before if self.before else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One hit and its reasons.
+    """Hold one hit and its reasons.
 
     Args:
         rank: From 1.
@@ -63,28 +62,28 @@ class Hit:
 
     @property
     def node_id(self) -> str:
-        """The node's id."""
+        """Return the node's id."""
         return self.node.node.node_id
 
     @property
     def score(self) -> float:
-        """The final score."""
+        """Return the final score."""
         return self.node.score or 0.0
 
     @property
     def source(self) -> str:
-        """``path#L3-L5`` where the metadata say so, else the node's id."""
+        """Return ``path#L3-L5`` where the metadata say so, else the node's id."""
         metadata = self.node.node.metadata
         path = path_of(metadata)
         return citation(path, metadata.get(START_LINE), metadata.get(END_LINE)) if path else self.node_id
 
     def credit(self, arm: str) -> Credit | None:
-        """What an arm gave for the original query, else its best for another."""
+        """Return what an arm gave for the original query, else its best for another."""
         given = [one for one in self.fused.credits if one.arm == arm] if self.fused else []
         return min(given, key=lambda one: (one.query != 0, one.rank), default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "rank": self.rank,
             "node_id": self.node_id,
@@ -100,7 +99,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything that led to an answer.
+    """Hold everything that led to an answer.
 
     ``print(explanation)`` shows a table, a notebook renders one, ``to_dict`` and ``to_json`` give data.
 
@@ -130,11 +129,11 @@ class Explanation:
 
     @property
     def nodes(self) -> list[NodeWithScore]:
-        """The answer itself, as ``retrieve`` gives it."""
+        """Return the answer itself, as ``retrieve`` gives it."""
         return [hit.node for hit in self.hits]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "queries": list(self.queries),
             "arms": self.arms,
@@ -146,7 +145,7 @@ class Explanation:
         }
 
     def to_json(self, indent: int | None = 2) -> str:
-        """:meth:`to_dict` as text."""
+        """Return :meth:`to_dict` as text."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def _heading(self) -> str:
@@ -178,35 +177,30 @@ class Explanation:
         )
 
 
-def explanation_of(
-    found: Found,
-    *,
-    arms: dict[str, float],
-    vectors: set[str],
-    mode: str,
-    k: float,
+def hits_of(
+    nodes: Sequence[NodeWithScore],
+    fused: Mapping[str, Fused],
+    steps: Mapping[str, Sequence[Step]],
     terms: Mapping[str, Sequence[TermEvidence]],
-) -> Explanation:
+    vectors: set[str],
+) -> tuple[Hit, ...]:
     """Put together why each node of an answer is in it.
 
     Args:
-        found: The answer.
-        arms: Name and weight of each arm.
+        nodes: The answer, best first.
+        fused: Each node's place in the fusion, by id.
+        steps: What postprocessors did, by id.
+        terms: Matched terms, by id.
         vectors: Names of the arms whose score is a cosine.
-        mode: How the arms were fused.
-        k: RRF's constant.
-        terms: Matched terms by node id.
     """
-    fused = {one.node_id: one for one in found.pool.fused}
     hits = []
-    for rank, node in enumerate(found.nodes, start=1):
+    for rank, node in enumerate(nodes, start=1):
         node_id = node.node.node_id
         why = fused.get(node_id)
         cosines = [one.score for one in (why.credits if why else ()) if one.arm in vectors and one.query == 0]
-        steps = tuple(found.steps.get(node_id, ()))
-        hits.append(Hit(rank, node, why, max(cosines, default=None), tuple(terms.get(node_id, ())), steps))
-    queries = tuple(query.query_str for query in found.pool.queries)
-    return Explanation(queries, arms, mode, k, tuple(hits), len(fused), found.pool.warnings)
+        own = tuple(terms.get(node_id, ())), tuple(steps.get(node_id, ()))
+        hits.append(Hit(rank, node, why, max(cosines, default=None), *own))
+    return tuple(hits)
 
 
 def _row(hit: Hit, arms: Sequence[str]) -> list[str]:

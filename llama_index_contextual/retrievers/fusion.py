@@ -1,4 +1,4 @@
-"""Fusing ranked lists: pure functions on ids and scores."""
+"""Fuse ranked lists: pure functions on ids and scores."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.retrievers.candidates import Candidate
+    from llama_index_contextual.retrievers.search import Candidate
 
 
 class Mode(str, Enum):
-    """How lists are fused; the values are those of LlamaIndex's ``FUSION_MODES``."""
+    """Name the ways to fuse lists; the values are those of LlamaIndex's ``FUSION_MODES``."""
 
     RECIPROCAL_RANK = "reciprocal_rerank"
     RELATIVE_SCORE = "relative_score"
@@ -24,7 +24,7 @@ class Mode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What one arm answered to one query.
+    """Hold what one arm answered to one query.
 
     Args:
         arm: The arm's name.
@@ -40,7 +40,7 @@ class Ranking:
 
 
 class Credit(NamedTuple):
-    """What a ranking gave to a document.
+    """Hold what a ranking gave to a document.
 
     Args:
         arm: The arm's name.
@@ -58,7 +58,7 @@ class Credit(NamedTuple):
 
 
 class Fused(NamedTuple):
-    """A document of the pool.
+    """Hold a document of the pool.
 
     Args:
         node_id: Its id.
@@ -124,12 +124,12 @@ def fuse(
 
 
 def _best_first(scores: dict[str, float]) -> list[str]:
-    """Ids by score, ties by id: two stable sorts, each faster than one by both."""
+    """Return ids by score, ties by id: two stable sorts are faster than one by both."""
     return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
 
 
 def _credits(ranking: Ranking, mode: Mode, k: float, *, count_unscored: bool) -> list[tuple[str, Credit]]:
-    """What each document of a ranking earns; a document that is in it twice counts at its better rank."""
+    """Return what each document of a ranking earns; one that is in it twice counts at its better rank."""
     scored: dict[str, float] = {}
     for node_id, given, _ in ranking.candidates:
         score = 0.0 if given is None or math.isnan(given) else given
@@ -147,7 +147,7 @@ def _credits(ranking: Ranking, mode: Mode, k: float, *, count_unscored: bool) ->
 
 
 class _Stretch:
-    """Scores stretched linearly so that ``low`` gives 0 and ``high`` 1; a single score gives 1."""
+    """Stretch scores linearly so that ``low`` gives 0 and ``high`` 1; a single score gives 1."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = low, high

@@ -1,10 +1,11 @@
-"""Several retrievers as one: asked at once, fused by weight, explained."""
+"""Ask several retrievers at once, fuse their answers by weight, and explain the result."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from typing import TYPE_CHECKING, Any, Literal, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,35 +16,23 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 
 from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.retrievers.arm_settings import (
-    KEYWORD_WEIGHT,
-    POOL,
-    RRF_K,
+from llama_index_contextual.keyword.filters import check_filters
+from llama_index_contextual.retrievers.arms import (
+    ArmAnswer,
+    ArmQuery,
     arm_names,
     arm_weights,
-    check_choice,
-    check_timeout,
-    checked_reach,
-    checked_sizes,
+    ask_arms,
+    ask_arms_async,
     is_keyword,
-)
-from llama_index_contextual.retrievers.arms import Answer, Question, ask, ask_async
-from llama_index_contextual.retrievers.candidates import CandidateRetriever
-from llama_index_contextual.retrievers.explain import Explanation, Step, explanation_of
-from llama_index_contextual.retrievers.filters import check_filters
-from llama_index_contextual.retrievers.fusion import Mode, fuse
-from llama_index_contextual.retrievers.neighbours import Reach, expand_hits
-from llama_index_contextual.retrievers.pooling import (
-    Found,
-    Pool,
-    as_bundles,
-    in_order,
-    note_steps,
     own_copy,
     rank_answers,
     report_failures,
-    scores_of,
 )
+from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of
+from llama_index_contextual.retrievers.fusion import Fused, Mode, fuse
+from llama_index_contextual.retrievers.neighbours import Reach, expand_hits
+from llama_index_contextual.retrievers.search import CandidateRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,16 +42,43 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.vector_stores.types import MetadataFilters
 
-__all__ = ["KEYWORD_WEIGHT", "ContextualFusionRetriever"]
+RRF_K: Final = 20.0
+POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
+
+
+@dataclass(frozen=True, slots=True)
+class FusedPool:
+    """Hold what the arms proposed, fused: everything before postprocessors and the cut.
+
+    Args:
+        queries: The original, then its variants.
+        fused: Best first.
+        given: Nodes that arms handed over with their answer.
+        warnings: What was degraded.
+    """
+
+    queries: tuple[QueryBundle, ...]
+    fused: tuple[Fused, ...]
+    given: dict[str, BaseNode]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FusedAnswer:
+    """Hold the nodes that are returned, the pool that they come from, and what postprocessors did to scores, by id."""
+
+    nodes: list[NodeWithScore]
+    pool: FusedPool
+    steps: dict[str, list[Step]]
 
 
 class ContextualFusionRetriever(QueryFusionRetriever):
-    """Hybrid retrieval: weighted fusion of any retrievers.
+    """Retrieve with several retrievers, the arms, and fuse what they find by weight.
 
-    Each arm proposes a pool of fixed size, whatever ``similarity_top_k`` is, so the top 5 is a prefix of the top 20;
-    ties break by node id; a node counts once by its id; a zero or missing score earns nothing. Scores are the fused
-    scores normalised over the pool: the best has 1, each is greater than 0 (RECIPROCAL_RANK), and postprocessors such
-    as a recency decay act on them before the cut. They rank; they are no measure of relevance: for that
+    Each arm proposes a pool of fixed size, whatever ``similarity_top_k`` is, so the top 5 is a prefix of the top 20.
+    Ties break by node id; a node counts once by its id; a zero or missing score earns nothing. Scores are the fused
+    scores normalised over the pool: the best has 1, and each is greater than 0 (RECIPROCAL_RANK). Postprocessors such
+    as a recency decay act on them before the cut. Scores rank hits and do not measure relevance: for that
     :meth:`explain` gives the cosine and the matched terms.
 
     Args:
@@ -159,19 +175,19 @@ class ContextualFusionRetriever(QueryFusionRetriever):
 
     @property
     def arms(self) -> dict[str, float]:
-        """Name and weight of each arm."""
+        """Return the name and the weight of each arm."""
         return dict(zip(self._names, self._retriever_weights, strict=True))
 
     @property
     def retrievers(self) -> list[BaseRetriever]:
-        """The arms."""
+        """Return the arms."""
         return list(self._retrievers)
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualFusionRetriever:
-        """A view whose arms return only what the filters admit; shares every index.
+        """Return a view whose arms return only what the filters admit; it shares every index.
 
         Raises:
-            SettingError: An arm cannot be filtered, or the filters are none of LlamaIndex's.
+            SettingError: An arm cannot be filtered, or the filters are not LlamaIndex's.
         """
         check_filters(filters)
         stiff = [
@@ -201,16 +217,16 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return self._answer(as_bundles(queries)).nodes
 
     async def aretrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
-        """:meth:`retrieve_queries` off the event loop."""
+        """Do the same as :meth:`retrieve_queries` without blocking the event loop."""
         return (await self._aanswer(as_bundles(queries))).nodes
 
     def explain(self, *queries: str | QueryBundle) -> Explanation:
-        """The same answer as ``retrieve`` (or ``retrieve_queries``), with the reasons for each hit."""
+        """Return the answer of ``retrieve`` (or ``retrieve_queries``) with the reasons for each hit."""
         bundles = as_bundles(queries)
         return self._explanation(self._answer(self._bundles(bundles[0]) if len(bundles) == 1 else bundles))
 
     async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
-        """:meth:`explain` off the event loop."""
+        """Do the same as :meth:`explain` without blocking the event loop."""
         bundles = as_bundles(queries)
         found = await self._aanswer(await self._abundles(bundles[0]) if len(bundles) == 1 else bundles)
         return await asyncio.to_thread(self._explanation, found)
@@ -223,43 +239,43 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     async def _abundles(self, query: QueryBundle) -> list[QueryBundle]:
         return [query, *(await self._aget_queries(query.query_str) if self.num_queries > 1 else [])]
 
-    def _answer(self, queries: list[QueryBundle]) -> Found:
-        questions = self._questions(queries)
-        pool = self._pool(queries, questions, ask(questions, self.candidate_pool, self.arm_timeout))
+    def _answer(self, queries: list[QueryBundle]) -> FusedAnswer:
+        asked = self._arm_queries(queries)
+        pool = self._pool(queries, asked, ask_arms(asked, self.candidate_pool, self.arm_timeout))
         found = self._load(pool)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
             before = scores_of(found)
             found = in_order(postprocessor.postprocess_nodes(found, query_bundle=queries[0]))
             note_steps(steps, postprocessor, before, found)
-        return Found(self._cut(found), pool, steps)
+        return FusedAnswer(self._cut(found), pool, steps)
 
-    async def _aanswer(self, queries: list[QueryBundle]) -> Found:
-        questions = self._questions(queries)
-        pool = self._pool(queries, questions, await ask_async(questions, self.candidate_pool, self.arm_timeout))
+    async def _aanswer(self, queries: list[QueryBundle]) -> FusedAnswer:
+        asked = self._arm_queries(queries)
+        pool = self._pool(queries, asked, await ask_arms_async(asked, self.candidate_pool, self.arm_timeout))
         found = await asyncio.to_thread(self._load, pool)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
             before = scores_of(found)
             found = in_order(await postprocessor.apostprocess_nodes(found, query_bundle=queries[0]))
             note_steps(steps, postprocessor, before, found)
-        return Found(await asyncio.to_thread(self._cut, found), pool, steps)
+        return FusedAnswer(await asyncio.to_thread(self._cut, found), pool, steps)
 
-    def _questions(self, queries: list[QueryBundle]) -> list[Question]:
-        """Every query for every arm that gets it."""
+    def _arm_queries(self, queries: list[QueryBundle]) -> list[ArmQuery]:
+        """Return every query for every arm that gets it."""
         return [
-            Question(number, position, arm, own_copy(query))
+            ArmQuery(number, position, arm, own_copy(query))
             for position, query in enumerate(queries)
             for number, arm in enumerate(self._retrievers)
             if position == 0 or self.variants == "all" or is_keyword(arm)
         ]
 
-    def _pool(self, queries: list[QueryBundle], questions: list[Question], answers: list[Answer]) -> Pool:
+    def _pool(self, queries: list[QueryBundle], asked: list[ArmQuery], answers: list[ArmAnswer]) -> FusedPool:
         notes = report_failures(
-            questions, answers, self._names, timeout=self.arm_timeout, strict=self.on_arm_failure == "raise"
+            asked, answers, self._names, timeout=self.arm_timeout, strict=self.on_arm_failure == "raise"
         )
         fused = fuse(
-            rank_answers(questions, answers, self._names, self._retriever_weights, self.candidate_pool),
+            rank_answers(asked, answers, self._names, self._retriever_weights, self.candidate_pool),
             mode=Mode(self.mode.value),
             k=self.rrf_k,
             pool=self.candidate_pool,
@@ -267,10 +283,10 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             count_unscored=self.count_unscored,
         )
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
-        return Pool(tuple(queries), tuple(fused), given, notes)
+        return FusedPool(tuple(queries), tuple(fused), given, notes)
 
-    def _load(self, pool: Pool) -> list[NodeWithScore]:
-        """Nodes of the pool: all where postprocessors want to see them, else as many as are returned.
+    def _load(self, pool: FusedPool) -> list[NodeWithScore]:
+        """Read nodes of the pool: all where postprocessors want to see them, else as many as are returned.
 
         Where a node vanished since the arms answered, the next one moves up.
         """
@@ -286,7 +302,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return found
 
     def _nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Nodes by id from the arms that read them; keyword arms first, which have them in memory."""
+        """Read nodes by id from the arms; keyword arms come first, because they have nodes in memory."""
         able = [arm for arm in self._retrievers if isinstance(arm, CandidateRetriever)]
         missing, nodes = list(node_ids), dict[str, BaseNode]()
         for arm in sorted(able, key=lambda arm: not is_keyword(arm)):
@@ -299,17 +315,86 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         best = found[: self.similarity_top_k]
         return expand_hits(best, self.expand, self._nodes) if self.expand else best
 
-    def _explanation(self, found: Found) -> Explanation:
-        queries = tuple(query.query_str for query in found.pool.queries)
+    def _explanation(self, answer: FusedAnswer) -> Explanation:
+        queries = tuple(query.query_str for query in answer.pool.queries)
         keyword = next((cast("Any", arm) for arm in self._retrievers if hasattr(arm, "evidence")), None)
-        ids = [one.node.node_id for one in found.nodes]
+        ids = [one.node.node_id for one in answer.nodes]
         terms = keyword.evidence(" ".join(queries), ids) if keyword else {}
         arms = zip(self._names, self._retrievers, strict=True)
-        return explanation_of(
-            found,
-            arms=self.arms,
-            vectors={name for name, arm in arms if not is_keyword(arm)},
-            mode=self.mode.value,
-            k=self.rrf_k,
-            terms=terms,
+        vectors = {name for name, arm in arms if not is_keyword(arm)}
+        fused = {one.node_id: one for one in answer.pool.fused}
+        hits = hits_of(answer.nodes, fused, answer.steps, terms, vectors)
+        return Explanation(queries, self.arms, self.mode.value, self.rrf_k, hits, len(fused), answer.pool.warnings)
+
+
+def as_bundles(queries: Sequence[str | QueryBundle]) -> list[QueryBundle]:
+    """Return the bundles of distinct queries, in order."""
+    bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
+    unique = {bundle.query_str: bundle for bundle in reversed(bundles)}
+    return [unique.pop(bundle.query_str) for bundle in bundles if bundle.query_str in unique]
+
+
+def scores_of(found: Sequence[NodeWithScore]) -> dict[str, float]:
+    """Return scores by node id, 0 for a missing score."""
+    return {one.node.node_id: one.score or 0.0 for one in found}
+
+
+def in_order(found: Sequence[NodeWithScore]) -> list[NodeWithScore]:
+    """Return nodes best first; the order of a postprocessor that gives no scores is kept."""
+    if any(one.score is None for one in found):
+        return list(found)
+    return sorted(found, key=lambda one: -(one.score or 0.0))
+
+
+def note_steps(
+    steps: dict[str, list[Step]],
+    postprocessor: BaseNodePostprocessor,
+    before: dict[str, float],
+    found: Sequence[NodeWithScore],
+) -> None:
+    """Write down what a postprocessor did to each score."""
+    for one in found:
+        old = before.get(one.node.node_id, 0.0)
+        steps.setdefault(one.node.node_id, []).append(Step(postprocessor.class_name(), old, one.score or 0.0))
+
+
+def checked_sizes(top_k: object, pool: object) -> tuple[int, int]:
+    """Return how many nodes are returned, and how many candidates each arm proposes.
+
+    Raises:
+        SettingError: They cannot work, by themselves or together.
+    """
+    returned, proposed = whole("similarity_top_k", top_k), whole("candidate_pool", pool)
+    if proposed < returned:
+        raise SettingError(
+            f"similarity_top_k={top_k}, candidate_pool={pool}. Cure: 1 <= similarity_top_k <= candidate_pool."
         )
+    return returned, proposed
+
+
+def checked_reach(expand: object) -> Reach:
+    """Return how much surrounds a hit; raise a SettingError for anything but a number or "section"."""
+    if expand == "section":
+        return "section"
+    try:
+        return whole("expand", expand, least=0)
+    except SettingError:
+        raise SettingError(
+            f"expand={expand!r} cannot work. Cure: a number of chunks, 0 for none, or 'section'."
+        ) from None
+
+
+def check_timeout(arm_timeout: object) -> None:
+    """Raise a SettingError for a time limit that is not a number of seconds above 0."""
+    try:
+        amount("arm_timeout", 1.0 if arm_timeout is None else arm_timeout)
+    except SettingError:
+        raise SettingError(
+            f"arm_timeout={arm_timeout!r} cannot work. Cure: seconds, above 0, or None to wait."
+        ) from None
+
+
+def check_choice(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Raise a SettingError for a value that is not allowed."""
+    if value not in allowed:
+        raise SettingError(f"{name}={value!r}. Cure: one of {', '.join(map(repr, allowed))}.")

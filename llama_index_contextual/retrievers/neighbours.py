@@ -1,4 +1,4 @@
-"""Hits with their surroundings: adjacent chunks, or the whole section, as one citation where they touch."""
+"""Give hits their surroundings: adjacent chunks, or the whole section, as one citation where they touch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def expand_hits(hits: Sequence[NodeWithScore], reach: Reach, load: Load) -> list
 
 
 def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
-    """One node for adjacent chunks of a document: overlaps once, gaps (white space by rule) as line breaks and spaces.
+    """Return one node for adjacent chunks: overlaps count once, gaps are white space and become line breaks and spaces.
 
     It keeps the id and the metadata of ``best``, with the lines and offsets of the whole.
     """
@@ -75,7 +75,7 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
 
 
 def _gap(before: BaseNode, after: BaseNode) -> str:
-    """The white space between two chunks, which nobody keeps: as long as it was, and with as many line breaks."""
+    """Return the white space between two chunks, which no chunk keeps: its length and its line breaks."""
     length = max(0, _start(after) - _end(before))
     lines = int(after.metadata.get(START_LINE, length)) - int(before.metadata.get(END_LINE, 0))
     return ("\n" * min(length, lines)).ljust(length)
@@ -87,7 +87,7 @@ def _outer(node: BaseNode, side: NodeRelationship) -> dict[NodeRelationship, obj
 
 
 def _run(node: BaseNode, reach: Reach, load: Callable[[str], BaseNode | None]) -> dict[str, BaseNode]:
-    """A node and its neighbours by id, itself first."""
+    """Return a node and its neighbours by id, itself first."""
     run = {node.node_id: node}
     if not _placed(node):
         return run
@@ -119,7 +119,7 @@ def _same_section(node: BaseNode, other: BaseNode) -> bool:
 
 
 def _touch(some: Iterable[BaseNode], others: Iterable[BaseNode]) -> bool:
-    """Whether two runs share a chunk or have adjacent ones."""
+    """Return whether two runs share a chunk or have adjacent chunks."""
     theirs = list(others)
     ids = {one.node_id for one in theirs}
     before = {

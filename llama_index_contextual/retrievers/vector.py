@@ -1,10 +1,10 @@
-"""The vector arm: Chroma off the event loop, every filter, cosine scores."""
+"""The vector arm: cosine scores, every filter, and no blocked event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -14,21 +14,21 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import CopyError, SettingError
-from llama_index_contextual.retrievers.candidates import Candidate
-from llama_index_contextual.retrievers.chroma import nearest, nodes_of, select_ids, to_where
-from llama_index_contextual.retrievers.filters import both, check_filters
+from llama_index_contextual.keyword.filters import admits, both, check_filters
+from llama_index_contextual.retrievers.chroma import ChromaDense, stored_nodes
+from llama_index_contextual.retrievers.search import Candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
 
-    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch, StoreReader, T
 
 
 class _Held:
-    """A store that copies of a retriever share, since what is stored is not theirs to copy."""
+    """Hold a store that copies of a retriever share, because a store cannot be copied."""
 
     def __init__(self, store: BasePydanticVectorStore) -> None:
         self.store = store
@@ -47,8 +47,34 @@ class _Held:
         return (_Held, (self.store,))
 
 
+class _PlainStore:
+    """Search any LlamaIndex vector store that holds text; filters are the store's own."""
+
+    def __init__(self, store: BasePydanticVectorStore) -> None:
+        self._store = store
+
+    def dense_query(
+        self, embedding: Sequence[float], top_k: int, filters: MetadataFilters | None = None
+    ) -> list[Candidate]:
+        """Return the store's answer, with its scores."""
+        query = VectorStoreQuery(query_embedding=list(embedding), similarity_top_k=top_k, filters=filters)
+        found = self._store.query(query)
+        nodes = list(found.nodes or [])
+        scores: list[float | None] = [*found.similarities] if found.similarities else [None] * len(nodes)
+        return [Candidate(node.node_id, score, node) for node, score in zip(nodes, scores, strict=True)]
+
+    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+        """Return the ids of all nodes that the filters admit."""
+        return [node.node_id for node in stored_nodes(self._store) if admits(filters, node.metadata)]
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that exist."""
+        wanted = list(node_ids)
+        return {node.node_id: node for node in self._store.get_nodes(wanted)} if wanted else {}
+
+
 class ContextualVectorRetriever(BaseRetriever):
-    """Vector retrieval from a LlamaIndex vector store.
+    """Retrieve by vector from a LlamaIndex vector store.
 
     From Chroma the score is the cosine similarity, -1 to 1, whatever the collection's distance function; from other
     stores it is theirs. Ties break by node id. No call blocks the event loop.
@@ -57,9 +83,9 @@ class ContextualVectorRetriever(BaseRetriever):
         vector_store: A store that holds text, or a ``VectorStoreIndex`` on one (which brings its embedding, too).
         embed_model: Embeds queries; default that of the index, else ``Settings.embed_model`` when first used.
         similarity_top_k: Most nodes a query returns.
-        filters: Nodes that may be returned. Chroma takes what it can be trusted with; the rest is resolved here.
-        companion: A BM25 retriever over the same nodes. It resolves filters (Chroma needs 9 ms for what it does in
-            well under one) and hands out nodes, so that Chroma is asked for ids and distances only.
+        filters: Nodes that may be returned. Chroma evaluates what it evaluates as we do; the rest is evaluated here.
+        companion: A BM25 retriever over the same nodes. It evaluates filters (Chroma needs 9 ms for what it does in
+            well under one) and gives nodes, so that Chroma is asked for ids and distances only.
 
     Raises:
         SettingError: A setting cannot work.
@@ -72,7 +98,7 @@ class ContextualVectorRetriever(BaseRetriever):
         *,
         similarity_top_k: int = 10,
         filters: MetadataFilters | None = None,
-        companion: ContextualBM25Retriever | None = None,
+        companion: NodeSearch | None = None,
         callback_manager: CallbackManager | None = None,
         objects: list[IndexNode] | None = None,
         object_map: dict[str, Any] | None = None,
@@ -91,66 +117,64 @@ class ContextualVectorRetriever(BaseRetriever):
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.filters = filters
         self.companion = companion
-        self._held = _Held(vector_store)
+        self._held: _Held | None = _Held(vector_store)
+        self._reader: StoreReader[DenseSearch] | None = None
         self._embed_model = embed_model
 
-    @property
-    def _store(self) -> BasePydanticVectorStore:
-        return self._held.store
+    @classmethod
+    def over(
+        cls,
+        reader: StoreReader[DenseSearch],
+        embed_model: BaseEmbedding | None = None,
+        *,
+        similarity_top_k: int = 10,
+        filters: MetadataFilters | None = None,
+    ) -> ContextualVectorRetriever:
+        """Return a retriever over a store that something else changes.
+
+        Args:
+            reader: Gives the newest state of the store.
+            embed_model: Embeds queries; default ``Settings.embed_model`` when first used.
+            similarity_top_k: Most nodes a query returns.
+            filters: Nodes that may be returned.
+        """
+        check_filters(filters)
+        made = cls.__new__(cls)
+        BaseRetriever.__init__(made)
+        settings = {"similarity_top_k": whole("similarity_top_k", similarity_top_k), "filters": filters}
+        made.__dict__.update(settings, companion=None, _held=None, _reader=reader, _embed_model=embed_model)
+        return made
 
     @property
     def embed_model(self) -> BaseEmbedding:
-        """The query embedding; ``Settings.embed_model`` is resolved only if none was given."""
+        """Embeds queries; ``Settings.embed_model`` is resolved only if none was given."""
         return self._embed_model or Settings.embed_model
 
     def with_filters(self, filters: MetadataFilters | None) -> ContextualVectorRetriever:
-        """A view that returns only what the filters admit, beside this one's own."""
+        """Return a view that returns only what these filters and this view's own admit."""
         view = copy.copy(self)
         view.filters = both(self.filters, filters)
         return view
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Ids and scores of the best ``top_k``, best first; [] for an empty query."""
+        """Return ids and scores of the best ``top_k``, best first; [] for an empty query."""
         if not _asks(query):
             return []
         embedding = query.embedding
         if embedding is None:
             embedding = self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
-        return self._nearest(embedding, query, top_k)
+        return self._ask(lambda store: store.dense_query(embedding, top_k, self.filters))
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """New node objects for those of the ids that exist."""
+        """Return new node objects for those of the ids that exist."""
         wanted = list(node_ids)
-        found = self.companion.nodes(wanted) if self.companion else {}
-        missing = [node_id for node_id in wanted if node_id not in found]
-        if missing and isinstance(self._store, ChromaVectorStore):
-            found |= {node.node_id: node for node in nodes_of(self._store.client, missing)}
-        elif missing:
-            found |= {node.node_id: node for node in self._store.get_nodes(missing)}
-        return found
+        return self._ask(lambda store: store.nodes(wanted))
 
-    def _nearest(self, embedding: list[float], query: QueryBundle, top_k: int) -> list[Candidate]:
-        if isinstance(self._store, ChromaVectorStore):
-            collection = self._store.client
-            where, ids = self._restriction(collection)
-            pairs = nearest(collection, embedding, top_k, where=where, ids=ids)
-            return [Candidate(node_id, score) for node_id, score in pairs]
-        asked = VectorStoreQuery(
-            query_embedding=embedding, similarity_top_k=top_k, query_str=query.query_str, filters=self.filters
-        )
-        found = self._store.query(asked)
-        nodes = list(found.nodes or [])
-        scores: list[float | None] = [*found.similarities] if found.similarities else [None] * len(nodes)
-        return [Candidate(node.node_id, score, node) for node, score in zip(nodes, scores, strict=True)]
-
-    def _restriction(self, collection: Any) -> tuple[dict[str, Any] | None, list[str] | None]:
-        """The filters as Chroma's where, or as ids."""
-        if self.filters is None:
-            return None, None
-        if self.companion is not None:
-            return None, self.companion.selected_ids(self.filters)
-        where = to_where(self.filters)
-        return (where, None) if where else (None, select_ids(collection, self.filters))
+    def _ask(self, work: Callable[[DenseSearch], T]) -> T:
+        if self._reader is not None:
+            return self._reader.ask(work)
+        store = cast("_Held", self._held).store
+        return work(ChromaDense(store.client, self.companion) if _is_chroma(store) else _PlainStore(store))
 
     def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
         missing = [one.node_id for one in candidates if one.node is None]
@@ -164,6 +188,10 @@ class ContextualVectorRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
         return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+def _is_chroma(store: BasePydanticVectorStore) -> bool:
+    return isinstance(store, ChromaVectorStore)
 
 
 def _asks(query: QueryBundle) -> bool:

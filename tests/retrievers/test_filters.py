@@ -10,12 +10,12 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword.filters import admits
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.filters import admits
 
 EVERYTHING = "dog cat name results budget house user server sofa"
 ALL = {"dog", "cat", "code", "config", "meeting", "budget"}

@@ -186,7 +186,7 @@ def test_qdrant_scores_our_terms_on_its_side(embedding):
     qdrant = pytest.importorskip("llama_index.vector_stores.qdrant")
     from qdrant_client import QdrantClient
 
-    from llama_index_contextual.analysis import SparseEncoder
+    from llama_index_contextual.keyword import SparseEncoder
 
     encoder = SparseEncoder()
     store = qdrant.QdrantVectorStore(

@@ -10,8 +10,8 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.analysis import Analyzer
 from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrievers import ContextualBM25Retriever
 
 QUERIES = ("carrots", "budget of the house", "get user name", "max results")
@@ -98,6 +98,31 @@ def test_damage_is_noticed(nodes, tmp_path, pattern, damage):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
 
 
+def test_a_manifest_that_says_something_else_is_noticed(nodes, tmp_path):
+    ContextualBM25Retriever(nodes).persist(tmp_path)
+    path = tmp_path / "manifest.json"
+    text = path.read_text()
+    assert "1.2" in text  # k1: still JSON, and still a number that can work
+    path.write_text(text.replace("1.2", "1.3"))
+    with pytest.raises(StorageError, match="wrong checksum"):
+        ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_an_index_of_an_earlier_format_is_refused(nodes, tmp_path):
+    ContextualBM25Retriever(nodes).persist(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps({"format": 1, "settings": {}, "segments": []}))
+    with pytest.raises(StorageError, match=r"format 1.*Cure: build it again"):
+        ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+def test_nodes_are_kept_compressed(nodes, tmp_path):
+    plain = sum(len(node.model_dump_json()) for node in nodes)
+    ContextualBM25Retriever(nodes).persist(tmp_path)
+    (records,) = tmp_path.glob("*.records")
+    assert records.stat().st_size < plain / 2
+
+
 def test_a_crash_while_persisting_leaves_the_old_state(nodes, tmp_path, monkeypatch):
     retriever = ContextualBM25Retriever(nodes)
     retriever.persist(tmp_path)
@@ -138,7 +163,7 @@ def test_another_analyzer_or_stamp_is_refused(nodes, tmp_path):
 
 def test_an_index_of_an_older_analyzer_is_refused(nodes, tmp_path, monkeypatch):
     ContextualBM25Retriever(nodes).persist(tmp_path)
-    monkeypatch.setattr("llama_index_contextual.analysis.analyzer._VERSION", 99)
+    monkeypatch.setattr("llama_index_contextual.keyword.analyzer._VERSION", 99)
     with pytest.raises(FingerprintError):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Sparse vectors from the analyzer's terms, for a server that scores them (Qdrant with its IDF modifier)."""
+"""Make sparse vectors from the analyzer's terms, for a server that scores them (Qdrant with its IDF modifier)."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from llama_index_contextual.analysis.analyzer import Analyzer
+from llama_index_contextual.keyword.analyzer import Analyzer
 
 SparseVectors = tuple[list[list[int]], list[list[float]]]
 
 
 @lru_cache(maxsize=100_000)
 def _dimension(term: str) -> int:
-    """A term's dimension: 31 bits of a hash, which needs no vocabulary and is the same in every process."""
+    """Return a term's dimension: 31 bits of a hash, which needs no vocabulary and is equal in every process."""
     return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big") >> 1
 
 
 @dataclass(frozen=True)
 class SparseEncoder:
-    """BM25 as sparse vectors: term saturation in the documents, inverse document frequency left to the server.
+    """Write BM25 as sparse vectors: term saturation is in the documents, the server weights terms by their rarity.
 
     Args:
         analyzer: Makes the terms.
         k1: BM25's term saturation.
         b: BM25's length normalisation.
-        average_length: Of the corpus, in terms. Fixed, because stored vectors cannot follow the corpus.
+        average_length: Terms in an average document. It is fixed, because stored vectors do not follow the corpus.
 
     Example:
         ``QdrantVectorStore(..., enable_hybrid=True, sparse_doc_fn=encoder.documents, sparse_query_fn=encoder.queries)``
@@ -38,11 +38,11 @@ class SparseEncoder:
     average_length: float = 200.0
 
     def documents(self, texts: list[str]) -> SparseVectors:
-        """Indices and values of each document's sparse vector."""
+        """Return the indices and the values of each document's sparse vector."""
         return self._encode([self._saturated(self.analyzer.tokens(text)) for text in texts])
 
     def queries(self, texts: list[str]) -> SparseVectors:
-        """Indices and values of each query's sparse vector: 1.0 a term."""
+        """Return the indices and the values of each query's sparse vector: 1.0 for each term."""
         return self._encode([dict.fromkeys(self.analyzer.query_tokens(text), 1.0) for text in texts])
 
     def _saturated(self, terms: list[str]) -> dict[str, float]:

@@ -1,16 +1,16 @@
-"""The keyword index on disk: segments that are written once, and a manifest that is replaced as a whole.
+"""Keep a keyword index on disk: segments are written once, and a manifest is replaced as a whole.
 
 ::
 
-    manifest.json        format, settings, stamp, segments with their live rows; replacing it is the commit
+    manifest.json        format, settings, stamp, segments with their live rows; replacing it commits the change
     KEY.npz              a segment's postings, lengths, ids, terms, columns
     KEY.records          its nodes, one after the other; mapped into memory
     write.lock           held by the process that persists
 
-The manifest holds every file's checksum.
+The manifest holds a checksum of every file and of itself.
 
-A process killed at any moment leaves the previous manifest and segments that nothing refers to, which the next
-``save`` removes. Persisting after an edit writes the new segment and the manifest, not the index.
+A process that is killed at any moment leaves the previous manifest, and perhaps segments that nothing refers to; the
+next save removes them. Saving after an edit writes the new segment and the manifest, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,36 +28,47 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from filelock import FileLock
 
-from llama_index_contextual.errors import StorageError
-from llama_index_contextual.retrievers.columns import Column, Columns
-from llama_index_contextual.retrievers.lexical_index import Terms
-from llama_index_contextual.retrievers.records import Records
-from llama_index_contextual.retrievers.segments import Postings, Segment
+from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.keyword.filters import Column, Columns
+from llama_index_contextual.keyword.index import KeywordIndex, Snapshot, Terms
+from llama_index_contextual.keyword.segments import Postings, Records, Segment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from llama_index_contextual.retrievers.lexical_index import Snapshot
 
 logger = logging.getLogger(__name__)
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MANIFEST: Final = "manifest.json"
 LOCK: Final = "write.lock"
 _BLOCK: Final = 1 << 20
+# What reading a file raises that is cut, changed, or of another version.
+_DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
-def save(folder: Path, snapshot: Snapshot, settings: dict[str, Any]) -> None:
-    """Write what is new of a snapshot, then the manifest, then remove what nothing refers to.
+def save_index(
+    index: KeywordIndex, folder: Path, *, stamp: str | None = None, settings: Mapping[str, Any] | None = None
+) -> None:
+    """Write what is new of an index, then the manifest, then remove what nothing refers to.
+
+    Args:
+        index: What to write.
+        folder: Made where it is missing.
+        stamp: What the index was made from (a version, a hash); :func:`load_index` can ask for it.
+        settings: More JSON values to keep beside the index's own.
 
     Raises:
         StorageError: The folder cannot be written.
     """
+    own = {"k1": index.k1, "b": index.b, "analyzer": index.analyzer.settings}
+    kept = {**(settings or {}), **own, "fingerprint": index.analyzer.fingerprint, "stamp": stamp}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / LOCK):  # what one process writes and nothing refers to yet, another would remove
-            _save(folder, snapshot, settings)
+        # With the lock: another process would remove what this one writes before the manifest refers to it.
+        with FileLock(folder / LOCK):
+            _save(folder, index.snapshot, kept)
     except OSError as error:
         raise StorageError(
             f"The keyword index in {folder} cannot be written ({error.strerror or error}). What was there before is "
@@ -72,37 +83,82 @@ def _save(folder: Path, snapshot: Snapshot, settings: dict[str, Any]) -> None:
     for segment in snapshot.segments:
         entry = known.get(segment.key) or _write_segment(folder, segment, words)
         entries.append({**entry, "live": _pack(segment.live) if segment.has_dead else None})
-    manifest = {"format": FORMAT, "settings": settings, "segments": entries}
+    content = {"settings": settings, "segments": entries}
+    manifest = {"format": FORMAT, "checksum": _checksum_of(content), "content": content}
     _write(folder / MANIFEST, json.dumps(manifest).encode())
     _sweep(folder, {segment.key for segment in snapshot.segments})
 
 
-def load(folder: Path) -> tuple[dict[str, Any], list[Segment], Terms]:
-    """Settings, segments and vocabulary, as :func:`save` wrote them.
+def load_index(
+    folder: Path,
+    *,
+    stamp: str | None = None,
+    analyzer: Analyzer | None = None,
+    k1: float | None = None,
+    b: float | None = None,
+) -> tuple[KeywordIndex, dict[str, Any]]:
+    """Read what :func:`save_index` wrote.
+
+    Args:
+        folder: Where it was written.
+        stamp: Refuse an index that was saved with another stamp.
+        analyzer: Refuse an index whose terms another analyzer made.
+        k1: Replaces the saved one.
+        b: Replaces the saved one.
+
+    Returns:
+        The index, and the settings that were given to be kept beside it.
 
     Raises:
-        StorageError: There is no index in the folder, it is damaged, or another version wrote it.
+        StorageError: The folder holds no index, it is damaged, or another version wrote it.
+        FingerprintError: It was made from something else, or with another analyzer or version of it.
     """
-    cure = "Cure: build it again from the vector store, which holds all it needs"
+    settings, segments, terms = _load(folder)
+    made_by, made_from = settings.pop("fingerprint"), settings.pop("stamp")
+    own = Analyzer.from_settings(settings.pop("analyzer"))
+    if made_by != (analyzer or own).fingerprint:
+        raise FingerprintError(f"{folder} holds terms of another analyzer or version. Cure: build it again.")
+    if stamp is not None and stamp != made_from:
+        raise FingerprintError(f"{folder} is stale: made from {made_from!r}, wanted {stamp!r}. Cure: build it again.")
+    saved_k1, saved_b = settings.pop("k1"), settings.pop("b")
+    index = KeywordIndex(analyzer or own, k1=saved_k1 if k1 is None else k1, b=saved_b if b is None else b)
+    index.restore(segments, terms)
+    return index, settings
+
+
+def _load(folder: Path) -> tuple[dict[str, Any], list[Segment], Terms]:
+    cure = "Cure: build it again from the vector store, which holds all that it needs"
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        if manifest["format"] != FORMAT:
-            raise StorageError(f"{folder} has format {manifest['format']}, this version reads {FORMAT}. {cure}")
+        content = _read_manifest(folder)
         terms = Terms()
-        segments = [_read_segment(folder, entry, terms) for entry in manifest["segments"]]
-        return manifest["settings"], segments, terms
+        segments = [_read_segment(folder, entry, terms) for entry in content["segments"]]
+        return content["settings"], segments, terms
     except FileNotFoundError as error:
-        raise StorageError(f"{folder} holds no complete keyword index: {error}. {cure}") from error
-    except (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise StorageError(f"{folder} holds a damaged keyword index: {error!r}. {cure}") from error
+        raise StorageError(f"{folder} holds no complete keyword index: {error}. {cure}.") from error
+    except _DAMAGE as error:
+        raise StorageError(f"{folder} holds a damaged keyword index: {error!r}. {cure}.") from error
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    """Return a manifest's settings and segments; a ValueError where another version wrote it or it is damaged."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"it has format {manifest['format']}, this version reads {FORMAT}")
+    if manifest["checksum"] != _checksum_of(manifest["content"]):
+        raise ValueError(f"{MANIFEST} has a wrong checksum")
+    content: dict[str, Any] = manifest["content"]
+    return content
+
+
+def _checksum_of(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def _known_segments(folder: Path) -> dict[str, dict[str, Any]]:
-    """Segments that the present manifest describes; none where it cannot be read."""
+    """Return the segments that the present manifest describes; none where it cannot be read."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        return {entry["key"]: entry for entry in manifest["segments"]} if manifest["format"] == FORMAT else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        return {entry["key"]: entry for entry in _read_manifest(folder)["segments"]}
+    except _DAMAGE:
         return {}
 
 
@@ -166,7 +222,7 @@ def _check(path: Path, expected: int) -> None:
 
 
 def _map(path: Path) -> bytes | mmap.mmap:
-    """A file's bytes, without reading them into this process's own memory."""
+    """Return a file's bytes, mapped: they are not read into this process's own memory."""
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b""
 
@@ -181,7 +237,7 @@ def _unpack(packed: str, size: int) -> Any:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: readers see the old or the new one, after a power cut too."""
+    """Replace a file as a whole: readers see the old or the new file, even after a power cut."""
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
         file.write(content)
@@ -195,7 +251,7 @@ def _sync(file: Any) -> None:
 
 
 def _sweep(folder: Path, keys: set[str]) -> None:
-    """Remove files of segments that are gone. One that another process has mapped may stay until the next time."""
+    """Remove files of segments that are gone. A file that another process has mapped may stay until the next save."""
     for path in [*folder.glob("*.npz"), *folder.glob("*.records"), *folder.glob("*.tmp")]:
         if path.name.split(".", 1)[0] not in keys or path.suffix == ".tmp":
             try:

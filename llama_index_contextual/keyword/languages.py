@@ -1,20 +1,23 @@
-"""Stop words and stemmers per language, both from packages that LlamaIndex brings along."""
+"""What the analyzer knows of languages: folding of letters, stop words, stemmers.
+
+Stop words and stemmers come from packages that LlamaIndex brings along.
+"""
 
 from __future__ import annotations
 
 import re
 import threading
+import unicodedata
 from functools import cache
 from importlib import resources
 from typing import Final
 
 import Stemmer
 
-from llama_index_contextual.analysis.folding import fold
 from llama_index_contextual.errors import SettingError
 
 # ISO 639-1 code -> the name that Snowball and NLTK's stop word files share. (Not Tamil or Nepali, whose vowel signs are
-# no letters to Python's re: the words would fall apart.)
+# no letters to Python's re: their words would fall apart.)
 NAMES: Final = {
     "ar": "arabic",
     "ca": "catalan",
@@ -46,11 +49,29 @@ _SPANISH_ENDINGS: Final = (
 )
 
 
+# Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
+_ACCENTS: Final = re.compile("[\u0300-\u036f]+")
+
+
+def normalise(text: str) -> str:
+    """Return the text in Unicode form NFKC: accents belong to their letter, full-width letters become plain ones."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+
+
+def fold(word: str) -> str:
+    """Return a word in lower case without accents: ``Canción`` gives ``cancion``, ``Straße`` gives ``strasse``."""
+    word = word.replace("\u2019", "'").casefold()
+    if word.isascii():
+        return word
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", word))
+    return unicodedata.normalize("NFKC", bare)
+
+
 def resolve_language(name: str) -> str:
-    """The ISO 639-1 code for a code or an English name (``"es"``, ``"spanish"``).
+    """Return the ISO 639-1 code for a code or an English name (``"es"``, ``"spanish"``).
 
     Raises:
-        SettingError: There is no stemmer for it.
+        SettingError: No stemmer exists for it.
     """
     lowered = name.lower()
     if lowered in NAMES:
@@ -64,7 +85,7 @@ def resolve_language(name: str) -> str:
 
 @cache
 def stop_words(code: str) -> frozenset[str]:
-    """Folded stop words of a language, from the NLTK lists bundled with llama-index-core; empty where it has none."""
+    """Return the folded stop words of a language, from llama-index-core's lists of NLTK; none where no list exists."""
     listing = resources.files("llama_index.core") / "_static" / "nltk_cache" / "corpora" / "stopwords" / NAMES[code]
     if not listing.is_file():
         return frozenset()
@@ -72,13 +93,13 @@ def stop_words(code: str) -> frozenset[str]:
 
 
 class Stemmers:
-    """Snowball stemmers, one per thread and language: PyStemmer's objects are not thread-safe."""
+    """Keep one Snowball stemmer for each thread and language, because PyStemmer's objects are not thread-safe."""
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def stem(self, word: str, code: str) -> str:
-        """The stem of a lower-case word."""
+        """Return the stem of a lower-case word."""
         stemmers: dict[str, Stemmer.Stemmer] = self._local.__dict__
         stemmer = stemmers.get(code)
         if stemmer is None:

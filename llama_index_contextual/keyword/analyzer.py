@@ -1,13 +1,14 @@
-"""The analyzer: text to terms, the same way for documents and queries."""
+"""The analyzer turns text into terms, in the same way for documents and for queries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.analysis.folding import fold, normalise
-from llama_index_contextual.analysis.languages import Stemmers, resolve_language, stop_words
-from llama_index_contextual.analysis.words import (
+from llama_index_contextual.dates import LANGUAGES, month_name, take_dates
+from llama_index_contextual.identity import short_hash
+from llama_index_contextual.keyword.languages import Stemmers, fold, normalise, resolve_language, stop_words
+from llama_index_contextual.keyword.words import (
     LONGEST,
     WORD,
     as_number,
@@ -17,8 +18,6 @@ from llama_index_contextual.analysis.words import (
     without_cjk,
     without_possessive,
 )
-from llama_index_contextual.dates import LANGUAGES, month_name, take_dates
-from llama_index_contextual.identity import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +28,7 @@ _MEMO_LIMIT: Final = 200_000  # words; ~30 MB at most, then it starts afresh
 
 
 class _Memo(dict[tuple[str, str, bool], tuple[str, ...]]):
-    """Terms of words already seen; a cache, so it is not pickled."""
+    """Remember the terms of words already seen; as a cache it is left out of a pickle."""
 
     def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
         return (_Memo, ())
@@ -37,7 +36,7 @@ class _Memo(dict[tuple[str, str, bool], tuple[str, ...]]):
 
 @dataclass(frozen=True)
 class Analyzer:
-    """Turns text into terms for keyword search. Thread-safe, picklable, compared by its settings.
+    """Turn text into terms for keyword search. It is thread-safe, can be pickled, and is compared by its settings.
 
     Args:
         language: ``"auto"`` chooses among ``languages`` for each text by its stop words; else a code or name
@@ -50,7 +49,7 @@ class Analyzer:
         expand_dates: Whether ``2026-04-09`` is also its year, its month's English and Spanish name, and its day.
 
     Raises:
-        SettingError: There is no stemmer for a language.
+        SettingError: A language has no stemmer.
 
     Example:
         >>> Analyzer().tokens("getUserName returns the user's names")
@@ -73,28 +72,28 @@ class Analyzer:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Every setting, as plain JSON values; ``Analyzer.from_settings`` reads them."""
+        """Return every setting as plain JSON values; :meth:`from_settings` reads them."""
         # Not asdict(), which would copy what the analyzer remembers.
         return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
 
     @classmethod
     def from_settings(cls, settings: dict[str, object]) -> Analyzer:
-        """The analyzer with these settings, as :attr:`settings` gave them."""
+        """Return the analyzer that has these settings, as :attr:`settings` gave them."""
         given = dict(settings)
         given["languages"] = tuple(given.get("languages", ("en", "es")))  # type: ignore[arg-type]
         return cls(**given)  # type: ignore[arg-type]
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the settings and the analyzer's version: equal fingerprints give equal terms."""
+        """Return a hash of the settings and the analyzer's version: equal fingerprints mean equal terms."""
         return short_hash({"version": _VERSION, **self.settings})
 
     def tokens(self, text: str, language: str | None = None) -> list[str]:
-        """The terms of a document, repeated as often as they occur, in order.
+        """Return the terms of a document in order, each as often as it occurs.
 
         Args:
             text: Any text.
-            language: Overrules the analyzer's own choice of language for this text.
+            language: Take this language instead of the one that the analyzer would choose.
         """
         words = WORD.findall(normalise(text))
         code = resolve_language(language) if language else self._language_of(words)
@@ -106,11 +105,11 @@ class Analyzer:
         return terms
 
     def query_groups(self, text: str) -> list[tuple[str, ...]]:
-        """The terms of a query, each with its alternatives in the other languages of an ``"auto"`` analyzer.
+        """Return the terms of a query, each with its alternatives in the other languages of an ``"auto"`` analyzer.
 
-        A short query rarely shows its language ("zanahorias"), and documents of both may be in one index, so each word
-        counts under every language's stem. Alternatives are one term to BM25. Stop words are those of the likeliest
-        language; a query of nothing else keeps them.
+        A short query rarely shows its language ("zanahorias"), and one index may hold documents in several languages.
+        So each word counts under the stem of every language. BM25 takes alternatives as one term. Stop words of the
+        likeliest language are left out, unless the query holds only such words.
         """
         words = WORD.findall(normalise(text))
         codes = self.languages if self.language == "auto" else (self.language,)
@@ -126,7 +125,7 @@ class Analyzer:
         return groups
 
     def query_tokens(self, text: str) -> list[str]:
-        """The terms of a query with all alternatives in one flat list, each once, in order."""
+        """Return the terms of a query with all alternatives as one flat list, each once, in order."""
         return list(dict.fromkeys(term for group in self.query_groups(text) for term in group))
 
     def _language_of(self, words: list[str]) -> str:
@@ -149,7 +148,7 @@ class Analyzer:
         return terms
 
     def _analyse(self, word: str, code: str, *, stops: bool) -> tuple[str, ...]:
-        """The terms of one word: of a plain one its stem; of others the names, then the parts."""
+        """Return the terms of one word: the stem of a plain word, the names and then the parts of any other."""
         word = word[:LONGEST]
         stopped = stop_words(code) if stops else frozenset[str]()
         if fold(word) in stopped:
@@ -177,11 +176,11 @@ class Analyzer:
         return tuple(terms)
 
     def _finish(self, words: Iterable[str], code: str, stopped: frozenset[str]) -> tuple[str, ...]:
-        """Fold, leave out stop words, stem."""
+        """Fold words, leave out stop words, and stem the rest."""
         return tuple(self._stem(word, code) for word in words if word and fold(word) not in stopped)
 
     def _own(self, code: str) -> str:
-        """The language whose stemmer documents of this analyzer meet."""
+        """Return the language whose stemmer this analyzer applies to documents in ``code``."""
         return code if self.language == "auto" else self.language
 
     def _stem(self, word: str, code: str) -> str:
@@ -197,7 +196,7 @@ class Analyzer:
 
 
 def _alternatives(variants: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Position by position, the distinct terms: [("a", "b"), ("a", "c")] gives [("a",), ("b", "c")]."""
+    """Return the distinct terms of each position: [("a", "b"), ("a", "c")] gives [("a",), ("b", "c")]."""
     first = variants[0]
     same = [terms for terms in variants if len(terms) == len(first)]
     return [tuple(dict.fromkeys(position)) for position in zip(*same, strict=True)]

@@ -1,44 +1,71 @@
-"""An immutable piece of a BM25 index: postings in numpy arrays, records, metadata columns.
+"""Segments: immutable pieces of a BM25 index, each with postings in numpy arrays, encoded nodes and metadata columns.
 
-A segment never changes. Deleting copies its small ``live`` mask, adding makes a new segment, merging makes a larger
-one: a reader that holds a tuple of segments sees one moment of the index, however many writers come after.
+A segment never changes. Deleting copies its small ``live`` mask, adding makes a new segment, and merging makes a larger
+one. So a reader that holds a tuple of segments sees one moment of the index, whatever writers do afterwards.
 """
 
 from __future__ import annotations
 
 import uuid
+import zlib
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from llama_index.core.schema import BaseNode, ImageNode, IndexNode, Node, TextNode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from llama_index_contextual.retrievers.columns import Columns
-from llama_index_contextual.retrievers.records import Records
+from llama_index_contextual.keyword.filters import Bools, Columns
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Iterable, Mapping, Sequence
 
 Ints = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.uint16]
-Bools = npt.NDArray[np.bool_]
 
-_MOST = np.iinfo(np.uint16).max  # a term frequency above it adds nothing to BM25 anyway
+_MOST: Final = np.iinfo(np.uint16).max  # a term frequency above it adds nothing to BM25 anyway
+# As metadata_dict_to_node reads them; every other class is a TextNode to a vector store.
+_CLASSES: Final[dict[bytes, type[BaseNode]]] = {
+    b"N": Node,
+    b"I": IndexNode,
+    b"P": ImageNode,
+    b"T": TextNode,
+}
+# Text that most records hold, so that zlib writes it as a reference. A change needs a new persistence.FORMAT.
+_COMMON: Final = (
+    b'"continues":"","overflow":true,"date":"20","date_ts":17,"tags":"","description":"","context":"Document: '
+    b'"excluded_embed_metadata_keys":["heading_level","content_type","token_count","chunk_hash","start_line",'
+    b'"end_line","(hidden by the context)","path","title","header_path","context_source","context_version"],'
+    b'"excluded_llm_metadata_keys":["heading_level","content_type","token_count","chunk_hash",'
+    b'"(hidden by the context)","title","context","context_source","context_version"],'
+    b'"relationships":{"1":{"node_id":"","node_type":"4",'
+    b'"metadata":{},"hash":"","class_name":"RelatedNodeInfo"},"2":{"node_id":"","node_type":"1","metadata":{},'
+    b'"hash":null,"class_name":"RelatedNodeInfo"},"3":{"node_id":"'
+    b'","node_type":"1","metadata":{},"hash":null,"class_name":"RelatedNodeInfo"}},'
+    b'"metadata_template":"{key}: {value}","metadata_separator":"\\n","text":" the , and to of in a is for '
+    b'","mimetype":"text/plain","start_char_idx":,"end_char_idx":,"text_template":"{metadata_str}\\n\\n{content}",'
+    b'"class_name":"TextNode"}{"id_":"","metadata":{"path":".md","title":"","header_path":" > ","heading_level":2,'
+    b'"start_line":1,"end_line":2,"content_type":"text","token_count":1,"chunk_hash":"","context_source":"headings",'
+    b'"context_version":"'
+)
+_LETTERS: Final = {cls: letter for letter, cls in _CLASSES.items()}
 
 
 class Vocabulary(Protocol):
-    """What gives each term its number."""
+    """Give each term its number."""
 
     def number(self, term: str) -> int:
-        """The term's number, a new one for a new term."""
+        """Return the term's number, a new one for a new term."""
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """Which documents hold which term how often. The entries of a term lie together, by row.
+    """Say which documents hold which term, and how often. The entries of a term lie together, by row.
 
     Args:
         terms: Term numbers, ascending, one for each distinct term.
@@ -55,7 +82,7 @@ class Postings:
     counts: Counts
 
     def of(self, term: int) -> tuple[Ints, Counts]:
-        """Rows and counts of one term, both empty where it does not occur."""
+        """Return the rows and the counts of one term; both are empty where it does not occur."""
         at = int(np.searchsorted(self.terms, self.terms.dtype.type(term)))  # a Python int would copy all terms
         if at == len(self.terms) or self.terms[at] != term:
             return self.rows[:0], self.counts[:0]
@@ -63,7 +90,7 @@ class Postings:
         return self.rows[part], self.counts[part]
 
     def expanded_terms(self) -> Ints:
-        """The term number of every entry, beside ``rows``."""
+        """Return the term number of every entry, beside ``rows``."""
         order = np.argsort(self.starts)
         return np.repeat(self.terms[order], (self.stops - self.starts)[order])
 
@@ -77,18 +104,51 @@ class Postings:
         return cls(distinct, starts, np.append(starts[1:], len(terms)).astype(np.int64), rows, counts)
 
     def renumbered(self, numbers: Ints) -> Postings:
-        """The same postings for a vocabulary that gives the terms other numbers, beside ``terms``."""
+        """Return the same postings for other numbers of the terms, given beside ``terms``."""
         order = np.argsort(numbers)
         return replace(self, terms=numbers[order], starts=self.starts[order], stops=self.stops[order])
 
 
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Hold encoded nodes one after the other; record i is ``blob[starts[i]:starts[i + 1]]``."""
+
+    blob: bytes | mmap.mmap
+    starts: npt.NDArray[np.int64]
+
+    def __reduce__(self) -> tuple[type[Records], tuple[bytes, npt.NDArray[np.int64]]]:
+        return (Records, (bytes(self.blob), self.starts))  # a mapped file cannot be pickled
+
+    @classmethod
+    def build(cls, nodes: Iterable[BaseNode]) -> Records:
+        """Encode nodes."""
+        return cls._join([encode(node) for node in nodes])
+
+    @classmethod
+    def _join(cls, records: Sequence[bytes]) -> Records:
+        sizes = np.fromiter(map(len, records), dtype=np.int64, count=len(records))
+        return cls(b"".join(records), np.concatenate(([0], np.cumsum(sizes))).astype(np.int64))
+
+    def __getitem__(self, row: int) -> bytes:
+        return bytes(self.blob[self.starts[row] : self.starts[row + 1]])
+
+    def node(self, row: int) -> BaseNode:
+        """Return the node of a row, a new object each time."""
+        return decode(self[row])
+
+    @classmethod
+    def merge(cls, parts: Sequence[tuple[Records, npt.NDArray[np.bool_]]]) -> Records:
+        """Return the records of several where the mask is true, in order."""
+        return cls._join([records[int(row)] for records, keep in parts for row in np.flatnonzero(keep)])
+
+
 @dataclass(frozen=True)
 class Segment:
-    """Documents with their postings. Rows are numbered from 0; dead ones stay until the segment is merged.
+    """Hold documents and their postings. Rows are numbered from 0; deleted rows stay until the segment is merged.
 
     Args:
         ids: Node id of each row.
-        postings: Term entries of all rows, dead ones included.
+        postings: Term entries of all rows, deleted ones included.
         lengths: Terms in each row.
         records: The node of each row.
         columns: The metadata of each row.
@@ -112,31 +172,31 @@ class Segment:
 
     @cached_property
     def rows_by_id(self) -> dict[str, int]:
-        """Row of each node id, dead rows included."""
+        """Return the row of each node id, deleted rows included."""
         return {node_id: row for row, node_id in enumerate(self.ids)}
 
     @cached_property
     def live_count(self) -> int:
-        """Documents that are not deleted."""
+        """Return the number of documents that are not deleted."""
         return int(np.count_nonzero(self.live))
 
     @cached_property
     def live_length(self) -> int:
-        """Terms in the documents that are not deleted."""
+        """Return the number of terms in documents that are not deleted."""
         return int(self.lengths[self.live].sum(dtype=np.int64))
 
     @cached_property
     def has_dead(self) -> bool:
-        """Whether any row was deleted."""
+        """Return whether any row was deleted."""
         return self.live_count < len(self.ids)
 
     def row_of(self, node_id: str) -> int | None:
-        """Row of a live document."""
+        """Return the row of a document, None where it is unknown or deleted."""
         row = self.rows_by_id.get(node_id)
         return row if row is not None and self.live[row] else None
 
     def entries(self, term: int) -> tuple[Ints, Counts]:
-        """Live rows that hold a term, ascending, and how often."""
+        """Return the live rows that hold a term, ascending, and how often they do."""
         rows, counts = self.postings.of(term)
         if self.has_dead and len(rows):
             alive = self.live[rows]
@@ -144,7 +204,7 @@ class Segment:
         return rows, counts
 
     def without(self, node_ids: Iterable[str]) -> Segment:
-        """This segment with some documents dead; itself where it holds none of them."""
+        """Return this segment with some documents deleted; itself where it holds none of them."""
         rows = [row for node_id in node_ids if (row := self.row_of(node_id)) is not None]
         if not rows:
             return self
@@ -186,7 +246,7 @@ def build_segment(
 
 
 def merge_segments(segments: Sequence[Segment]) -> Segment:
-    """One segment of the live documents of several, in their order; nothing is analysed again."""
+    """Return one segment of the live documents of several, in their order; no text is analysed again."""
     terms, rows, counts, start = [], [], [], 0
     for segment in segments:
         new_rows = np.cumsum(segment.live, dtype=np.int32) - np.int32(1) + np.int32(start)
@@ -204,3 +264,24 @@ def merge_segments(segments: Sequence[Segment]) -> Segment:
         columns=Columns.merge([(segment.columns, segment.live) for segment in segments]),
         live=np.ones(len(ids), dtype=np.bool_),
     )
+
+
+def encode(node: BaseNode) -> bytes:
+    """Write a node without its embedding as bytes; the first byte names its class."""
+    letter = _LETTERS.get(type(node))
+    if letter is None:  # what a vector store would make of a Document or another subclass
+        bare = node.model_copy(update={"embedding": None})
+        node = metadata_dict_to_node(node_to_metadata_dict(bare, remove_text=True), text=node.get_content())
+        letter = _LETTERS[type(node)]
+    if isinstance(node, IndexNode):
+        # Its object may be anything; a retriever finds it through object_map.
+        node = node.model_copy(update={"obj": None})
+    text = node.model_dump_json(exclude={"embedding"}).encode("utf-8", "surrogatepass")
+    packer = zlib.compressobj(1, zdict=_COMMON)
+    return letter + packer.compress(text) + packer.flush()
+
+
+def decode(record: bytes) -> BaseNode:
+    """Return the node that :func:`encode` was given, a new object each time."""
+    unpacker = zlib.decompressobj(zdict=_COMMON)
+    return _CLASSES[record[:1]].model_validate_json(unpacker.decompress(record[1:]))

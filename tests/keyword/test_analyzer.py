@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.analysis import Analyzer, SparseEncoder
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword import Analyzer, SparseEncoder
 
 PLAIN = Analyzer(stem=False)
 

@@ -1,4 +1,4 @@
-"""From text to words, and from one word to its parts: identifiers, paths, numbers, CJK."""
+"""Cut text into words, and one word into its parts: identifiers, paths, numbers, CJK characters."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\
 
 
 def is_plain(word: str) -> bool:
-    """Whether a word has no parts: letters only, not camelCase, not CJK."""
+    """Return whether a word has no parts: it holds letters only, and is neither camelCase nor CJK."""
     return word.isalpha() and (word.islower() or word.istitle() or word.isupper()) and not _CJK.search(word)
 
 
 def without_possessive(word: str) -> str:
-    """``Caroline's`` gives ``Caroline``."""
+    """Return a word without its possessive: ``Caroline's`` gives ``Caroline``."""
     return word[:-2] if word[-2:] in {"'s", "\u2019s"} else word
 
 
 def bigrams(word: str) -> list[str]:
-    """Overlapping pairs of the CJK characters of a word, a lone character as it is; [] where there are none."""
+    """Return the overlapping pairs of a word's CJK characters; a lone character stands for itself."""
     found = []
     for run in _CJK.findall(word):
         found += [run] if len(run) == 1 else [run[i : i + 2] for i in range(len(run) - 1)]
@@ -42,12 +42,12 @@ def bigrams(word: str) -> list[str]:
 
 
 def without_cjk(word: str) -> str:
-    """The word with CJK characters as separators."""
+    """Return the word with "-" in place of its CJK characters."""
     return _CJK.sub("-", word).strip("-")
 
 
 def as_number(word: str) -> str | None:
-    """A number as one term: ``1,000`` gives ``1000``, ``9th`` ``9``, ``v1.2.3`` ``1.2.3``; None for anything else."""
+    """Return a number as one term, else None: ``1,000`` gives ``1000``, ``9th`` ``9``, ``v1.2.3`` ``1.2.3``."""
     match = _NUMBER.fullmatch(word)
     if not match:
         return None
@@ -56,7 +56,7 @@ def as_number(word: str) -> str | None:
 
 
 def split_identifier(word: str) -> tuple[list[str], list[str]]:
-    """Names and parts of a compound.
+    """Return the names and the parts of a compound.
 
     ``a.getUserName`` gives ``(["agetUserName", "getUserName"], ["get", "User", "Name"])``.
 

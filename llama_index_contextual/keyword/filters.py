@@ -1,0 +1,259 @@
+"""Evaluate LlamaIndex's metadata filters: every operator, every condition, nested, over columns of metadata.
+
+Vector stores differ in what they refuse (Chroma's adapter refuses ANY, ALL, CONTAINS, TEXT_MATCH, IS_EMPTY and NOT) and
+in how they treat a missing key. Both arms of a hybrid retriever must see the same documents, so filters are evaluated
+here.
+
+For a missing key only NE, NIN and IS_EMPTY hold. A comparison between types (``"10" > 3``) is false and no error.
+Numbers compare by value (3 == 3.0), but True is not 1, as in Chroma.
+
+Metadata is kept by key and not by node, with each distinct value once, so that a filter looks at values and not at
+documents. The rows that a filter admits are remembered for each segment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.metadata import CHUNK_HASH, CONTEXT, FRONT_MATTER, LEXICAL_CONTEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llama_index_contextual.keyword.segments import Segment
+
+Bools = npt.NDArray[np.bool_]
+ColumnTest = Callable[[str, Callable[[Any], bool]], Bools]
+
+# Nobody filters by these: they are long, or different for every chunk. Only the records hold them.
+NOT_COLUMNS: Final = frozenset({CONTEXT, LEXICAL_CONTEXT, FRONT_MATTER, CHUNK_HASH})
+
+# Vector stores keep a node's document under three names, so filters may ask for any of them.
+REF_DOC_ID: Final = "ref_doc_id"
+_REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
+
+_KEPT: Final = 64  # filters that a segment remembers; 64 masks of 100,000 rows take 6 MB
+_EMPTY: Final[tuple[Any, ...]] = ("", [], (), {})
+_LISTS: Final = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL})
+
+
+def _comparable(value: Any, other: Any) -> bool:
+    if isinstance(value, bool) or isinstance(other, bool):
+        return isinstance(value, bool) and isinstance(other, bool)
+    numbers = (int, float)
+    return (isinstance(value, numbers) and isinstance(other, numbers)) or type(value) is type(other)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    return _comparable(value, other) and bool(value == other)
+
+
+def _contains(value: Any, item: Any) -> bool:
+    """Return whether a list holds an item, or a text (such as comma-separated tags) holds a part."""
+    if isinstance(value, str):
+        return isinstance(item, str) and item in value
+    return isinstance(value, (list, tuple, set)) and any(_equal(each, item) for each in value)
+
+
+def _text_in(part: Any, value: Any) -> bool:
+    return isinstance(value, str) and isinstance(part, str) and part in value
+
+
+_HOLDS: Final[dict[FilterOperator, Callable[[Any, Any], bool]]] = {
+    FilterOperator.EQ: _equal,
+    FilterOperator.NE: lambda value, other: not _equal(value, other),
+    FilterOperator.GT: lambda value, other: _comparable(value, other) and value > other,
+    FilterOperator.GTE: lambda value, other: _comparable(value, other) and value >= other,
+    FilterOperator.LT: lambda value, other: _comparable(value, other) and value < other,
+    FilterOperator.LTE: lambda value, other: _comparable(value, other) and value <= other,
+    FilterOperator.IN: lambda value, others: any(_equal(value, other) for other in others),
+    FilterOperator.NIN: lambda value, others: not any(_equal(value, other) for other in others),
+    FilterOperator.ANY: lambda value, others: any(_contains(value, other) for other in others),
+    FilterOperator.ALL: lambda value, others: all(_contains(value, other) for other in others),
+    FilterOperator.CONTAINS: _contains,
+    FilterOperator.TEXT_MATCH: lambda value, part: _text_in(part, value),
+    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda value, part: (
+        isinstance(value, str) and isinstance(part, str) and part.casefold() in value.casefold()
+    ),
+}
+
+
+def condition_of(one: MetadataFilter) -> Callable[[Any], bool]:
+    """Return what a single filter asks of a value; the value None stands for a missing key.
+
+    Raises:
+        SettingError: The operator needs a list of values and got something else, or is unknown.
+    """
+    operator, wanted = one.operator, one.value
+    if operator == FilterOperator.IS_EMPTY:
+        return lambda value: value is None or value in _EMPTY
+    if operator in _LISTS and not isinstance(wanted, list):
+        raise SettingError(
+            f"Filter on {one.key!r}: operator {operator.value!r} got {wanted!r}. Cure: a list of values."
+        )
+    holds = _HOLDS.get(operator)
+    if holds is None:
+        raise SettingError(f"Filter on {one.key!r}: operator {operator!r} is not known.")
+    if operator in {FilterOperator.NE, FilterOperator.NIN}:
+        return lambda value: value is None or holds(value, wanted)
+    return lambda value: value is not None and holds(value, wanted)
+
+
+def select(filters: MetadataFilters, column_test: ColumnTest, size: int) -> Bools:
+    """Return the rows that filters admit.
+
+    Args:
+        filters: Any nesting of AND, OR and NOT (no member holds). Filters without members admit everything.
+        column_test: Returns, for a key and a condition, the rows whose value satisfies it.
+        size: Number of rows.
+    """
+    verdicts = [
+        select(one, column_test, size) if isinstance(one, MetadataFilters) else column_test(one.key, condition_of(one))
+        for one in filters.filters
+    ]
+    if not verdicts:
+        return np.ones(size, dtype=np.bool_)
+    condition = filters.condition or FilterCondition.AND
+    if condition == FilterCondition.AND:
+        return np.asarray(np.logical_and.reduce(verdicts))
+    admitted: Bools = np.asarray(np.logical_or.reduce(verdicts))
+    return ~admitted if condition == FilterCondition.NOT else admitted
+
+
+def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> bool:
+    """Return whether filters admit one document, given its metadata."""
+    if filters is None:
+        return True
+    return bool(select(filters, lambda key, holds: np.array([holds(metadata.get(key))]), 1)[0])
+
+
+def check_filters(filters: object) -> None:
+    """Raise a SettingError for filters that are not LlamaIndex's, such as Chroma's dictionaries."""
+    if filters is not None and not isinstance(filters, MetadataFilters):
+        raise SettingError(
+            f"filters={filters!r} are not MetadataFilters. "
+            "Cure: MetadataFilters(filters=[MetadataFilter(key=..., value=...)]), or None."
+        )
+
+
+def both(one: MetadataFilters | None, other: MetadataFilters | None) -> MetadataFilters | None:
+    """Return filters that admit what both admit.
+
+    Raises:
+        SettingError: One of them is of another type.
+    """
+    check_filters(one)
+    check_filters(other)
+    if one is None or other is None:
+        return one or other
+    return MetadataFilters(filters=[one, other], condition=FilterCondition.AND)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Hold the values of one key: ``values[codes[row]]`` is a row's value, and code -1 says that it has none."""
+
+    codes: npt.NDArray[np.int32]
+    values: tuple[Any, ...]
+
+    def where(self, holds: Callable[[Any], bool]) -> Bools:
+        """Return the rows whose value (None where a row has none) satisfies a condition."""
+        verdicts = np.fromiter((holds(value) for value in (*self.values, None)), dtype=np.bool_)
+        return verdicts[self.codes]  # code -1 reads the last verdict: that of None
+
+    @classmethod
+    def encode(cls, values: Sequence[Any]) -> Column:
+        """Return the column of some values; equal values share a code, and 1, 1.0 and True are not equal."""
+        codes: dict[Any, int] = {}
+        kept: list[Any] = []
+        rows = np.empty(len(values), dtype=np.int32)
+        for row, value in enumerate(values):
+            if value is None:
+                rows[row] = -1
+                continue
+            key = (type(value), value if isinstance(value, (str, int, float)) else json.dumps(value, default=str))
+            code = codes.get(key)
+            if code is None:
+                code = codes[key] = len(kept)
+                kept.append(value)
+            rows[row] = code
+        return cls(rows, tuple(kept))
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity, weakly referenced by the filter cache
+class Columns:
+    """Hold the columns of a segment by metadata key."""
+
+    by_key: Mapping[str, Column]
+    size: int
+
+    @classmethod
+    def build(cls, metadata: Sequence[Mapping[str, Any]]) -> Columns:
+        """Return the columns of rows, given each row's metadata."""
+        keys = dict.fromkeys(key for row in metadata for key in row if key not in NOT_COLUMNS)
+        return cls({key: Column.encode([row.get(key) for row in metadata]) for key in keys}, len(metadata))
+
+    @classmethod
+    def merge(cls, parts: Sequence[tuple[Columns, Bools]]) -> Columns:
+        """Return the rows of several columns where the mask is true, in order."""
+        keys = dict.fromkeys(key for columns, _ in parts for key in columns.by_key)
+        merged = {key: Column.encode([v for columns, keep in parts for v in columns.values(key, keep)]) for key in keys}
+        return cls(merged, sum(int(keep.sum()) for _, keep in parts))
+
+    def values(self, key: str, keep: Bools) -> list[Any]:
+        """Return the values of a key where the mask is true; None where a row has none."""
+        column = self.by_key.get(key)
+        if column is None:
+            return [None] * int(keep.sum())
+        values = (*column.values, None)
+        return [values[code] for code in column.codes[keep].tolist()]
+
+
+class FilterMasks:
+    """Remember the rows that filters admit, by segment and filter. It is thread-safe."""
+
+    def __init__(self) -> None:
+        # The key is Columns: versions of a segment with fewer live rows share it, and it goes away with the last.
+        self._known: WeakKeyDictionary[Columns, OrderedDict[str, Bools]] = WeakKeyDictionary()
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[type[FilterMasks], tuple[()]]:
+        return (FilterMasks, ())  # a cache
+
+    def of(self, segments: Sequence[Segment], filters: MetadataFilters) -> list[Bools]:
+        """Return for each segment the rows that filters admit."""
+        key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
+        return [self._mask(segment, filters, key) for segment in segments]
+
+    def _mask(self, segment: Segment, filters: MetadataFilters, key: str) -> Bools:
+        with self._lock:
+            known = self._known.setdefault(segment.columns, OrderedDict())
+            if key in known:
+                known.move_to_end(key)
+                return known[key]
+        mask = select(filters, lambda name, holds: _test(segment, name, holds), len(segment))
+        with self._lock:
+            known[key] = mask
+            while len(known) > _KEPT:
+                known.popitem(last=False)
+        return mask
+
+
+def _test(segment: Segment, key: str, holds: Callable[[Any], bool]) -> Bools:
+    if key in NOT_COLUMNS:
+        rows = range(len(segment))
+        return np.fromiter((holds(segment.records.node(row).metadata.get(key)) for row in rows), np.bool_, len(segment))
+    columns = segment.columns.by_key
+    column = columns.get(REF_DOC_ID if key in _REF_DOC_ALIASES and key not in columns else key)
+    return np.full(len(segment), holds(None)) if column is None else column.where(holds)

@@ -1,0 +1,121 @@
+"""The seam to a store: what the arms ask of whatever holds the nodes.
+
+A store that implements :class:`SearchStore` is searched by both arms, filtered, fused and explained as Chroma is. Ours
+are :class:`~llama_index_contextual.retrievers.chroma.ChromaSearch` and, for keywords alone,
+:class:`~llama_index_contextual.keyword.KeywordIndex`. A store that computes keyword scores on its own server implements
+:class:`KeywordSearch` with, for example, the sparse vectors of :class:`~llama_index_contextual.keyword.SparseEncoder`.
+
+All methods are called from several threads at once. They may block, because no arm calls them on an event loop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from llama_index.core.schema import BaseNode, QueryBundle
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+    from llama_index_contextual.keyword.index import Group, Match, TermEvidence
+
+T = TypeVar("T")
+S_co = TypeVar("S_co", covariant=True)
+
+
+class Candidate(NamedTuple):
+    """Hold one hit of one arm.
+
+    It is a tuple because a query makes hundreds, and a frozen dataclass takes four times as long to make.
+
+    Args:
+        node_id: Its id.
+        score: As the arm gave it; None where the arm gives none.
+        node: The node, where the arm had it at hand.
+    """
+
+    node_id: str
+    score: float | None
+    node: BaseNode | None = None
+
+
+@runtime_checkable
+class CandidateRetriever(Protocol):
+    """A retriever that answers with ids, so that of a pool of 100 candidates 10 nodes are read instead of 100."""
+
+    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
+        """Return the best ``top_k``, best first."""
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that exist."""
+
+
+class NodeSearch(Protocol):
+    """Nodes by id, and ids by filters."""
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects, without vectors, for those of the ids that exist."""
+
+    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+        """Return the ids of all nodes that the filters admit; None admits all.
+
+        The meaning of each operator is that of :func:`llama_index_contextual.keyword.filters.admits`.
+        """
+
+
+class KeywordSearch(NodeSearch, Protocol):
+    """Search by terms. A term is a group of alternatives that count as one, such as its stems in two languages."""
+
+    def keyword_query(self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None) -> list[Match]:
+        """Return the best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
+
+    def evidence(self, groups: Sequence[Group], node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
+        """Return for each id the terms that the node holds, most important first; [] where it holds none."""
+
+    def frequencies(self, groups: Sequence[Group]) -> list[int]:
+        """Return for each term how many nodes hold it."""
+
+    def count(self) -> int:
+        """Return the number of nodes."""
+
+
+class DenseSearch(NodeSearch, Protocol):
+    """Search by vector."""
+
+    def dense_query(
+        self, embedding: Sequence[float], top_k: int, filters: MetadataFilters | None = None
+    ) -> list[Candidate]:
+        """Return the ``top_k`` nodes nearest to a vector, best first, ties by id.
+
+        The score is the cosine similarity, -1 to 1, where the store can tell it.
+        """
+
+
+class SearchStore(DenseSearch, KeywordSearch, Protocol):
+    """A store that both arms search."""
+
+
+class StoreReader(Protocol[S_co]):
+    """Give one consistent view of a store that changes.
+
+    ``ContextualVectorRetriever.over(reader)`` and ``ContextualBM25Retriever.over(reader)`` ask through it.
+    """
+
+    def ask(self, work: Callable[[S_co], T]) -> T:
+        """Call ``work`` with the newest state of the store and return its result.
+
+        What ``work`` was given must not change or close before it returns. ``work`` only reads, so it may be called
+        again where the store was replaced meanwhile.
+        """
+
+
+class Unchanging(Generic[S_co]):
+    """Read a store that is always itself: a :class:`StoreReader` for what need not be opened."""
+
+    def __init__(self, store: S_co) -> None:
+        self._store = store
+
+    def ask(self, work: Callable[[S_co], T]) -> T:
+        """Return what ``work`` gives."""
+        return work(self._store)

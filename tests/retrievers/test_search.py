@@ -1,0 +1,72 @@
+"""The seam to a store: arms over a store that something else changes."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword import KeywordIndex
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+from llama_index_contextual.retrievers.chroma import ChromaSearch
+
+NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
+
+
+class Newest:
+    """Gives a new view for each question, as an index does."""
+
+    def __init__(self, collection, keyword):
+        self.collection, self.keyword = collection, keyword
+
+    def ask(self, work):
+        return work(ChromaSearch(self.collection, self.keyword))
+
+
+def pairs(found):
+    return [(one.node.node_id, one.score, one.node.hash) for one in found]
+
+
+@pytest.fixture
+def reader(index, nodes, collection):
+    keyword = KeywordIndex()
+    keyword.add(nodes)
+    return Newest(collection, keyword)
+
+
+@pytest.mark.parametrize("filters", [None, NEW])
+def test_arms_over_a_reader_answer_as_arms_of_their_own_do(reader, index, embedding, filters):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    vector = ContextualVectorRetriever(index, embedding, companion=keyword)
+    arms = ContextualVectorRetriever.over(reader, embedding), ContextualBM25Retriever.over(reader)
+    for own, over in zip((vector, keyword), arms, strict=True):
+        expected = pairs(own.with_filters(filters).retrieve("the budget of the house"))
+        assert expected
+        assert pairs(over.with_filters(filters).retrieve("the budget of the house")) == expected
+    whole = ContextualFusionRetriever([vector, keyword]).with_filters(filters).explain("Cookie and the budget")
+    over = ContextualFusionRetriever(arms).with_filters(filters).explain("Cookie and the budget")
+    assert over.to_dict() == whole.to_dict()
+
+
+def test_arms_see_what_was_written_meanwhile(reader):
+    arm = ContextualBM25Retriever.over(reader)
+    twin = copy.copy(arm)
+    reader.keyword.add([TextNode(id_="new", text="carrots")])
+    for one in (arm, twin):
+        assert {hit.node.node_id for hit in one.retrieve("carrots")} == {"dog", "new"}
+        assert len(one) == 7
+        assert one.document_frequency("carrots zebra") == {"carrot": 2, "zebra": 0}
+
+
+def test_an_arm_over_a_reader_does_not_change_what_it_reads(reader, nodes, tmp_path):
+    arm = ContextualBM25Retriever.over(reader)
+    for change in (lambda: arm.add(nodes), lambda: arm.delete(["dog"]), lambda: arm.persist(tmp_path)):
+        with pytest.raises(SettingError, match=r"only reads its store\. Cure"):
+            change()
