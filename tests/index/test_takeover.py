@@ -8,7 +8,7 @@ from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
 from llama_index_contextual.index import contextual
 from llama_index_contextual.index.chroma import NodeStore
-from llama_index_contextual.retrievers import ContextualVectorRetriever
+from llama_index_contextual.retrievers.chroma import ChromaDense
 
 QUESTION = "Which vegetable does Cookie like?"
 
@@ -22,14 +22,14 @@ def in_flight(monkeypatch):
     """Callable: has something done once, in the middle of the next search for vectors."""
 
     def arrange(happens):
-        waiting, nearest = [happens], ContextualVectorRetriever._nearest
+        waiting, nearest = [happens], ChromaDense.dense_query
 
         def interrupted(self, *arguments):
             if waiting:
                 waiting.pop()()
             return nearest(self, *arguments)
 
-        monkeypatch.setattr(ContextualVectorRetriever, "_nearest", interrupted)
+        monkeypatch.setattr(ChromaDense, "dense_query", interrupted)
         return waiting
 
     return arrange
