@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import SourceDocument
     from llama_index_contextual.evaluation.questions import Question
+    from llama_index_contextual.index.files import FileRules
 
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
@@ -46,7 +47,7 @@ def evaluate(
     Every row has the same chunks and the same embedding. All rows but "vectors alone" use the hybrid retriever of
     :class:`ContextualIndex`. Differences are to "text alone". The context "off" embeds the metadata that LlamaIndex
     embeds by itself: here path and header path. "Chunks alike" is the mean cosine of two chunks of an index, -1 to 1.
-    Contexts whose words are in all chunks push it up, and recall down.
+    Contexts whose words are in all chunks push it up, and recall down. The files are those of the folder's own index.
 
     Args:
         folder: The documents.
@@ -65,6 +66,7 @@ def evaluate(
         SettingError: A setting is wrong, or there are no documents or questions.
     """
     counted = check_top_k(top_k)
+    options = {"files": _files(folder, options), **options}
     rows: list[Measured] = []
     with _storage(storage) as root:
         for kind in dict.fromkeys([BASELINE, *contexts]):
@@ -88,6 +90,12 @@ def _storage(given: str | Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="contextual-evaluation-") as folder:
         yield Path(folder)
+
+
+def _files(folder: str | Path, options: dict[str, Any]) -> FileRules:
+    """Return the rules for all rows. Each kind of context has a default of its own, and rows must not differ by it."""
+    shown = {key: options[key] for key in ("files", "config") if key in options}
+    return ContextualIndex.open(folder, reindex="ignore", **shown).settings.files
 
 
 def _options_for(kind: str, folder: str | Path, options: dict[str, Any]) -> dict[str, Any]:

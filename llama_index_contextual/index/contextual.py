@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
+    from llama_index_contextual.config import Configuration
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index.files import FileRules, Problem
@@ -75,10 +76,11 @@ class ContextualIndex:
         files: FileRules | None = None,
         readers: Mapping[str, BaseReader] | None = None,
         reindex: Reindex = "auto",
-        show_context_to_llm: bool = False,
+        show_context_to_llm: bool | None = None,
         create: bool = True,
         lock_timeout: float = 0.0,
         client: ClientAPI | None = None,
+        config: str | Path | Configuration | None = None,
         **context_options: Any,
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
@@ -97,11 +99,13 @@ class ContextualIndex:
                 context are applied to everything at the next refresh, another embedding model is an error;
                 ``"error"``: any difference is one; ``"ignore"``: what is indexed stays as it is; ``"all"``: another
                 embedding model too is applied to everything, in a new collection that replaces the old one at the end.
-            show_context_to_llm: Whether an answering LLM sees contexts.
+            show_context_to_llm: Whether an answering LLM sees contexts. Default: it does not.
             create: Whether an index that does not exist may be made; False is an error then.
             lock_timeout: Seconds to wait while another process writes.
             client: A Chroma client to use instead of the local one, e.g. ``chromadb.HttpClient(...)``, which lets
                 several processes write.
+            config: A configuration file, or what :func:`load_configuration` read. By default ``contextual.toml`` in the
+                folder, where there is one. Arguments come before it, and it comes before what the index was made with.
             **context_options: Settings of the context generator, e.g. ``llm=``.
 
         Raises:
@@ -122,6 +126,7 @@ class ContextualIndex:
             reindex=reindex,
             lock_timeout=lock_timeout,
             client=client,
+            config=config,
         )
         index = cls(settings)
         if not create:

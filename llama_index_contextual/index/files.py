@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
+# What the context "pattern" is made for, and reads where nobody names the files.
+SOURCE_INCLUDE: Final = tuple(
+    f"*.{suffix}"
+    for suffix in """
+    bash c cc clj cpp cs cxx dart erl ex exs fs go groovy h hh hpp hs java jl js jsx kt kts lua m ml mjs mm php pl pm
+    ps1 py pyi r rb rs scala sh sql swift tcl ts tsx vb vue zig
+    """.split()  # noqa: SIM905  fifty suffixes read better as text
+)
 DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
 
 

@@ -27,20 +27,24 @@ CONTEXT_RESERVE: Final = 64
 _PAID: Final = (CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
 
 
-def default_parser(embedding: BaseEmbedding) -> HeadingAwareMarkdownNodeParser:
-    """The parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
+def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
+    """Return the parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
 
     The proportions are those of the defaults (400 tokens, 80 of overlap, 50 at least), which hold where the
     embedding's limit is not known.
+
+    Args:
+        embedding: The embedding of the index.
+        chosen: Settings of the parser that come before these.
     """
-    known = embedding_limit(embedding)
-    if known is None:
-        return HeadingAwareMarkdownNodeParser()
-    _, limit = known  # of the local model, whose tokenizer the parser knows by name
-    size = max(limit - CONTEXT_RESERVE, limit // 2)
-    return HeadingAwareMarkdownNodeParser(
-        chunk_size=size, chunk_overlap=size // 5, min_chunk_size=size // 8, tokenizer="minilm"
-    )
+    known, settings = embedding_limit(embedding), dict(chosen or {})
+    if known is not None and settings.get("tokenizer", "minilm") == "minilm":
+        _, limit = known  # of the local model, whose tokenizer the parser knows by name
+        settings = {"chunk_size": max(limit - CONTEXT_RESERVE, limit // 2), "tokenizer": "minilm", **settings}
+    if "chunk_size" in settings:
+        size = settings["chunk_size"]
+        settings = {"chunk_overlap": size // 5, "min_chunk_size": size // 8, **settings}
+    return HeadingAwareMarkdownNodeParser(**settings)
 
 
 @dataclass(frozen=True, slots=True)

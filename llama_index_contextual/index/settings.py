@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from llama_index.core.prompts import PromptTemplate
+
 from llama_index_contextual.checks import amount
+from llama_index_contextual.config import Configuration, load_configuration
 from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.index.files import FileRules
+from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, default_parser, differences
 from llama_index_contextual.index.state import DEFAULT_NAME, Layout, ManifestDamagedError, load_manifest
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
@@ -47,6 +50,7 @@ class IndexSettings:
     lock_timeout: float
     client: ClientAPI | None
     choices: Mapping[str, str]
+    configuration: Configuration
 
     @property
     def shared(self) -> bool:
@@ -118,13 +122,14 @@ def resolve_settings(
     embed_model: str | BaseEmbedding | None,
     context: str | ContextGenerator | None,
     context_options: dict[str, Any],
-    show_context_to_llm: bool,
+    show_context_to_llm: bool | None,
     node_parser: NodeParser | None,
     files: FileRules | None,
     readers: Mapping[str, BaseReader] | None,
     reindex: Reindex,
     lock_timeout: float,
     client: ClientAPI | None,
+    config: str | Path | Configuration | None,
 ) -> IndexSettings:
     """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
 
@@ -140,20 +145,30 @@ def resolve_settings(
     layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
     if layout.root == root:
         raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")
-    embed_model, context, context_options, choices = _remembered(layout.manifest, embed_model, context, context_options)
+    said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
+    if show_context_to_llm is None:
+        show_context_to_llm = bool(said.context.show_to_llm)
+    embed_model, context, context_options, choices = _remembered(
+        layout.manifest, embed_model or said.embedding.model, context or said.context.mode, context_options, said
+    )
     embedding = resolve_embedding(embed_model)
     if context == "llm":  # paid for, so kept with the index
         context_options.setdefault("cache", str(layout.contexts))
     contexts = ContextualNodePostprocessor(context, show_context_to_llm=show_context_to_llm, **context_options)
-    pipeline = NodePipeline(node_parser or default_parser(embedding), contexts)
-    rules = files or FileRules()
+    pipeline = NodePipeline(node_parser or default_parser(embedding, said.chunks.given()), contexts)
+    default = FileRules(include=DEFAULT_INCLUDE + SOURCE_INCLUDE) if context == "pattern" else FileRules()
+    rules = files or replace(default, **said.files.given())
     return IndexSettings(
-        root, layout, embedding, pipeline, rules, dict(readers or {}), reindex, lock_timeout, client, choices
+        root, layout, embedding, pipeline, rules, dict(readers or {}), reindex, lock_timeout, client, choices, said
     )
 
 
 def _remembered(
-    path: Path, embed_model: str | BaseEmbedding | None, context: Any, options: dict[str, Any]
+    path: Path,
+    embed_model: str | BaseEmbedding | None,
+    context: Any,
+    options: dict[str, Any],
+    configuration: Configuration,
 ) -> tuple[str | BaseEmbedding, Any, dict[str, Any], dict[str, str]]:
     """Fill in what was not given: what the index was made with, else the defaults.
 
@@ -162,6 +177,7 @@ def _remembered(
         embed_model: As given; None for what the index has.
         context: As given; None for what the index has.
         options: Of the context generator.
+        configuration: What it says of the language model comes between the options and what the index has.
 
     Returns:
         Embedding, context and options to use, and those of them that are strings, to remember.
@@ -175,9 +191,18 @@ def _remembered(
     if context is None:
         context = known.get("context") or "headings"
         if context == "llm" and "llm" in known:
-            options = {"llm": known["llm"], **options}
+            options = {"llm": known["llm"], **_llm_options(configuration), **options}
+    elif context == "llm":
+        options = {**_llm_options(configuration), **options}
     given = {"embed_model": embed_model, "context": context, "llm": options.get("llm")}
     return embed_model, context, options, {key: value for key, value in given.items() if isinstance(value, str)}
+
+
+def _llm_options(configuration: Configuration) -> dict[str, Any]:
+    options = configuration.context.llm.given()
+    if "prompt" in options:
+        options["prompt"] = PromptTemplate(options["prompt"])
+    return options
 
 
 def plain_settings(fingerprint: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,215 @@
+"""One configuration: its places, their order, and errors that name file, line and key."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+import pytest
+
+from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.config import Configuration, fields_of, load_configuration, shown_of
+from llama_index_contextual.context import LLMContextGenerator
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.index.files import FileRules
+from llama_index_contextual.memory import MemorySettings
+
+FILE = """\
+# What this folder is.
+[files]
+include = ["*.md", "*.py"]
+hidden = true
+
+[chunks]
+size = 200
+
+[context]
+mode = "headers"
+llm.model = "ollama:qwen3:0.6b"
+
+[memory]
+recency = false
+
+[descriptions]
+"api/" = "REST reference  of the billing service"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "contextual.toml").write_text(FILE, "utf-8")
+    return tmp_path
+
+
+def test_a_folder_without_a_file_says_nothing(tmp_path):
+    found = load_configuration(tmp_path)
+    assert found == Configuration()
+    assert (found.origins, found.file, found.files.given()) == ({}, None, {})
+
+
+def test_the_file_of_the_folder_is_read_with_the_line_of_every_key(folder):
+    found = load_configuration(folder)
+    assert found.files.given() == {"include": ("*.md", "*.py"), "hidden": True}
+    assert found.chunks.given() == {"chunk_size": 200}
+    assert found.context.mode == "headings", "headers is another name of it"
+    assert found.context.llm.given() == {"llm": "ollama:qwen3:0.6b"}
+    assert found.memory.given() == {"include_recency": False}
+    assert found.descriptions == {"api": "REST reference of the billing service"}
+    lines = {key: where.removeprefix(f"{folder}/") for key, where in found.origins.items()}
+    assert lines == {
+        "files.include": "contextual.toml:3",
+        "files.hidden": "contextual.toml:4",
+        "chunks.size": "contextual.toml:7",
+        "context.mode": "contextual.toml:10",
+        "context.llm.model": "contextual.toml:11",
+        "memory.recency": "contextual.toml:14",
+        "descriptions": "contextual.toml:16",
+    }
+
+
+def test_options_come_before_the_environment_and_that_before_the_file(folder, monkeypatch):
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE", "300")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_FILES__INCLUDE", "*.txt, *.rst")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL", "ollama:nomic-embed-text")
+    found = load_configuration(folder, options={"files.include": ["*.go"], "files.exclude": None})
+    assert (found.chunks.size, found.origins["chunks.size"]) == (300, "LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE")
+    assert (found.files.include, found.origins["files.include"]) == (("*.go",), "--include")
+    assert found.files.exclude is None
+    assert found.embedding.model == "ollama:nomic-embed-text"
+    assert load_configuration(folder).files.include == ("*.txt", "*.rst")
+
+
+def test_a_table_of_pyproject_toml_is_read_and_another_project_s_is_not(tmp_path):
+    project = tmp_path / "pyproject.toml"
+    project.write_text('[project]\nname = "x"\n', "utf-8")
+    assert load_configuration(tmp_path).file is None
+    project.write_text('[project]\nname = "x"\n\n[tool.llama-index-contextual.chunks]\nsize = 99\n', "utf-8")
+    found = load_configuration(tmp_path)
+    assert found.chunks.size == 99
+    assert found.origins == {"chunks.size": f"{project}:5"}
+
+
+def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
+    (tmp_path / "prompt.txt").write_text("{document}\n\n{chunks}", "utf-8")
+    other = tmp_path / "other.toml"
+    other.write_text('[context.llm]\nprompt = "prompt.txt"\n', "utf-8")
+    assert load_configuration(tmp_path, file=other).context.llm.prompt == "{document}\n\n{chunks}"
+    with pytest.raises(SettingError, match=r"none\.toml is no file\. Cure: .*config --init"):
+        load_configuration(tmp_path, file=tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[chunks]\nsize = 0\n",
+            r"contextual\.toml:2: chunks\.size=0 cannot work\. Cure: .*greater than or equal to 1",
+        ),
+        ("[chunks]\n\nsise = 3\n", r"contextual\.toml:3: chunks\.sise is not known\. Cure: use one of size, overlap"),
+        (
+            "[chuncks]\nsize = 3\n",
+            r"contextual\.toml:2: chuncks.* is not known\. Cure: use one of descriptions, files, chunks",
+        ),
+        ('[context]\nmode = "magic"\n', r"contextual\.toml:2: context\.mode='magic' .*'off', 'headings'"),
+        (
+            '[context]\nllm.modell = "x"\n',
+            r"contextual\.toml:2: context\.llm\.modell is not known\. Cure: use one of mo",
+        ),
+        ("[files]\ninclude = [1]\n", r"contextual\.toml:2: files\.include=1 cannot work"),
+        ("chunks = 3\n", r"contextual\.toml:1: chunks=3 cannot work"),
+        ("[chunks\nsize = 3\n", r"contextual\.toml:1 is not TOML"),
+    ],
+)
+def test_an_error_names_file_line_and_key(tmp_path, text, message):
+    (tmp_path / "contextual.toml").write_text(text, "utf-8")
+    with pytest.raises(SettingError, match=message):
+        load_configuration(tmp_path)
+
+
+def test_an_error_names_the_option_or_the_variable(tmp_path, monkeypatch):
+    with pytest.raises(SettingError, match=r"^--chunk-size=0 cannot work\. Cure: "):
+        load_configuration(tmp_path, options={"chunks.size": 0})
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CONTEXT__MODE", "magic")
+    with pytest.raises(SettingError, match=r"^LLAMA_INDEX_CONTEXTUAL_CONTEXT__MODE='magic' cannot work"):
+        load_configuration(tmp_path)
+
+
+def defaults():
+    llm = signature(LLMContextGenerator).parameters
+    parser = HeadingAwareMarkdownNodeParser.model_fields
+    return {
+        "files": {key: getattr(FileRules(), key) for key in FileRules.__slots__},
+        "chunks": {key: info.default for key, info in parser.items()},
+        "context.llm": {key: parameter.default for key, parameter in llm.items()},
+        "memory": {key: getattr(MemorySettings(), key) for key in MemorySettings.__slots__},
+    }
+
+
+def test_every_key_has_its_name_and_its_default_in_python():
+    """A key that Python does not take, or a default that is not the real one, would be a lie of the reference."""
+    of = defaults()
+    checked = 0
+    for key, info in fields_of():
+        section, _, name = key.rpartition(".")
+        if section not in of or key == "memory.refresh":
+            continue
+        shown = shown_of(info)
+        assert (shown["python"] or name) in of[section], key
+        if not isinstance(shown["default"], str) or not shown["default"].startswith("("):
+            assert of[section][shown["python"] or name] == shown["default"], key
+            checked += 1
+    assert checked > 15
+
+
+class TestAnIndex:
+    """What ``ContextualIndex.open`` makes of it."""
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        (tmp_path / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
+        (tmp_path / "tool.py").write_text("def wait() -> int:\n    return 60\n", "utf-8")
+        return tmp_path
+
+    def say(self, folder, text):
+        (folder / "contextual.toml").write_text(text, "utf-8")
+        return folder
+
+    def test_obeys_the_file(self, folder):
+        self.say(folder, '[files]\ninclude = ["*.py"]\n[chunks]\nsize = 100\n[context]\nmode = "off"\n')
+        with ContextualIndex.open(folder) as index:
+            assert index.settings.files == FileRules(include=("*.py",))
+            parser = index.settings.pipeline.parser
+            assert (parser.chunk_size, parser.chunk_overlap, parser.min_chunk_size) == (100, 20, 12)
+            assert index.settings.pipeline.contexts.context == "off"
+
+    def test_arguments_come_first(self, folder):
+        self.say(folder, '[files]\ninclude = ["*.py"]\n[context]\nmode = "off"\n[context.llm]\nmodel = "ollama:x"\n')
+        with ContextualIndex.open(folder, context="headings", files=FileRules(include=("*.md",))) as index:
+            assert index.settings.files.include == ("*.md",)
+            assert index.settings.pipeline.contexts.context == "headings", "and llm.model waits for its mode"
+
+    def test_gives_the_language_model_its_settings(self, folder):
+        self.say(
+            folder,
+            '[context]\nmode = "llm"\n[context.llm]\nmodel = "ollama:x"\nbatch_size = 3\nfallback_only = true\n'
+            'prompt = "{document} says of {chunks}"\n',
+        )
+        with ContextualIndex.open(folder, batch_size=4) as index:
+            llm = index.settings.pipeline.contexts.generator.generators[0]
+            assert (llm.name, llm.batch_size, llm.fallback_only) == ("llm:x", 4, True)
+            assert "says of" in llm.get_prompts()["context_prompt"].format(document="d", chunks="c", count=1)
+
+    def test_pattern_reads_source_code_where_nobody_names_the_files(self, folder):
+        with ContextualIndex.open(folder, context="pattern") as index:
+            assert index.refresh().added == ["page.md", "tool.py"]
+        self.say(folder, '[files]\ninclude = ["*.md"]\n')
+        with ContextualIndex.open(folder, context="pattern") as index:
+            assert index.refresh().deleted == ["tool.py"]
+
+    def test_what_the_file_says_comes_before_what_the_index_was_made_with(self, folder):
+        with ContextualIndex.open(folder, context="off") as index:
+            index.refresh()
+        with ContextualIndex.open(folder) as index:
+            assert index.settings.pipeline.contexts.context == "off"
+        self.say(folder, '[context]\nmode = "headings"\n')
+        with ContextualIndex.open(folder) as index:
+            assert index.settings.pipeline.contexts.context == "headings"
