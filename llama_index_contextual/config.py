@@ -170,6 +170,12 @@ class LLM(_Section):
         "Whether a context outlives edits elsewhere in its document (`chunk`) or is made anew (`document`).", "chunk"
     )
 
+    def given(self) -> dict[str, Any]:
+        """Return the values that were said, by the names of ``LLMContextGenerator``, which has one for all waiting."""
+        said = super().given()
+        patience = {"chunk_timeout": said.pop("chunk_timeout")} if "chunk_timeout" in said else None
+        return said if patience is None else {**said, "patience": patience}
+
 
 class Context(_Section):
     """What each chunk is given back."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from inspect import signature
 
 import pytest
 
 from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.config import Configuration, fields_of, load_configuration, shown_of
-from llama_index_contextual.context import LLMContextGenerator
+from llama_index_contextual.context import LLMContextGenerator, Patience
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemorySettings
@@ -139,7 +140,7 @@ def defaults():
     return {
         "files": {key: getattr(FileRules(), key) for key in FileRules.__slots__},
         "chunks": {key: info.default for key, info in parser.items()},
-        "context.llm": {key: parameter.default for key, parameter in llm.items()},
+        "context.llm": {**asdict(Patience()), **{key: parameter.default for key, parameter in llm.items()}},
         "memory": {key: getattr(MemorySettings(), key) for key in MemorySettings.__slots__},
     }
 
