@@ -1,4 +1,4 @@
-"""Recall of plain chunks, of LlamaIndex's stock hybrid and of ours, on three sets of real documents and questions.
+"""Recall of plain chunks, of LlamaIndex's stock hybrid and of ours, on sets of real documents and questions.
 
     python benchmarks/retrieval.py [--sets codebases locomo-notes kubernetes-docs] [--shares] [--out FILE]
 
@@ -8,6 +8,9 @@ name says. As those chunks are longer, there is also the recall of as many chunk
 characters together, the first one in any case. Where gold items are pages, "k pages" is the recall of the first k
 different pages that the ranked chunks are from, and "in 20" how many different pages the first 20 chunks are from.
 ``--shares`` adds one row for each element of ours that is switched off.
+
+A second table splits the questions into those that need context and the rest, by two rules
+(``llama_index_contextual.evaluation.need``), and gives the failures that contexts avoid in each part.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from uuid import uuid4
 import chromadb
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import DataSet, codebases, kubernetes_docs, locomo_notes
+from datasets import DataSet, Question, chat_notes, codebases, course_lessons, kubernetes_docs, locomo_notes
 from llama_index.core import VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
 from llama_index.core.llms import MockLLM
@@ -35,6 +38,7 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
+from llama_index_contextual.evaluation.need import NEEDED, ContextNeed, failures_avoided
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import LEXICAL_CONTEXT
@@ -58,7 +62,10 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "codebases": codebases,
     "locomo-notes": locomo_notes,
     "kubernetes-docs": kubernetes_docs,
+    "course-lessons": course_lessons,
+    "chat-notes": chat_notes,
 }
+PAGES = ("kubernetes-docs", "course-lessons")  # sets whose gold is a page
 STOCK_WORDS = Analyzer(language="en", split_identifiers=False, expand_dates=False)
 
 
@@ -110,6 +117,19 @@ class Bench:
         self.documents = data.documents[collection]
         self.nodes = cache(self._nodes)
         self.store = cache(self._store)
+
+    def needs_context(self, questions: Sequence[Question]) -> list[tuple[bool, bool]]:
+        """Whether each question needs context, by the rule of the words and by the rule of the names."""
+        answers: dict[Any, dict[str, BaseNode]] = {}
+        for node in self._chunks():
+            for item in self.data.covers(node):
+                answers.setdefault(item, {})[node.node_id] = node
+        need, needed = ContextNeed(self._chunks()), []
+        for question in questions:
+            gold = list({key: node for item in question.gold for key, node in answers.get(item, {}).items()}.values())
+            words = bool(gold) and need.share(question.text, gold) >= NEEDED
+            needed.append((words, bool(gold) and need.names(question.text, gold)))
+        return needed
 
     def _nodes(self, context: str, *, lexical: bool = True) -> list[BaseNode]:
         if context == "stock pipeline":
@@ -258,6 +278,27 @@ def differences(measured: Sequence[Measured], *, pages: bool) -> list[list[objec
     return rows
 
 
+def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Measured]) -> str:
+    """A table of the failures that contexts avoid where they are needed, and elsewhere."""
+    needed = np.zeros((len(data.questions), 2), bool)
+    for collection, bench in benches.items():
+        asked = [number for number, question in enumerate(data.questions) if question.collection == collection]
+        if asked:
+            needed[asked] = bench.needs_context([data.questions[number] for number in asked])
+    text = next(one for one in measured if one.name == "ours without contexts")
+    rows = []
+    for one in measured:
+        if one.name.startswith(("**ours", "ours, metadata", "ours: headings")):
+            for rule, column in (("words", 0), ("names", 1)):
+                for part, chosen in (("needed", needed[:, column]), ("elsewhere", ~needed[:, column])):
+                    avoided = failures_avoided(text.recalls[chosen], one.recalls[chosen])
+                    ends = zip(avoided.percent, avoided.low, avoided.high, strict=True)
+                    cells = [f"{p:+.0f} [{low:+.0f}, {high:+.0f}]" for p, low, high in ends] or ["", "", ""]
+                    rows.append([one.name.strip("*"), rule, part, avoided.questions, *cells])
+    head = f"Failures avoided against text alone, %, with 95 % intervals (needed by words: {NEEDED:.0%} of the weight)."
+    return f"{head}\n\n{markdown_table(['', 'rule', 'context is', 'questions', '@5', '@10', '@20'], rows)}"
+
+
 def _intervals(difference: Recalls) -> list[str]:
     points = 100 * difference  # (questions, 3)
     drawn = np.random.default_rng(0).integers(len(points), size=(2000, len(points)))
@@ -284,14 +325,14 @@ def main() -> None:
         vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
         rows = rows_for(data, shares=options.shares, own_chunks=not data.chunks and not options.same_chunks)
         measured = [measure(data, row, benches, vectors) for row in rows]
-        pages = name == "kubernetes-docs"
+        pages = name in PAGES
         cells = [*(one.cells(pages=pages) for one in measured), *differences(measured, pages=pages)]
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
         head = f"### {name}: {len(data.questions)} questions, {chunks} chunks in {len(benches)} index(es)"
-        head += f", {len(data.documents[''])} pages" if name == "kubernetes-docs" else ""
+        head += f", {len(data.documents[''])} pages" if pages else ""
         columns = ["", "@5", "@10", "@20", "MRR", *(f"in {budget:,}" for budget in BUDGETS)]
         columns += ["5 pages", "10 pages", "20 pages", "in 20"] if pages else []
-        parts.append(f"{head}\n\n{markdown_table(columns, cells)}")
+        parts.append(f"{head}\n\n{markdown_table(columns, cells)}\n\n{context_need(data, benches, measured)}")
         print(f"\n{parts[-1]}\n\n({time.monotonic() - started:.0f} s)", flush=True)
     if options.out:
         options.out.write_text("\n\n".join(parts) + "\n", "utf-8")

@@ -1,0 +1,57 @@
+"""Which questions need context, by two rules."""
+
+import numpy as np
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual.evaluation.need import NEEDED, ContextNeed, failures_avoided
+
+
+def chunk(number, text, path, headings):
+    metadata = {"path": path, "header_path": headings, "heading_level": 2}
+    return TextNode(id_=str(number), text=text, metadata=metadata)
+
+
+@pytest.fixture
+def chunks():
+    filler = [chunk(n, f"Water and bread number {n}.", f"food/{n}.md", "Food") for n in range(10, 30)]
+    return [
+        chunk(1, "The default value is 60.", "docs/gateway.md", "Gateway > Timeout settings"),
+        chunk(2, "The gateway listens on port 80.", "docs/gateway.md", "Gateway > Port"),
+        *filler,
+    ]
+
+
+def test_a_question_for_words_of_the_headings_alone_needs_context(chunks):
+    need = ContextNeed(chunks)
+    asked = "What is the default timeout of the gateway?"
+    assert need.share(asked, chunks[:1]) >= NEEDED  # "gateway" is in its path, and in the text of another chunk
+    assert need.share("On which port does the gateway listen?", chunks[1:2]) == 0
+    assert need.share("zebra?", chunks[:1]) == 0, "a word that no text has says nothing"
+
+
+def test_of_several_answers_the_one_whose_text_says_most_counts(chunks):
+    assert ContextNeed(chunks).share("On which port does the gateway listen?", chunks[:2]) == 0
+
+
+def test_a_question_may_name_a_section(chunks):
+    need = ContextNeed(chunks)
+    assert need.names("Where are the timeout settings?", chunks[:1])
+    assert not need.names("Where is the timeout?", chunks[:1])
+    assert not need.names("What is the gateway?", chunks[:1]), "a name of one word names nothing"
+
+
+def test_chunks_that_hold_no_rare_word_of_their_place(chunks):
+    """The first chunk says neither gateway nor timeout. The second says its own words. The others have no rare word."""
+    few = [*chunks[:2], *(chunk(n, "Bread and food, md.", "food.md", "Food") for n in range(40, 80))]
+    assert ContextNeed(few).lacking() == pytest.approx(0.5)
+
+
+def test_failures_avoided_in_per_cent_of_those_without():
+    without = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    with_contexts = np.array([[1.0, 1.0], [0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    avoided = failures_avoided(without, with_contexts)
+    assert avoided.questions == 4
+    assert avoided.percent[0] == pytest.approx(50)
+    assert avoided.low[0] <= 50 <= avoided.high[0]
+    assert failures_avoided(np.empty((0, 2)), np.empty((0, 2))).questions == 0
