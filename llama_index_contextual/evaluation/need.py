@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from llama_index_contextual.analysis import Analyzer
+from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.dates import parse_date
 from llama_index_contextual.metadata import DATE, PATH, TITLE, heading_titles
 
@@ -92,8 +92,8 @@ class ContextNeed:
     def lacking(self) -> float:
         """Return the share of chunks whose text holds no rare word of their own path and headings, 0 to 1.
 
-        A word is rare when less than a tenth of the chunks have it in text, path or headings. Chunks without a rare word
-        in path and headings do not count.
+        A word is rare when less than a tenth of the chunks have it in text, path or headings. Chunks without a rare
+        word in path and headings do not count.
         """
         counts = Counter(word for key, text in self._texts.items() for word in text | self._places[key])
         common = {word for word, count in counts.items() if count >= len(self._texts) / 10}

@@ -1,0 +1,129 @@
+"""Recall where context is needed: a set of questions made by rule from any folder of Markdown, so that anybody can run it.
+
+    python benchmarks/context_needed.py [FOLDER ...] [--questions 300] [--out FILE]
+
+Without a folder: kubernetes-docs and FastAPI's documentation. The rule takes chunks that have *look-alikes*: chunks of other
+pages whose text has a cosine of at least 0.8 to theirs. Each such chunk gives one question, its page's title and a phrase
+of its text that a look-alike shares or nearly shares: "Gateway: The default value is 60 and can be". Such a question is
+what somebody asks who remembers the page and a few words. A chunk whose own text says the title is left out, so text alone
+can tell the pages apart only by chance.
+
+Columns: recall of the chunk in the first 1, 3 and 10 hits, and how often it stands above all of its look-alikes. All rows rank
+the same chunks with the same embedding and the same hybrid retriever. They differ in what is embedded and keyword-indexed
+beside the text. The questions take the title from where contexts take it, so these figures say what contexts do where they are
+needed. They say nothing of how often people ask so; `retrieval.py` counts that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from common import RememberingEmbedding, machine, markdown_table
+from datasets import DATA, DataSet
+from llama_index.core.schema import BaseNode, Document, MetadataMode, QueryBundle
+from retrieval import Bench, Row
+
+from llama_index_contextual.metadata import heading_titles
+
+ALIKE = 0.8  # cosine of the text alone, from which two chunks are look-alikes
+WORDS = 8  # of the phrase
+ROWS = {
+    "text alone": Row("text alone", "off", "off"),
+    "LlamaIndex's metadata": Row("metadata", "metadata", "metadata"),
+    "headings": Row("headings", "headings", "headings"),
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question, the chunk that answers it, and the chunks that look like it."""
+
+    text: str
+    gold: str
+    rivals: frozenset[str]
+
+
+def folder_bench(folder: Path, embedding: RememberingEmbedding) -> Bench:
+    """All Markdown files of a folder, as one collection."""
+    paths = sorted(folder.rglob("*.md"))
+    documents = [
+        Document(text=p.read_text("utf-8"), metadata={"path": p.relative_to(folder).as_posix()}) for p in paths
+    ]
+    for document in documents:
+        document.id_ = document.metadata["path"]
+    return Bench(DataSet(folder.name, {"": documents}, [], lambda _: frozenset(), {}), "", embedding)
+
+
+def make_questions(bench: Bench, most: int) -> list[Asked]:
+    """Apply the rule; at most ``most`` questions, drawn with a fixed seed."""
+    nodes = bench.nodes("off")
+    vectors = np.array(bench.embedding.get_text_embedding_batch([n.get_content(MetadataMode.NONE) for n in nodes]))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    pages = np.array([node.metadata["path"] for node in nodes])
+    made = []
+    for number, node in enumerate(nodes):
+        title, phrase = _title(node), _phrase(node)
+        if not title or not phrase or title.lower() in node.get_content().lower():
+            continue
+        alike = (vectors @ vectors[number] >= ALIKE) & (pages != node.metadata["path"])
+        rivals = [other for other in np.flatnonzero(alike) if _title(nodes[other]) != title]
+        if rivals:
+            made.append(Asked(f"{title}: {phrase}", node.node_id, frozenset(nodes[other].node_id for other in rivals)))
+    return random.Random(0).sample(made, min(most, len(made)))  # noqa: S311  no secret
+
+
+def _title(node: BaseNode) -> str:
+    """The title of a chunk's page: from front matter, else its first heading."""
+    return str(node.metadata.get("title") or "") or next(iter(heading_titles(node.metadata)), "")
+
+
+def _phrase(node: BaseNode) -> str:
+    """The first words of the chunk's prose."""
+    for line in node.get_content().splitlines():
+        words = re.findall(r"[\w'./-]+", line)
+        if len(words) >= WORDS and line[:1].isalpha():
+            return " ".join(words[:WORDS])
+    return ""
+
+
+def measure(bench: Bench, row: Row, questions: list[Asked]) -> list[object]:
+    """Ask a row every question: recall at 1, 3, 10, and how often the right chunk stands above its look-alikes."""
+    retriever = bench.retriever(row)
+    vectors = bench.embedding.get_text_embedding_batch([question.text for question in questions])
+    results = []
+    for question, vector in zip(questions, vectors, strict=True):
+        found = [hit.node.node_id for hit in retriever.retrieve(QueryBundle(question.text, embedding=vector))]
+        rank = found.index(question.gold) if question.gold in found else len(found)
+        first = next((place for place, key in enumerate(found) if key in question.rivals), len(found))
+        results.append([rank < 1, rank < 3, rank < 10, rank < first])
+    return [100 * share for share in np.mean(results, axis=0).tolist()]
+
+
+def main() -> None:
+    """Make the questions of each folder and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--questions", type=int, default=300, help="at most this many of a folder (default 300)")
+    parser.add_argument("--out", type=Path, help="write the tables to this file too")
+    options = parser.parse_args()
+    embedding = RememberingEmbedding()
+    parts = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."]
+    for folder in options.folders or [DATA / "kubernetes-docs" / "corpus", DATA / "markdown" / "fastapi" / "en"]:
+        bench = folder_bench(folder, embedding)
+        questions = make_questions(bench, options.questions)
+        head = f"### {folder.parent.name}/{folder.name}: {len(questions)} questions, {len(bench.nodes('off'))} chunks"
+        rows = [[name, *measure(bench, row, questions)] for name, row in ROWS.items()] if questions else []
+        table = markdown_table(["", "@1", "@3", "@10", "above its look-alikes"], rows)
+        parts.append(f"{head}\n\nFor example: {questions[0].text if questions else 'none'}\n\n{table}")
+        print(f"\n{parts[-1]}", flush=True)
+    if options.out:
+        options.out.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""HTML pages: they show what they should, load nothing, and let nothing of a document run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from itertools import pairwise
+
+import pytest
+from llama_index.core import Document
+
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    HeadingAwareMarkdownNodeParser,
+)
+from llama_index_contextual.report import chunks_page, hits_page
+
+HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
+TEXT = f"""# Gateway {HOSTILE}
+
+## Timeout
+
+The default value is 60 and can be adjusted. {HOSTILE}
+
+## Port
+
+The gateway listens on port 80.
+"""
+
+
+@pytest.fixture
+def nodes():
+    document = Document(text=TEXT, id_="docs/gateway.md", metadata={"path": "docs/gateway.md"})
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=60, chunk_overlap=20, min_chunk_size=5)
+    return ContextualNodePostprocessor()(parser([document]))
+
+
+@pytest.fixture
+def explanation(nodes):
+    arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
+    return ContextualFusionRetriever(arms, similarity_top_k=2).explain("default value of the gateway?")
+
+
+def check_harmless(page):
+    assert "<script>document.title" not in page
+    assert "<img src=x" not in page
+    assert not re.findall(r"<[^>]+(?:src|href)=", page), "an element loads something"
+    assert "default-src 'none'" in page
+
+
+def test_chunks_with_their_views(nodes):
+    page = chunks_page(nodes, title="docs/gateway.md", budget=60)
+    check_harmless(page)
+    assert page.count('<section class="card chunk">') == len(nodes)
+    assert "docs/gateway.md#L5" in page
+    for view in ("Displayed", "Embedded", "Keywords", "Language model"):
+        assert page.count(f"<b>{view}</b>") == len(nodes)
+    assert "Document: docs/gateway.md &gt; Gateway" in page
+
+
+def test_what_stands_in_the_chunk_before_is_shaded(nodes):
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=12, chunk_overlap=6, min_chunk_size=1)
+    cut = parser([Document(text="# A\n\nOne two three four. Five six seven. Eight nine ten. Eleven twelve.")])
+    again = [b.text[: a.end_char_idx - b.start_char_idx] for a, b in pairwise(cut)]
+    assert any(again), "the example overlaps"
+    page = chunks_page(cut, title="a")
+    for text in again:
+        assert f'<pre><span class="overlap">{text}</span>' in page
+
+
+def test_hits_with_their_reasons(explanation):
+    from llama_index_contextual.keyword import Analyzer
+
+    page = hits_page(explanation, Analyzer())
+    check_harmless(page)
+    assert "docs/gateway.md#L" in page
+    assert "<mark>default</mark>" in page
+    assert "<mark>60</mark>" not in page
+    assert page.count("rank 1, score") >= 2, "both arms are shown"
+
+
+def test_a_question_that_finds_nothing_has_a_page(explanation):
+    empty = type(explanation)(explanation.queries, explanation.arms, explanation.mode, explanation.k, (), 0)
+    assert "Nothing was found." in hits_page(empty)
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
+def test_in_a_real_browser_nothing_of_a_document_runs(nodes, tmp_path):
+    file = tmp_path / "page.html"
+    file.write_text(chunks_page(nodes, title="the title"), "utf-8")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{file}"]
+    seen = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout  # noqa: S603
+    assert "<title>the title</title>" in seen
+    assert seen.count("document.title = 'hacked'") >= 2, "it is shown as text"
