@@ -1,17 +1,16 @@
-"""Recall where context is needed: a set of questions made by rule from any folder of Markdown, so that anybody can run it.
+"""Recall where context is needed, on questions that a rule makes from any folder of Markdown.
 
     python benchmarks/context_needed.py [FOLDER ...] [--questions 300] [--out FILE]
 
-Without a folder: kubernetes-docs and FastAPI's documentation. The rule takes chunks that have *look-alikes*: chunks of other
-pages whose text has a cosine of at least 0.8 to theirs. Each such chunk gives one question, its page's title and a phrase
-of its text that a look-alike shares or nearly shares: "Gateway: The default value is 60 and can be". Such a question is
-what somebody asks who remembers the page and a few words. A chunk whose own text says the title is left out, so text alone
-can tell the pages apart only by chance.
+Without a folder: kubernetes-docs and FastAPI's documentation. The rule takes chunks that have *look-alikes*: chunks of
+other pages whose text has a cosine of at least 0.8 to theirs. Each such chunk gives one question: the title of its page
+and the first words of its prose, as in "Gateway: The default value is 60 and can be". Somebody who remembers the page
+and a few words asks so. A chunk whose own text says the title is left out.
 
-Columns: recall of the chunk in the first 1, 3 and 10 hits, and how often it stands above all of its look-alikes. All rows rank
-the same chunks with the same embedding and the same hybrid retriever. They differ in what is embedded and keyword-indexed
-beside the text. The questions take the title from where contexts take it, so these figures say what contexts do where they are
-needed. They say nothing of how often people ask so; `retrieval.py` counts that.
+Columns: recall of the chunk in the first 1, 3 and 10 hits, and how often it stands above all of its look-alikes. All
+rows rank the same chunks with the same embedding and the same hybrid retriever. They differ in what is embedded and
+keyword-indexed beside the text. The questions take the title from where contexts take it. So these figures say what
+contexts do where they are needed. They do not say how often people ask so: ``retrieval.py`` counts that.
 """
 
 from __future__ import annotations
