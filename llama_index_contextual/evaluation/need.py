@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.dates import parse_date
+from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import DATE, PATH, TITLE, heading_titles
 
 if TYPE_CHECKING:
