@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from llama_index.core.storage.docstore import BaseDocumentStore
 
 _MAX_GAP: Final = 64  # characters between two slices that can only have been blank lines, rules or stripped space
+_MAX_PADDED: Final = 10_000_000  # characters: a wrong offset must not cost gigabytes
 _SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION, DATE)
 
 
@@ -47,7 +48,7 @@ def group_by_document(
         groups.setdefault(document_id(node), []).append(position)
     result = []
     for doc_id, found in groups.items():
-        positions = sorted(found, key=lambda position: (_start(nodes[position]), position))
+        positions = sorted(found, key=lambda position: (start_of(nodes[position]), position))
         if not _agree([nodes[position] for position in positions]):
             positions = found
         chunks = tuple(nodes[position] for position in positions)
@@ -64,7 +65,7 @@ def document_id(node: BaseNode) -> str:
 
 def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
     """Return where a chunk starts and ends in its document's text; (0, 0) where it cannot be found."""
-    text, start = _content(node), _start(node)
+    text, start = _content(node), start_of(node)
     if start < 0 or not document.text.startswith(text, start):
         start = document.text.find(text)
     return (start, start + len(text)) if start >= 0 else (0, 0)
@@ -99,7 +100,8 @@ def _content(node: BaseNode) -> str:
     return node.get_content(metadata_mode=MetadataMode.NONE)
 
 
-def _start(node: BaseNode) -> int:
+def start_of(node: BaseNode) -> int:
+    """Return at which character of its document a node starts; -1 where it does not say."""
     start = node.start_char_idx if isinstance(node, TextNode) else None
     return -1 if start is None else start
 
@@ -107,33 +109,34 @@ def _start(node: BaseNode) -> int:
 def _holds(text: str, chunks: Sequence[BaseNode]) -> bool:
     """Whether a document's text is the one its chunks were cut from; an edited document's is not."""
     for chunk in chunks:
-        content, start = _content(chunk), _start(chunk)
+        content, start = _content(chunk), start_of(chunk)
         if not (start >= 0 and text.startswith(content, start)) and content not in text:
             return False
     return True
 
 
 def _join_slices(chunks: Sequence[BaseNode]) -> tuple[str, bool]:
-    """Put the chunks at their offsets again; also say whether that gives the whole document."""
-    if not _agree(chunks):
-        text = ""
-        for content in map(_content, chunks):
-            if content not in text:
-                text = f"{text}\n\n{content}" if text else content
-        return text, False
-    text, end, tiled = "", 0, _closed(chunks)
-    for position, chunk in enumerate(chunks):
-        content, start = _content(chunk), _start(chunk)
-        if start < 0:
-            text, tiled = f"{text}\n\n{content}" if text else content, tiled and len(chunks) == 1
-            continue
-        if position and start - end > _MAX_GAP:
-            text, tiled = f"{text}\n\n[…]\n\n", False
-        elif start > end and position:
-            text += "\n" * min(start - end, 2)
-        text += content[max(0, end - start) :] if position else content
+    """Put the chunks at their offsets again; also say whether that gives the whole document.
+
+    What no chunk holds is filled up with empty lines, so that offsets into the document stay offsets into the text.
+    """
+    placed = [chunk for chunk in chunks if start_of(chunk) >= 0]
+    length = max((start_of(chunk) + len(_content(chunk)) for chunk in placed), default=0)
+    if not _agree(chunks) or length > _MAX_PADDED + sum(len(_content(chunk)) for chunk in placed):
+        contents = dict.fromkeys(map(_content, chunks))
+        return "\n\n".join(contents), False
+    parts, end, tiled = [], 0, _closed(chunks)
+    for chunk in placed:
+        content, start = _content(chunk), start_of(chunk)
+        if start > end:
+            gap = start - end
+            tiled &= gap <= _MAX_GAP
+            parts.append(("" if gap <= _MAX_GAP else "\n\n[…]").ljust(gap, "\n"))
+        parts.append(content[max(0, end - start) :])
         end = max(end, start + len(content))
-    return text, tiled
+    loose = [_content(chunk) for chunk in chunks if start_of(chunk) < 0]  # after the others, where it moves none
+    text = "\n\n".join(filter(None, ["".join(parts), *loose]))
+    return text, tiled and (not loose or len(chunks) == 1)
 
 
 def _agree(chunks: Sequence[BaseNode]) -> bool:
@@ -143,7 +146,7 @@ def _agree(chunks: Sequence[BaseNode]) -> bool:
     """
     held, last = "", -1
     for chunk in chunks:
-        content, start = _content(chunk), _start(chunk)
+        content, start = _content(chunk), start_of(chunk)
         if start < 0:
             continue
         shared = held[start - last :] if last >= 0 else ""

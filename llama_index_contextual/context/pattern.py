@@ -8,7 +8,7 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
-from llama_index_contextual.context.documents import position
+from llama_index_contextual.context.documents import position, start_of
 from llama_index_contextual.context.headings import HeadingContextGenerator
 from llama_index_contextual.context.outline import Outline, first_sentence, outline
 from llama_index_contextual.identity import short_hash
@@ -93,6 +93,8 @@ class PatternContextGenerator(ContextGenerator):
 
     def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))
-        lexical = " ".join(filter(None, [*titles, first_sentence(document.text)]))[: self.max_lexical_chars]
+        # What stands before the first chunk is front matter.
+        body = document.text[position(nodes[0], document)[0] if start_of(nodes[0]) > 0 else 0 :]
+        lexical = " ".join(filter(None, [*titles, first_sentence(body)]))[: self.max_lexical_chars]
         version = self.version
         return [ChunkContext(self._headings.describe(node, document), self.name, lexical, version) for node in nodes]

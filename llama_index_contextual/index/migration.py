@@ -110,7 +110,7 @@ def _copy(
         report.empty += len(page) - len(nodes)
         before = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
         report.located += sum(sources.locate(node) for node in nodes)
-        contexts(nodes)
+        contexts(nodes, sources.documents(nodes))
         rows = [Row(node, store_metadata(node, sources.entry(node), "document")) for node in nodes]
         report.embedded += writer.give_vectors(rows)
         writer.write(rows)
@@ -142,6 +142,12 @@ class SourceFiles:
     def entry(self, node: BaseNode) -> str:
         """Under which document a node is kept: its path in the folder, else whatever document it names."""
         return self._path(node) or str(node.ref_doc_id or node.node_id)
+
+    def documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
+        """Return the files of nodes that were located, as documents."""
+        paths = dict.fromkeys(str(node.metadata.get(PATH) or "") for node in nodes)
+        read = {path: found for path in paths if (found := self._read.get(path))}
+        return [Document(id_=path, text=text, metadata={PATH: path}) for path, (text, _) in read.items()]
 
     def locate(self, node: BaseNode) -> bool:
         """Give a node path, headings and lines, if its text stands in its file; returns whether it does."""

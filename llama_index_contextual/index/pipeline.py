@@ -75,10 +75,10 @@ class NodePipeline:
                 node.metadata.update({key: known.metadata[key] for key in _PAID if key in known.metadata})
         return nodes
 
-    def contextualize(self, nodes: Sequence[BaseNode]) -> None:
+    def contextualize(self, nodes: Sequence[BaseNode], documents: Sequence[Document]) -> None:
         """Write contexts into the nodes of some documents, all at once: calls for several go to a model together."""
         if nodes:
-            self.contexts(nodes)
+            self.contexts(nodes, documents)
 
     def fingerprint(self, embedding: dict[str, Any], reading: dict[str, Any]) -> Fingerprint:
         """Everything that shapes the nodes."""

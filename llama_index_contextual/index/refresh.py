@@ -190,6 +190,7 @@ class Refresh:
     def _prepare(self, group: Sequence[Source], stored: Mapping[str, Sequence[Stored]]) -> list[_Work]:
         """Read, parse and contextualize some sources; one that cannot be read is reported, and concerns it alone."""
         parsed: list[tuple[Source, list[BaseNode], dict[str, Stored]]] = []
+        read: list[Document] = []
         for source in group:
             known = {item.id: item for item in stored.get(source.id, [])}
             try:
@@ -197,12 +198,13 @@ class Refresh:
                 nodes = self.pipeline.parse(documents, known)
                 _check_keys(nodes)
                 parsed.append((source, nodes, known))
+                read.extend(documents)
             except DocumentError as error:
                 self._failed(source, str(error))
                 continue
             if repair:
                 self.report.repaired.append(Problem(source.id, repair))
-        self.pipeline.contextualize([node for _, nodes, _ in parsed for node in nodes])
+        self.pipeline.contextualize([node for _, nodes, _ in parsed for node in nodes], read)
         return [
             _Work(
                 source,

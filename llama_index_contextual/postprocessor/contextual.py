@@ -141,11 +141,15 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         if self.generator is not None:
             self.generator.close()
 
-    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
+    def __call__(
+        self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None, **kwargs: Any
+    ) -> list[BaseNode]:
         """Write the contexts into the nodes, in place.
 
         Args:
             nodes: Chunks of any parser, of any number of documents.
+            documents: The whole documents that they were cut from, instead of those given before. Without any, a
+                document is put together from its chunks.
             **kwargs: ``show_progress`` is read; what LlamaIndex passes besides is ignored.
 
         Raises:
@@ -154,16 +158,18 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         if self.generator is None:
             remove_context(nodes)
             return list(nodes)
-        groups = self._outdated(nodes)
+        groups = self._outdated(nodes, documents)
         with progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
             results = self.generator.generate_all([chunks for chunks, _ in groups], progress)
         return self._write(nodes, groups, results)
 
-    async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
+    async def acall(
+        self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None, **kwargs: Any
+    ) -> list[BaseNode]:
         """Do the same as calling it, without blocking the event loop."""
         if self.generator is None:
             return self(nodes)
-        groups = await asyncio.to_thread(self._outdated, nodes)
+        groups = await asyncio.to_thread(self._outdated, nodes, documents)
         with progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
             results = await self.generator.agenerate_all([chunks for chunks, _ in groups], progress)
         return self._write(nodes, groups, results)

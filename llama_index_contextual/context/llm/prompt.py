@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -44,6 +45,7 @@ _OUTLINE_SHARE: Final = 0.25  # of the room for the document
 _SPAN_SHARE: Final = 0.5  # of it for the chunks of one call; the rest is what surrounds them
 _MAX_CHARS_PER_TOKEN: Final = 12  # a text this much longer than the room need not be counted
 _LEFT_OUT: Final = "[…]"
+_PADDING: Final = re.compile(r"\n{3,}")
 
 
 @lru_cache(maxsize=64)
@@ -181,7 +183,7 @@ def check_prompt(prompt: BasePromptTemplate) -> None:
 
 def batches(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: Window) -> list[list[BaseNode]]:
     """Split chunks into calls of at most ``size``; chunks of one call lie together where the document does not fit."""
-    if window.fits(document.text):
+    if window.fits(_without_padding(document)):
         return [list(nodes[start : start + size]) for start in range(0, len(nodes), size)]
     room = int(window.chars(document.text) * _SPAN_SHARE)
     result: list[list[BaseNode]] = []
@@ -205,8 +207,8 @@ def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence
         outline: All known chunks of it, whose header paths are its outline.
         window: The room there is.
     """
-    if window.fits(document.text):
-        return document.text
+    if window.fits(visible := _without_padding(document)):
+        return visible
     room = window.chars(document.text)
     headings = _outline(outline, int(room * _OUTLINE_SHARE))
     around = _neighbourhood(nodes, document, room - len(headings))
@@ -223,6 +225,12 @@ def describe_chunks(nodes: Sequence[BaseNode]) -> str:
         text = _shorten(node.get_content(metadata_mode=MetadataMode.NONE).strip())
         parts.append(f'<chunk number="{number}"{attribute}>\n{text}\n</chunk>')
     return "\n".join(parts)
+
+
+def _without_padding(document: SourceDocument) -> str:
+    """Return a document's text; where it was put together from chunks, without the lines that only keep offsets."""
+    glued = document.origin not in ("documents", "docstore")
+    return _PADDING.sub("\n\n", document.text).strip("\n") if glued else document.text
 
 
 def _outline(nodes: Sequence[BaseNode], room: int) -> str:
@@ -250,7 +258,7 @@ def _neighbourhood(nodes: Sequence[BaseNode], document: SourceDocument, room: in
     if right < len(text):
         cut = text.rfind("\n", end, right)
         right = cut if cut > 0 else right
-    body = text[left:right]
+    body = _PADDING.sub("\n\n", text[left:right])
     if len(body) > room:  # one chunk longer than the room: its ends say most
         body = f"{body[: room // 2]}\n{_LEFT_OUT}\n{body[-(room // 2) :]}"
     return f"{_LEFT_OUT if left else ''}\n{body}\n{_LEFT_OUT if right < len(text) else ''}".strip("\n")

@@ -1,0 +1,98 @@
+"""Which document a chunk's context is made from: the one that was given, else one whose offsets are the chunks' own."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core import Document
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+
+from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+
+NOTE = (
+    "---\ntitle: The harbour log of the town of Bergen, in its second and larger edition\n---\n\n# Log\n\nIt rained.\n"
+)
+METHOD = '    def run(self):\n        return "the same"'
+TWINS = f"class A:\n{METHOD}\n\n\nclass B:\n{METHOD}\n"
+
+
+def slices(text, *spans, path="code.py"):
+    """Chunks of a document, by their offsets."""
+    source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=path)}
+    return [
+        TextNode(text=text[a:b], start_char_idx=a, end_char_idx=b, metadata={"path": path}, relationships=source)
+        for a, b in spans
+    ]
+
+
+def twins():
+    first = TWINS.index(METHOD)
+    second = TWINS.index(METHOD, first + 1)
+    return slices(TWINS, (first, first + len(METHOD)), (second, second + len(METHOD)))
+
+
+@pytest.mark.parametrize("documents", [None, [Document(text=TWINS, id_="code.py")]], ids=["nodes alone", "document"])
+def test_equal_chunks_stand_where_their_offsets_say(documents):
+    nodes = twins()
+    ContextualNodePostprocessor("pattern")(nodes, documents)
+    contexts = [node.metadata["context"] for node in nodes]
+    if documents:
+        assert ["class A" in contexts[0], "class B" in contexts[1]] == [True, True]
+    [(chunks, _)] = group_by_document(nodes, documents=documents)
+    assert [chunks.document.text[n.start_char_idx : n.end_char_idx] for n in nodes] == [METHOD, METHOD]
+
+
+def test_offsets_hold_where_only_nodes_are_known():
+    text = "x" * 300 + "one two three" + "y" * 5000 + "four five six"
+    nodes = slices(text, (300, 313), (5313, 5326))
+    [(chunks, _)] = group_by_document(nodes)
+    assert [chunks.document.text[n.start_char_idx : n.end_char_idx] for n in nodes] == [
+        "one two three",
+        "four five six",
+    ]
+    assert (chunks.document.whole, chunks.document.text.count("[…]")) == (False, 2)
+
+
+def test_a_wrong_offset_costs_no_memory():
+    nodes = slices("one two", (0, 3), (4, 7))
+    nodes[1].start_char_idx, nodes[1].end_char_idx = 10**12, 10**12 + 3
+    [(chunks, _)] = group_by_document(nodes)
+    assert chunks.document.text == "one\n\ntwo"
+
+
+def test_a_model_is_shown_the_document_and_not_what_its_chunks_say(step, fake_model):
+    document = Document(text=NOTE, metadata={"path": "log.md"})
+    nodes = HeadingAwareMarkdownNodeParser()([document])
+    step()(nodes, [document])
+    assert NOTE.strip() in fake_model.requests[0].prompt
+
+
+def test_padding_is_not_paid_for(step, fake_model):
+    nodes = slices("x" * 2000 + "A ferry." + "y" * 2000 + "A harbour.", (2000, 2008), (4008, 4018), path="a.md")
+    step()(nodes)
+    assert "\n\n\n\n" not in fake_model.requests[0].prompt
+
+
+def test_front_matter_is_not_the_first_sentence():
+    document = Document(text=NOTE, metadata={"path": "log.md"})
+    [node] = HeadingAwareMarkdownNodeParser()([document])
+    ContextualNodePostprocessor("pattern")([node], [document])
+    assert "title:" not in node.metadata["lexical_context"]
+    assert "---" not in node.metadata["lexical_context"]
+
+
+async def test_documents_can_be_given_to_the_async_call_too(step, fake_model):
+    document = Document(text=NOTE, metadata={"path": "log.md"})
+    nodes = HeadingAwareMarkdownNodeParser()([document])
+    await step().acall(nodes, [document])
+    assert "second and larger edition" in fake_model.requests[0].prompt
+
+
+def test_an_estimate_finds_what_the_run_has_kept(step):
+    document = Document(text=NOTE, metadata={"path": "log.md"})
+    one = step(reuse="document")
+    nodes = HeadingAwareMarkdownNodeParser()([document])
+    one(nodes, [document])
+    again = HeadingAwareMarkdownNodeParser()([document])
+    assert one.estimate(again, [document]).from_cache == len(nodes)
