@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
+from unittest import mock
 
 from llama_index_contextual import tokens
 from llama_index_contextual.tokens import tiktoken_cl100k
@@ -30,18 +31,14 @@ def ours(tokenizer: str = "cl100k") -> Splitter:
 
 def ours_with_tiktoken() -> Splitter:
     """Our spans where the ``fast`` extra is not installed."""
-    from llama_index_contextual.markdown import ChunkSettings, spans
-    from llama_index_contextual.tokens import make_scale
+    from llama_index_contextual.markdown import ChunkSettings, split_markdown
 
-    pair = tokens.with_tiktoken()
+    encode = tokens.with_tiktoken()
     settings = ChunkSettings(chunk_size=SIZE, chunk_overlap=0)
 
     def split(text: str) -> Chunks:
-        spans.make_scale = lambda text, _tokenizer: tokens.BytePairScale(text, *pair)
-        try:
-            return [(text[s.start : s.end], s.start) for s in spans.split_markdown(text, settings=settings)]
-        finally:
-            spans.make_scale = make_scale
+        with mock.patch.object(tokens, "cl100k", return_value=encode):
+            return [(text[s.start : s.end], s.start) for s in split_markdown(text, settings=settings)]
 
     return split
 
@@ -130,7 +127,7 @@ def chonkie_with_gigatoken() -> Splitter:
     """The same with the tokenizer that the ``fast`` extra gives ours: it shows what the tokenizer's share is."""
     from chonkie.tokenizer import Tokenizer
 
-    encode, _ = tokens.with_gigatoken()
+    encode = tokens.Gigatoken()
     decoder = tiktoken_cl100k()
 
     class Gigatoken(Tokenizer):

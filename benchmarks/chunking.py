@@ -30,7 +30,7 @@ from chunk_defects import facts_of, measure
 from chunkers import SIZE, SPLITTERS
 from hostile_inputs import pathological, survive
 
-from llama_index_contextual.tokens import tiktoken_cl100k, with_gigatoken
+from llama_index_contextual.tokens import Gigatoken, tiktoken_cl100k
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -162,7 +162,7 @@ def ceiling(texts: Sequence[str]) -> Iterator[str]:
         return sum(1 for _ in blocks._PARSER.events_with_range(text))  # noqa: SLF001
 
     tokens, _ = rate(lambda: tiktoken_cl100k().encode_ordinary)
-    fast, _ = rate(lambda: with_gigatoken()[0])
+    fast, _ = rate(Gigatoken)
     parsed, memory = rate(lambda: events)
     yield ""
     yield "## The ceiling"

@@ -1,6 +1,6 @@
 """Token counts of many slices of one document: exact ones, and each character counted about once.
 
-A *scale* is made for one document. First it weighs the parts between the marks. Their sums are exact for tokenizers
+A *scale* is made for one document. First it counts the parts between the marks. Their sums are exact for tokenizers
 that add up at line starts, and estimates for others. Then it counts what an assembled slice has when it is alone.
 
 ``"cl100k"`` is LlamaIndex's default tokenizer. The vocabulary is the copy that LlamaIndex ships, so nothing is
@@ -10,13 +10,13 @@ is used where the ``fast`` extra is installed. ``"minilm"`` counts the word piec
 
 from __future__ import annotations
 
-import base64
 import functools
 import itertools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sized
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence, Sized
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,35 +27,33 @@ import numpy as np
 from llama_index_contextual.errors import MissingExtraError, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import gigatoken
     import tiktoken
     from tokenizers import BertWordPieceTokenizer
 
 Tokens: TypeAlias = "np.ndarray[Any, np.dtype[np.uint32]]"
-Widths: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 Encode: TypeAlias = Callable[[str], Tokens]
 
-_CONTINUES, _CONTINUATION = np.uint8(0xC0), np.uint8(0x80)  # a byte inside a UTF-8 character is 0b10xxxxxx
-_BLOCK: Final = 1 << 16  # bytes looked at together: numpy's positions take eight times as much
+BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
 _PIECE: Final = 10_000  # characters at once where tiktoken's regular expression gives up
-_INDENTED: Final = re.compile(r"[ \t]{0,99}\S")
+# Where cl100k's tokens of two parts are those of the whole: its regular expression never takes a line feed together
+# with the text of the next line, and byte pairs never merge across.
+_LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
+_WORD_START: Final = re.compile(r"\S")
 _VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's name for cl100k's file in its cache
 # gigatoken remembers every word it has seen: up to 6 bytes for each byte of text without repetitions, 328 MB after
 # 61 MB of random words. Loading the vocabulary anew takes 0.16 s, so starting over after this many characters is cheap.
 _FORGET_AFTER: Final = 16_000_000
-BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
 
 
 class Scale(Protocol):
     """Token counts of slices of one document."""
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """Tokens before each of the ascending offsets, counted from the first one."""
+        """Return the tokens before each of the ascending offsets, counted from the first one."""
 
-    def exact(self, start: int, end: int, stop: int) -> int:
-        """Tokens of ``text[start:end]`` taken alone, where ``text[end:stop]`` is white space."""
+    def exact(self, start: int, end: int) -> int:
+        """Return the tokens of ``text[start:end]`` taken alone."""
 
 
 class EstimateScale:
@@ -73,100 +71,50 @@ class EstimateScale:
         sizes = (len(text[a:b].encode()) for a, b in itertools.pairwise(offsets))
         return [math.ceil(size / BYTES_PER_TOKEN) for size in itertools.accumulate(sizes, initial=0)]
 
-    def exact(self, start: int, end: int, stop: int) -> int:  # noqa: ARG002
+    def exact(self, start: int, end: int) -> int:
         """See :class:`Scale`."""
         text = self._text
         size = end - start if text.isascii() else len(text[start:end].encode())
         return math.ceil(size / BYTES_PER_TOKEN)
 
 
-class CallableScale:
-    """Any tokenizer, taken as a black box: counts each part once, and every assembled slice again.
+class CountingScale:
+    """Any tokenizer: each part is counted once, and of an assembled slice only what the known counts leave open.
 
     Args:
         text: The document.
-        count: Tokens of a text.
-        adds_up: Whether counts of parts cut at white space always add up to the count of the whole, as word pieces
-            do; then nothing is counted twice.
+        count: Returns the tokens of a text.
+        seam: What stands at offsets at which the counts of two parts always add up; None where they may never do.
     """
 
-    def __init__(self, text: str, count: Callable[[str], int], *, adds_up: bool = False) -> None:
+    def __init__(self, text: str, count: Callable[[str], int], seam: re.Pattern[str] | None = None) -> None:
         self._text = text
         self._count = count
-        self._known: dict[int, int] | None = {} if adds_up else None
+        self._seam = seam
+        self._offsets: Sequence[int] = ()  # of the document's own marks, whose sums come first
+        self._sums: list[int] = []
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
         """See :class:`Scale`."""
         text, count = self._text, self._count
         sums = [0, *itertools.accumulate(count(text[a:b]) for a, b in itertools.pairwise(offsets))]
-        if self._known is not None and not self._known:
-            self._known = dict(zip(offsets, sums, strict=True))
+        if not self._offsets:
+            self._offsets, self._sums = offsets, sums
         return sums
 
-    def exact(self, start: int, end: int, stop: int) -> int:
+    def exact(self, start: int, end: int) -> int:
         """See :class:`Scale`."""
-        if self._known and start in self._known and stop in self._known:
-            return self._known[stop] - self._known[start]
-        return self._count(self._text[start:end])
-
-
-class BytePairScale:
-    r"""A byte-pair tokenizer such as cl100k: the document is encoded once, and slices are looked up.
-
-    A token boundary that is a line start (with no blank line after it) splits every text alike: its regular expression
-    never takes a line feed together with what follows, and byte pairs never merge across. So the tokens between two
-    such boundaries are those of the slice alone. At the other end, a boundary between two tokens gives the slice the
-    same tokens, because the merges inside it did not depend on what followed; where a token goes on over the end
-    (``".\n\n"`` is one), the punctuation before the end is encoded again.
-
-    Args:
-        text: The document.
-        encode: Gives the tokens of a text.
-        widths: The bytes of each token.
-    """
-
-    def __init__(self, text: str, encode: Encode, widths: Widths) -> None:
-        self._text = text
-        self._encode = encode
-        self._bytes = None if text.isascii() else bytes_before(text)
-        self._ends = np.cumsum(widths[encode(text)], dtype=np.int32)
-
-    def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """Tokens before each of the ascending offsets, counted from the first one; exact at line starts."""
-        at = np.asarray(offsets, np.int32)  # any wider type makes searchsorted copy all ends
-        at = at if self._bytes is None else self._bytes[at]
-        before = np.searchsorted(self._ends, at, side="right")
-        counts: list[int] = (before - before[0]).tolist()
-        return counts
-
-    def exact(self, start: int, end: int, stop: int) -> int:  # noqa: ARG002
-        """Tokens of ``text[start:end]`` taken alone."""
-        text = self._text
-        before, at_start = self._tokens_before(start)
-        if start and not (at_start and text[start - 1] in "\r\n" and _INDENTED.match(text, start)):
-            return len(self._encode(text[start:end]))
-        until, at_end = self._tokens_before(end)
-        if at_end:
-            return until - before
-        mark = end  # where the punctuation starts that the token over the end begins with
-        while mark > start and not (text[mark - 1].isalnum() or text[mark - 1].isspace()):
-            mark -= 1
-        if mark > start and text[mark - 1] == " ":
-            mark -= 1  # cl100k takes one space together with the punctuation after it
-        until, at_mark = self._tokens_before(mark)
-        if at_mark and mark < end:
-            return until - before + len(self._encode(text[mark:end]))
-        return len(self._encode(text[start:end]))
-
-    def _tokens_before(self, offset: int) -> tuple[int, bool]:
-        """How many tokens end at or before an offset, and whether one ends right there."""
-        at = np.int32(offset) if self._bytes is None else self._bytes[offset]
-        count = int(self._ends.searchsorted(at, side="right"))
-        return count, (int(self._ends[count - 1]) if count else 0) == at
+        text, offsets, seam = self._text, self._offsets, self._seam
+        if seam is None or not seam.match(text, start):
+            return self._count(text[start:end])
+        first, last = bisect_left(offsets, start), bisect_left(offsets, end) - 1
+        if first >= last or offsets[first] != start or not seam.match(text, offsets[last]):
+            return self._count(text[start:end])
+        return self._sums[last] - self._sums[first] + self._count(text[offsets[last] : end])
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scale:
-    """The scale of one document.
+    """Return the scale of one document.
 
     Args:
         text: The document, without lone surrogates.
@@ -180,11 +128,12 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scal
     if tokenizer == "estimate":
         return EstimateScale(text)
     if tokenizer == "cl100k":
-        return BytePairScale(text, *cl100k())
+        encode = cl100k()
+        return CountingScale(text, lambda part: len(encode(part)), _LINE_START)
     if tokenizer == "minilm":
-        return CallableScale(text, count_word_pieces, adds_up=True)
+        return CountingScale(text, count_word_pieces, _WORD_START)
     if not isinstance(tokenizer, str):
-        return CallableScale(text, functools.partial(_count, tokenizer))
+        return CountingScale(text, functools.partial(_count, tokenizer))
     raise SettingError(
         f"tokenizer={tokenizer!r} is not known. Cure: 'cl100k', 'minilm', 'estimate', or a callable that returns tokens"
     )
@@ -202,51 +151,46 @@ def _count(tokenizer: Callable[[str], Sized | int], text: str) -> int:
     )
 
 
-def bytes_before(text: str) -> Widths:
-    """UTF-8 bytes before each character, and at the end."""
-    data = np.frombuffer(text.encode(), dtype=np.uint8)
-    before = np.empty(len(text) + 1, np.int32)  # a document of two gigabytes does not get this far
-    known = 0
-    for low in range(0, len(data), _BLOCK):
-        first_bytes = np.flatnonzero((data[low : low + _BLOCK] & _CONTINUES) != _CONTINUATION)
-        before[known : known + len(first_bytes)] = first_bytes + low
-        known += len(first_bytes)
-    before[-1] = len(data)
-    return before
-
-
 @functools.cache
-def cl100k() -> tuple[Encode, Widths]:
-    """The fastest encoder that is installed, and the bytes of each of its tokens."""
-    vocabulary = _vocabularies() / _VOCABULARY
-    if find_spec("gigatoken") is None or not vocabulary.is_file():
+def cl100k() -> Encode:
+    """Return the fastest encoder that is installed."""
+    if find_spec("gigatoken") is None or not (_vocabularies() / _VOCABULARY).is_file():
         return with_tiktoken()
-    return with_gigatoken()
+    return Gigatoken()
 
 
-def with_gigatoken() -> tuple[Encode, Widths]:
-    """cl100k by gigatoken (Marcel Rød), which the ``fast`` extra installs."""
-    vocabulary = _vocabularies() / _VOCABULARY
-    with vocabulary.open("rb") as lines:  # one at a time: a list of them all took 25 MB
-        tokens = (line.split() for line in lines)
-        pairs = np.fromiter(((int(rank), len(base64.b64decode(token))) for token, rank in tokens), "i4,i4")
-    widths = np.zeros(len(pairs), np.int32)
-    widths[pairs["f0"]] = pairs["f1"]
-    return _Gigatoken(vocabulary), widths
+class Gigatoken:
+    """cl100k by gigatoken (Marcel Rød): it forgets the words that it has seen before they fill the memory.
+
+    Threads may share one: a tokenizer that another thread has replaced goes on working.
+    """
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._tokenizer = self._load()
+
+    def __call__(self, text: str) -> Tokens:
+        """Return the tokens of a text."""
+        self._seen += len(text)
+        if self._seen > _FORGET_AFTER:
+            self._seen = 0
+            self._tokenizer = self._load()
+        return self._tokenizer.encode(text)
+
+    def _load(self) -> gigatoken.Tokenizer:
+        from gigatoken import Tokenizer
+
+        return Tokenizer.from_tiktoken(_vocabularies() / _VOCABULARY, pretokenizer="cl100k")
 
 
-def with_tiktoken() -> tuple[Encode, Widths]:
-    """cl100k by tiktoken, which LlamaIndex itself uses."""
-    encoding = tiktoken_cl100k()
-    widths = np.zeros(encoding.n_vocab, np.int32)
-    ordinary = range(len(encoding.token_byte_values()))
-    widths[: len(ordinary)] = [len(encoding.decode_single_token_bytes(token)) for token in ordinary]
-    return functools.partial(_encode_in_pieces, encoding), widths
+def with_tiktoken() -> Encode:
+    """Return cl100k by tiktoken, which LlamaIndex itself uses."""
+    return functools.partial(_encode_in_pieces, tiktoken_cl100k())
 
 
 @functools.cache
 def tiktoken_cl100k() -> tiktoken.Encoding:
-    """Tiktoken's own object, read from LlamaIndex's copy of the vocabulary."""
+    """Return tiktoken's own object, read from LlamaIndex's copy of the vocabulary."""
     import tiktoken
 
     name = "TIKTOKEN_CACHE_DIR"
@@ -258,30 +202,6 @@ def tiktoken_cl100k() -> tiktoken.Encoding:
     finally:
         if given is None:
             os.environ.pop(name, None)
-
-
-class _Gigatoken:
-    """Encodes, and forgets the words it has seen before they fill the memory.
-
-    Threads may share one: a tokenizer that another thread has replaced goes on working.
-    """
-
-    def __init__(self, vocabulary: Path) -> None:
-        self._vocabulary = vocabulary
-        self._seen = 0
-        self._tokenizer = self._load()
-
-    def __call__(self, text: str) -> Tokens:
-        self._seen += len(text)
-        if self._seen > _FORGET_AFTER:
-            self._seen = 0
-            self._tokenizer = self._load()
-        return self._tokenizer.encode(text)
-
-    def _load(self) -> gigatoken.Tokenizer:
-        from gigatoken import Tokenizer
-
-        return Tokenizer.from_tiktoken(self._vocabulary, pretokenizer="cl100k")
 
 
 def _encode_in_pieces(encoding: tiktoken.Encoding, text: str) -> Tokens:
@@ -317,5 +237,5 @@ def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
 
 
 def count_word_pieces(text: str) -> int:
-    """Count the word pieces of a text as the local model reads it, without the two special tokens it adds."""
+    """Return the number of word pieces that the local model reads, without the two special tokens that it adds."""
     return len(minilm_tokenizer().encode(text, add_special_tokens=False))

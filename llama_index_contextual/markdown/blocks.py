@@ -13,8 +13,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyromark
 
-from llama_index_contextual.markdown import tags
-
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
 RULE: Final = 90  # after a horizontal rule
@@ -53,6 +51,28 @@ _NON_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _WIDE_COLON: Final = re.compile("\uff1a(?=[ \\t]*\\r?\\n)")  # it introduces what follows, as a colon does
 _LONGEST_ANCHORS: Final = 200  # characters; a longer comment is text that somebody has taken out
 
+
+# Tags, shortcodes, directives and comments that stand alone open, close or belong to something.
+# A block of anchors and comments: right above a heading it belongs to that, as does what it stands for.
+_ANCHORS: Final = re.compile(r"(?:\s*(?:<!--(?:(?!-->).)*-->|<a\s[^<>]*(?:/>|>\s*</a>)))+\s*", re.DOTALL)
+_FIRST: Final = "<{:/\x01"  # what a block begins with that may be one of the next two
+_CLOSERS: Final = re.compile(r"(?:\s*(?:[<\x01]/[^<>\x01]*>|\{\{[%<]\s*/[^{}]*[%>]\}\}|(?::::+|///+)(?=\s*\Z)))+\s*")
+# After tags that close ("</Tab><Tab>") they count too: what follows is more to them than what was before.
+_OPENERS: Final = re.compile(
+    rf"(?:{_CLOSERS.pattern})?"
+    r"(?:\s*(?:<summary>[^<]*</summary>|[<\x01][a-z][^<>\x01]*>|\{\{[%<]\s*\w[^{}]*[%>]\}\}|"
+    r"(?::::+|///+)[ \t]*\w[^\n]*(?![^\n])))+\s*",
+    re.IGNORECASE,
+)
+
+# CommonMark takes a fence or heading right under "<CodeGroup>" for part of an HTML block, and the comments in that code
+# for headings. Nobody means that: in MDX, where such names come from, a component holds Markdown.
+_COMPONENT_LINE: Final = re.compile(r"[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n")
+_COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
+_BELOW_TAG: Final = re.compile(r">[ \t]*\n(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))")
+_TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
+
+OPENING_LINE: Final = re.compile(r"\s*<(?!br\b|hr\b|img\b)[a-zA-Z][^<>]*(?<!/)>\s*")  # no more than an opening tag
 
 # A top-level heading: the index of its mark, its level (1 to 6), the offsets of its first character and after its last
 # line. A plain tuple of numbers, because the garbage collector soon leaves those alone, and visits named ones forever.
@@ -115,8 +135,8 @@ def mask(text: str, body: int = 0) -> str:
             text = " " + text[1:]
     if "\r" in text:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
-    if tags.COMPONENT.search(text):
-        text = tags.as_paragraphs(text)
+    if _COMPONENT.search(text):
+        text = _as_paragraphs(text)
     return "\n" * body + text[body:] if body else text
 
 
@@ -193,11 +213,11 @@ class _Marker:
         """How good a place to cut the start of a top-level block is."""
         masked, previous = self._masked, self._previous
         encloses, self._encloses = self._encloses, False
-        if kind in _MARKUP and masked[start] in tags.FIRST:
-            if tags.only_closes(masked, start, end):
+        if kind in _MARKUP and masked[start] in _FIRST:
+            if _only_closes(masked, start, end):
                 encloses = True
             else:
-                self._encloses = tags.opens(masked, start, end)
+                self._encloses = _opens(masked, start, end)
         if previous == "heading" or kind == "rule":
             return GLUED
         if kind == "heading":
@@ -241,7 +261,7 @@ class _Marker:
         marks = self.outline
         total = first = len(marks.offsets)
         while first and marks.kinds[first - 1] in _MARKUP and start - marks.offsets[first - 1] <= _LONGEST_ANCHORS:
-            if not tags.ANCHORS.fullmatch(self._masked, marks.offsets[first - 1], start):
+            if not _ANCHORS.fullmatch(self._masked, marks.offsets[first - 1], start):
                 break
             if not self._after_blank(marks.offsets[first - 1]):  # "<!-- tocstop -->" right under a list is of the list
                 break
@@ -284,3 +304,30 @@ class _Marker:
             marks.offsets.append(start)
             marks.strengths.append(strength)
             marks.kinds.append(kind)
+
+
+def _only_closes(masked: str, start: int, end: int) -> bool:
+    """Whether a block does nothing but close what was opened before it."""
+    return _CLOSERS.fullmatch(masked, start, end) is not None
+
+
+def _opens(masked: str, start: int, end: int) -> bool:
+    """Whether a block is no more than what opens the next, or ends in that: ``<tbody>`` under a table's head."""
+    if _OPENERS.fullmatch(masked, start, end):
+        return True
+    last = masked.rfind("\n", start, end - 1) + 1
+    return last > 0 and OPENING_LINE.fullmatch(masked, last, end) is not None
+
+
+def _as_paragraphs(text: str) -> str:
+    """Mark the components that stand right above a fence or heading, so that they begin no HTML block."""
+    parts: list[str] = []
+    done = 0
+    for below in _BELOW_TAG.finditer(text):
+        first = end = below.end()
+        while first > done and _COMPONENT_LINE.match(text, start := text.rfind("\n", done, first - 1) + 1 or done):
+            first = start
+        if first < end:
+            parts += text[done:first], text[first:end].replace("<", _TAG_MARK)
+            done = end
+    return "".join(parts) + text[done:] if parts else text

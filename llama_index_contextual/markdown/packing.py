@@ -11,7 +11,7 @@ from llama_index_contextual.text import sentence_starts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from llama_index_contextual.markdown.refining import Marks
+    from llama_index_contextual.markdown.oversized import Marks
     from llama_index_contextual.markdown.settings import ChunkSettings
     from llama_index_contextual.tokens import Scale
 
@@ -45,7 +45,7 @@ def whole(text: str, outline: blocks.Outline, first: int, last: int, scale: Scal
     """The piece from mark ``first`` to mark ``last``, uncut."""
     start, stop = outline.offsets[first], outline.offsets[last]
     end = start + len(text[start:stop].rstrip())
-    tokens = scale.exact(start, end, stop) if end > start else 0
+    tokens = scale.exact(start, end) if end > start else 0
     return Piece(start, start, end, tokens, set(outline.kinds[first:last]), None)
 
 
@@ -57,7 +57,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
     while first < total:
         limit = settings.chunk_size
         if start < offsets[first]:
-            limit -= scale.exact(start, offsets[first], offsets[first])
+            limit -= scale.exact(start, offsets[first])
         while True:
             last = _choose(marks, first, limit, settings)
             if last is None and start < offsets[first]:  # the overlap leaves no room: do without
@@ -72,7 +72,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
                 last = _overflowing(marks, first, settings)
             chunk = text[start : offsets[last]].rstrip()
             end = start + len(chunk)
-            tokens = scale.exact(start, end, offsets[last])
+            tokens = scale.exact(start, end)
             if tokens <= settings.chunk_size or forced:
                 break
             limit -= tokens - settings.chunk_size  # the parts' sum was too small: a tokenizer that is not additive
@@ -141,7 +141,7 @@ def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale,
             starts = [o for o in starts if _reads_as_quote(text, o, at)]
         tail = scale.cumulative(starts)
         start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)
-    while start < at and scale.exact(start, at, at) > room:
+    while start < at and scale.exact(start, at) > room:
         start = next((o for o in offsets[first:last] if o > start), at)
     return start
 

@@ -7,11 +7,10 @@ from typing import Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.front_matter import read_front_matter
+from llama_index_contextual.markdown.oversized import refine
 from llama_index_contextual.markdown.packing import Piece, pack, whole
-from llama_index_contextual.markdown.refining import refine
-from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections
+from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections, heading_titles
 from llama_index_contextual.markdown.settings import ChunkSettings
-from llama_index_contextual.markdown.titles import heading_titles
 from llama_index_contextual.tokens import make_scale
 
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n?|\n)[ \t]*(?:(?:\r\n?|\n)[ \t]*)+(?<=[\r\n])")

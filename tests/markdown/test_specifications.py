@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 
 from llama_index_contextual.markdown import blocks
-from llama_index_contextual.markdown.titles import heading_titles
+from llama_index_contextual.markdown.sections import heading_titles
 
 PARSER = MarkdownIt("commonmark").enable("table")
 KINDS = {"heading_open": "heading", "fence": "code", "code_block": "code", "table_open": "table"}

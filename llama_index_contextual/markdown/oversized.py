@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.markdown import blocks
-from llama_index_contextual.markdown.tags import OPENING_LINE
 from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ def _alone(text: str, start: int, end: int, scale: Scale) -> int:
     """Tokens of a part without the white space around it: ``" 😀"`` is one of cl100k, ``"😀"`` are two."""
     part = text[start:end]
     begin = start + len(part) - len(part.lstrip())
-    return scale.exact(begin, start + len(part.rstrip()), end)
+    return scale.exact(begin, start + len(part.rstrip()))
 
 
 def _closing_fence(text: str, start: int, end: int) -> int:
@@ -168,7 +167,7 @@ def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None
         offset = line.start()
         if atom and (number <= head or offset >= closing):
             yield offset, blocks.GLUED
-        elif kind == "html" and (line[0].lstrip().startswith("</") or OPENING_LINE.fullmatch(before[0])):
+        elif kind == "html" and (line[0].lstrip().startswith("</") or blocks.OPENING_LINE.fullmatch(before[0])):
             yield offset, blocks.TAG  # it closes, or the line before opens, what it belongs to
         elif kind == "html" and _ROW.match(line[0]):
             yield offset, blocks.PIECE
