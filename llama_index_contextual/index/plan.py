@@ -75,7 +75,7 @@ def make_plan(
             added.append(key)
         elif entry.sha256 != document.sha256:
             changed.append(key)
-        elif settings is not None and entry.settings != settings:
+        elif settings is not None and entry.made_with != settings:
             outdated.append(key)
         else:
             unchanged.append(key)

@@ -1,17 +1,23 @@
-"""Where things lie in a storage folder.
+"""The state of an index on disk: where each file lies, who may write, and what is indexed (the manifest).
 
 ::
 
     .contextual/
-      manifest.json     what is indexed, made from what; replaced atomically, written last
-      building.json     the same of an index that is being made to replace it
-      generation        a number that grows with every write, so that readers notice
-      chroma/           the nodes, their texts and vectors: the truth
-      vectors.sqlite3   vectors by hash of their text; a cache
-      bm25/             the keyword index, derived; a cache
-      write.lock        held by the process that writes, for as long as it does
-      chroma.lock       held while Chroma's files change, and while a reader opens them
-      .gitignore        keeps the folder out of version control
+      manifest.json   what is indexed, with which settings; replaced as a whole, written last; a memory of work done
+      building.json   the manifest of an index that is being made to replace this one
+      generation      a number that grows with every write: readers compare it, and open the store again when it grew
+      chroma/         the nodes, their texts and vectors: the truth
+      cache.sqlite3   vectors by the hash of their text, and contexts that were paid for; a cache
+      bm25/           the keyword index, derived from the nodes; a cache
+      write.lock      held by the process that writes, for as long as it does (write.lock.owner says who it is)
+      chroma.lock     held while Chroma's files change, and while a reader opens them
+      bm25.lock       held while the keyword index is saved
+      .gitignore      keeps the folder out of version control
+
+The generation is a file of its own because it changes with every batch, and the manifest of 100,000 documents takes a
+second to write. Without the manifest the next refresh reads and parses every file again, and embeds nothing that Chroma
+has. A cache can be deleted at any time. Earlier versions had ``vectors.sqlite3`` and ``contexts.sqlite3`` in place of
+``cache.sqlite3``: their rows are moved over at the next write.
 """
 
 from __future__ import annotations
@@ -34,70 +40,74 @@ from filelock import FileLock, Timeout
 from llama_index_contextual.errors import LockedError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from collections.abc import Iterator, Mapping
 
 DEFAULT_NAME: Final = ".contextual"
+STORAGE_VERSION: Final = 2  # 1: an entry called the hash of its settings "settings", and had no stamp
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Paths below one storage folder."""
+    """Paths below one storage folder; the docstring of this module says what each is for."""
 
     root: Path
 
     @property
     def manifest(self) -> Path:
-        """The manifest."""
+        """Return the path of the manifest."""
         return self.root / "manifest.json"
 
     @property
     def building(self) -> Path:
-        """The manifest of an index that is being made to replace this one."""
+        """Return the path of the manifest of a successor that is being made."""
         return self.root / "building.json"
 
     @property
     def generation(self) -> Path:
-        """The generation stamp."""
+        """Return the path of the file that changes with every write."""
         return self.root / "generation"
 
     @property
     def chroma(self) -> Path:
-        """Chroma's folder."""
+        """Return Chroma's folder."""
         return self.root / "chroma"
 
     @property
-    def vectors(self) -> Path:
-        """The vector cache."""
-        return self.root / "vectors.sqlite3"
+    def cache(self) -> Path:
+        """Return the path of the cache of vectors and contexts."""
+        return self.root / "cache.sqlite3"
 
     @property
-    def contexts(self) -> Path:
-        """The cache of contexts that were paid for."""
-        return self.root / "contexts.sqlite3"
+    def former_caches(self) -> tuple[Path, ...]:
+        """Return the paths of the caches of earlier versions."""
+        return self.root / "vectors.sqlite3", self.root / "contexts.sqlite3"
 
     @property
     def bm25(self) -> Path:
-        """The persisted keyword index."""
+        """Return the folder of the saved keyword index."""
         return self.root / "bm25"
 
     @property
     def bm25_lock(self) -> Path:
-        """Held by whoever writes the persisted keyword index."""
+        """Return the path of the lock of the saved keyword index."""
         return self.root / "bm25.lock"
 
     @property
     def chroma_lock(self) -> Path:
-        """The lock that keeps a reader from opening Chroma's files while they change."""
+        """Return the path of the lock of Chroma's files."""
         return self.root / "chroma.lock"
 
     @property
     def lock(self) -> Path:
-        """The write lock."""
+        """Return the path of the write lock."""
         return self.root / "write.lock"
 
     def create(self) -> None:
-        """Make the folder, and keep it out of version control."""
+        """Make the folder, and keep it out of version control.
+
+        Raises:
+            StorageError: The folder cannot be made.
+        """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             ignore = self.root / ".gitignore"
@@ -111,11 +121,13 @@ class Layout:
 
 
 class WriteLock:
-    """The write lock of one storage folder; re-entrant within a thread, exclusive between threads and processes.
+    """The write lock of one storage folder; a thread may take it again, other threads and processes wait.
+
+    It is a lock of the operating system, which frees it when its owner dies: nobody ever removes a stale lock file.
 
     Args:
         path: The lock file. Beside it, ``<name>.owner`` says who holds it.
-        timeout: Seconds to wait for another *process*; threads of this process simply take turns.
+        timeout: Seconds to wait for another *process*; threads of this process take turns.
     """
 
     def __init__(self, path: Path, timeout: float = 0.0) -> None:
@@ -127,7 +139,12 @@ class WriteLock:
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the lock; :class:`LockedError` names the process that has it."""
+        """Hold the lock.
+
+        Raises:
+            LockedError: Another process has it; the message names that process.
+            StorageError: The lock file cannot be written.
+        """
         with self._threads:
             self._acquire()
             try:
@@ -152,7 +169,7 @@ class WriteLock:
             self._write_owner()
 
     def _write_owner(self) -> None:
-        """Say who holds the lock; only a courtesy, so a failure to write it must not stop the writer."""
+        """Write down who holds the lock; a failure to do so must not stop the writer."""
         owner = {
             "pid": os.getpid(),
             "host": socket.gethostname(),
@@ -170,30 +187,30 @@ class WriteLock:
             return "an unknown process"
 
 
-STORAGE_VERSION: Final = 1
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One document as it was when it was indexed.
 
     Attributes:
-        sha256: Of its bytes (a file) or its text and metadata (a document given by hand).
-        settings: Hash of the parser and context settings that made its nodes.
+        sha256: Hash of its bytes (a file) or of its text and metadata (a document given by hand).
+        made_with: Hash of the parser and context settings that made its nodes.
         kind: ``"file"`` or ``"document"``; a refresh of a folder deletes only files.
         size: In bytes.
         nodes: How many nodes it has.
-        digest: Of the sorted ids of its nodes and their embedded texts' hashes, for ``verify``.
+        digest: Hash of the ids of its nodes and of their embedded texts, for ``verify``.
         contexts: How many of its nodes have a context from each source.
+        stamp: Size and times of the file when it was read; the same stamp means the same content, unread. Empty where
+            the file was so new that it could have changed without another time.
     """
 
     sha256: str
-    settings: str
+    made_with: str
     kind: str = "file"
     size: int = 0
     nodes: int = 0
     digest: str = ""
     contexts: dict[str, int] = field(default_factory=dict)
+    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +220,11 @@ class Manifest:
     Attributes:
         collection: Name of the Chroma collection that holds the nodes.
         fingerprint: Settings by section, as ``Fingerprint`` describes them.
-        generation: Grows with every write; readers reopen when it has.
+        generation: Grows with every commit of the manifest.
         complete: False while a refresh is at work or was killed.
         documents: By document id: the path relative to the folder, or the id that the user set.
         choices: What was asked for by a string (``embed_model``, ``context``, ``llm``), so that it is said once.
-        version: Of this layout.
+        version: Of the state on disk.
     """
 
     collection: str
@@ -219,7 +236,7 @@ class Manifest:
     version: int = STORAGE_VERSION
 
     def context_sources(self) -> dict[str, int]:
-        """How many nodes have a context from each source, all documents together."""
+        """Return how many nodes have a context from each source, all documents together."""
         total: Counter[str] = Counter()
         for entry in self.documents.values():
             total.update(entry.contexts)
@@ -231,7 +248,7 @@ class ManifestDamagedError(StorageError):
 
 
 def load_manifest(path: Path) -> Manifest | None:
-    """The manifest in a file, or None where there is none.
+    """Return the manifest in a file, or None where there is none.
 
     Raises:
         ManifestDamagedError: The file is damaged.
@@ -239,13 +256,13 @@ def load_manifest(path: Path) -> Manifest | None:
     """
     try:
         raw = json.loads(path.read_bytes())
-        version = int(raw["version"])
+        version = int(raw.pop("version"))
         if version > STORAGE_VERSION:
             raise StorageError(
                 f"{path} has storage version {version}, this package reads up to {STORAGE_VERSION}. "
                 "Cure: upgrade llama-index-contextual."
             )
-        documents = {key: Entry(**entry) for key, entry in raw.pop("documents").items()}
+        documents = {key: _entry(entry) for key, entry in raw.pop("documents").items()}
         return Manifest(documents=documents, **raw)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -257,13 +274,24 @@ def load_manifest(path: Path) -> Manifest | None:
         ) from error
 
 
+def _entry(values: Mapping[str, Any]) -> Entry:
+    if "settings" in values:  # version 1
+        values = {**values, "made_with": values["settings"]}
+        del values["settings"]
+    return Entry(**values)
+
+
 def save_manifest(path: Path, manifest: Manifest) -> None:
     """Write the manifest so that a reader, or a kill at any instant, meets the old one or the new one."""
     write_atomically(path, json.dumps(asdict(manifest), ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file's content; :class:`StorageError` where that fails, with the old content kept."""
+    """Replace a file's content.
+
+    Raises:
+        StorageError: That failed; the old content is kept.
+    """
     temporary = ""
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

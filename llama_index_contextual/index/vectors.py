@@ -1,0 +1,267 @@
+"""Vectors of texts: from the cache, else from the model; checked, and on disk before anything else happens.
+
+Chroma keeps new vectors in memory for up to 1,000 writes and cannot be asked for the vector of a text. The cache holds
+them by the hash of the embedded text. So a kill loses one batch, a renamed or restored file costs nothing, and damaged
+vector files of Chroma are filled again without the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from llama_index.core.schema import MetadataMode
+
+from llama_index_contextual.errors import EmbeddingError
+from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore, in_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+
+    from llama_index_contextual.index.chroma import Row
+
+BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
+_HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
+_SHOWN: Final = 60  # characters of a text in a message
+_ROWS: Final = 1000  # rows moved at once
+_TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS vectors "
+    "(model TEXT NOT NULL, hash TEXT NOT NULL, vector BLOB NOT NULL, UNIQUE (model, hash))"
+)
+
+
+class VectorCache:
+    """Vectors by model and hash of the embedded text, in a SQLite file that holds paid contexts too.
+
+    Args:
+        path: The file. One that is damaged is set aside with a warning, and what can be read of it is taken over.
+        model: Identity of the embedding model; vectors of several models live side by side.
+        former: Caches of earlier versions. Their rows are moved over.
+    """
+
+    def __init__(self, path: Path, model: str, former: Iterable[Path] = ()) -> None:
+        cure = "free space or make the folder writable, then refresh; what was indexed before is unharmed."
+        self._file = SQLiteFile(path, set_aside=True, cure=cure).add_table(_TABLE)
+        SQLiteKVStore(self._file)  # has the table of contexts made
+        self._model = model
+        for old in former:
+            if old.exists():
+                self._take_over(old)
+
+    def get(self, hashes: Sequence[str]) -> dict[str, list[float]]:
+        """Return vectors by hash; hashes that are not known, or whose vector cannot be used, are absent."""
+        found: dict[str, list[float]] = {}
+        for marks, part in in_parts(hashes):
+            query = f"SELECT hash, vector FROM vectors WHERE model = ? AND hash IN ({marks})"  # noqa: S608  only "?"
+            for key, blob in self._fetch(query, (self._model, *part)):
+                vector = np.frombuffer(blob, np.float32)
+                if fault_of(vector) is None:  # an earlier version kept whatever a server answered
+                    found[key] = vector.tolist()
+        return found
+
+    def put(self, vectors: Mapping[str, Sequence[float]]) -> None:
+        """Keep vectors; they are on disk when this returns."""
+        rows = [(self._model, key, np.asarray(vector, np.float32).tobytes()) for key, vector in vectors.items()]
+        self._file.write(lambda database: database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows))
+
+    def __len__(self) -> int:
+        """Return how many vectors of this model there are."""
+        [(count,)] = self._fetch("SELECT count(*) FROM vectors WHERE model = ?", (self._model,))
+        return int(count)
+
+    @property
+    def dimensions(self) -> int:
+        """Return the length of this model's vectors, 0 where there is none yet."""
+        rows = self._fetch("SELECT length(vector) FROM vectors WHERE model = ? LIMIT 1", (self._model,))
+        return rows[0][0] // np.dtype(np.float32).itemsize if rows else 0
+
+    def keep_only(self, hashes: Iterable[str]) -> int:
+        """Forget this model's vectors of all other hashes; return how many went."""
+        kept = list(hashes)
+
+        def forget(database: sqlite3.Connection) -> int:
+            database.execute("CREATE TEMP TABLE IF NOT EXISTS kept (hash TEXT PRIMARY KEY)")
+            database.execute("DELETE FROM kept")
+            database.executemany("INSERT OR IGNORE INTO kept VALUES (?)", ((key,) for key in kept))
+            query = "DELETE FROM vectors WHERE model = ? AND hash NOT IN (SELECT hash FROM kept)"
+            return database.execute(query, (self._model,)).rowcount
+
+        return self._file.write(forget)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _fetch(self, query: str, parameters: Sequence[str]) -> list[Any]:
+        return self._file.read(lambda database: database.execute(query, parameters).fetchall())
+
+    def _take_over(self, old: Path) -> None:
+        """Move the rows of another cache into this one as far as they can be read, and delete that file."""
+        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(old)) as database:
+            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            for table in set(names) & {"vectors", "kv"}:
+                rows = iter(database.execute(f"SELECT * FROM {table}"))  # noqa: S608  one of two names
+                while part := list(islice(rows, _ROWS)):
+                    statement = f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?)"  # noqa: S608  one of two names
+                    self._file.write(lambda new, part=part, statement=statement: new.executemany(statement, part))
+        for suffix in ("", "-wal", "-shm"):
+            old.with_name(old.name + suffix).unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class Embedded:
+    """What became of some texts, by the hash of each.
+
+    Attributes:
+        fresh: Texts that were sent to the model.
+        failed: Texts that the model gave no usable vector for, and why.
+    """
+
+    fresh: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+class Vectorizer:
+    """Gives nodes the vectors of their embedded texts.
+
+    Args:
+        cache: Where vectors are kept.
+        embedding: Makes those that are not known.
+    """
+
+    def __init__(self, cache: VectorCache, embedding: BaseEmbedding) -> None:
+        self.cache = cache
+        self._embedding = embedding
+        self._dimensions = cache.dimensions
+
+    def embed(self, rows: Sequence[Row]) -> Embedded:
+        """Give rows their vectors; a row whose text has no usable vector keeps None.
+
+        New vectors are kept after every :data:`BATCH_TEXTS` texts, so that an interruption costs no more than those.
+
+        Raises:
+            EmbeddingError: The model failed, or gave nothing that can be used.
+            StorageError: The cache cannot be written.
+        """
+        vectors = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)))
+        missing = {
+            row.embed_hash: row.node.get_content(metadata_mode=MetadataMode.EMBED)
+            for row in rows
+            if row.embed_hash not in vectors
+        }
+        result = Embedded(set(missing))
+        keys = iter(missing)
+        while part := list(islice(keys, BATCH_TEXTS)):
+            made, failed = self._made({key: missing[key] for key in part})
+            self.cache.put(made)
+            vectors |= made
+            result.failed |= failed
+        for row in rows:
+            row.vector = vectors.get(row.embed_hash)
+        return result
+
+    def _made(self, texts: Mapping[str, str]) -> tuple[dict[str, list[float]], dict[str, str]]:
+        """Return vectors of some texts, and why others have none; those are asked for once more."""
+        answers = dict(zip(texts, embed_texts(self._embedding, list(texts.values())), strict=True))
+        if not self._dimensions:
+            self._dimensions = self._agreed(answers.values())
+        faults = self._faults(answers)
+        if faults:
+            again = embed_texts(self._embedding, [texts[key] for key in faults])
+            answers |= dict(zip(faults, again, strict=True))
+            faults = self._faults(answers)
+        if len(faults) == len(texts) >= _HOPELESS:
+            raise EmbeddingError(
+                f"{self._embedding.model_name} gave no usable vector for any of {len(texts)} texts: "
+                f"{next(iter(faults.values()))}. What was finished is kept. Cure: see to the model, then refresh."
+            )
+        failed = {
+            key: f"the embedding of its text {texts[key][:_SHOWN]!r} cannot be used: {fault}."
+            for key, fault in faults.items()
+        }
+        return {key: vector for key, vector in answers.items() if key not in faults}, failed
+
+    def _faults(self, answers: Mapping[str, Sequence[float]]) -> dict[str, str]:
+        faults = {key: fault_of(vector, self._dimensions) for key, vector in answers.items()}
+        return {key: fault for key, fault in faults.items() if fault is not None}
+
+    def _agreed(self, answers: Iterable[Sequence[float]]) -> int:
+        """Return the length of vectors on which the first answer and that to a query agree.
+
+        Raises:
+            EmbeddingError: They differ, asked twice: a query could never be compared with what is indexed.
+        """
+        [(given, _)] = Counter(map(len, answers)).most_common(1)
+        lengths = [query_length(self._embedding)]
+        if given not in lengths:
+            lengths.append(query_length(self._embedding))
+        if lengths[-1] not in (given, lengths[0]) or not lengths[-1]:
+            raise EmbeddingError(
+                f"{self._embedding.model_name} gives vectors of {given} and of {lengths[-1]} dimensions. "
+                "Cure: see to the model, then refresh."
+            )
+        return lengths[-1]
+
+
+def fault_of(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int = 0) -> str | None:
+    """Return why a vector cannot be used, or None where it can.
+
+    Args:
+        vector: Of any length.
+        dimensions: How long it should be; 0 where that is not known.
+    """
+    if not len(vector):
+        return "it is empty"
+    if dimensions and len(vector) != dimensions:
+        return f"it has {len(vector)} dimensions instead of {dimensions}"
+    with np.errstate(over="ignore"):
+        values = np.asarray(vector, np.float32)  # as stores keep it
+        square = float(values @ values)
+    if not np.isfinite(values).all() or not np.isfinite(square):
+        return "its numbers are too large or no numbers"
+    return None if square > 0 else "all its numbers are 0"
+
+
+def query_length(embedding: BaseEmbedding) -> int:
+    """Return how many numbers the vector of a query has.
+
+    Raises:
+        EmbeddingError: The model failed.
+    """
+    try:
+        return len(embedding.get_query_embedding("length"))
+    except Exception as error:
+        raise _failed(embedding, "a query", error) from error
+
+
+def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:
+    """Return vectors of texts, unchecked but for their number.
+
+    Raises:
+        EmbeddingError: The model failed, or gave another number of vectors.
+    """
+    try:
+        vectors = embedding.get_text_embedding_batch(texts)
+    except EmbeddingError:
+        raise
+    except Exception as error:
+        raise _failed(embedding, f"{len(texts)} texts", error) from error
+    if len(vectors) != len(texts):
+        raise EmbeddingError(f"{embedding.model_name} gave {len(vectors)} vectors for {len(texts)} texts.")
+    return vectors
+
+
+def _failed(embedding: BaseEmbedding, what: str, error: Exception) -> EmbeddingError:
+    return EmbeddingError(
+        f"{embedding.model_name} could not embed {what} ({type(error).__name__}: {error}). "
+        "What was finished is kept. Cure: see to the model, then refresh."
+    )
