@@ -258,7 +258,7 @@ class ContextualIndex:
         Raises:
             DocumentError: A file cannot be read.
         """
-        documents = [doc for source in gather(None, self.settings, [])[0] for doc in source.load()[0]]
+        documents = [doc for source in gather(None, self.settings, {}, [])[0] for doc in source.load().documents]
         nodes = [node for doc in documents for node in self.settings.pipeline.parser.get_nodes_from_documents([doc])]
         estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
         return estimate
@@ -345,5 +345,6 @@ class ContextualIndex:
 
     def _pending(self) -> Pending:
         failed: list[Problem] = []
-        sources, _ = gather(None, self.settings, failed)
-        return inspection.pending(self.settings, self._storage.manifest(), sources, failed)
+        manifest = self._storage.manifest()
+        sources, _ = gather(None, self.settings, manifest.documents, failed)
+        return inspection.pending(self.settings, manifest, sources, failed)

@@ -70,11 +70,16 @@ class FileRules:
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """One file to read: its path relative to the folder (POSIX), where it is, and its size in bytes."""
+    """One file to read: its path relative to the folder (POSIX), where it is, and its size and times."""
 
     path: str
     absolute: Path
-    size: int
+    stamp: str
+
+
+def stamp_of(found: os.stat_result) -> str:
+    """Return a file's size and times, which differ after any change; times of both kinds, as one can be set back."""
+    return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,13 +252,14 @@ class _Walk:
         if not entry.is_file():
             self._problem(path, "not a regular file.")
             return
-        size = entry.stat().st_size
+        found = entry.stat()
+        size = found.st_size
         if size > self.rules.max_bytes:
             self._problem(
                 path, f"{size:,} bytes are more than max_bytes={self.rules.max_bytes:,}. Cure: split it, or raise that."
             )
             return
-        self.found.files.append(FoundFile(path, Path(entry.path), size))
+        self.found.files.append(FoundFile(path, Path(entry.path), stamp_of(found)))
 
     def _problem(self, path: str, reason: str) -> None:
         self.found.problems.append(Problem(path or "./", reason))

@@ -10,9 +10,9 @@ import numpy as np
 
 from llama_index_contextual import metadata as names
 from llama_index_contextual.index.chroma import to_node
-from llama_index_contextual.index.plan import Plan, Seen, make_plan
-from llama_index_contextual.index.refresh import nodes_digest
+from llama_index_contextual.index.plan import Plan, make_plan
 from llama_index_contextual.index.settings import plain_settings
+from llama_index_contextual.index.state import nodes_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -133,8 +133,8 @@ def pending(
     """Compare the manifest with the folder as it is."""
     plan: Plan = make_plan(
         manifest.documents,
-        [Seen(source.id, source.sha256, source.size, source.kind) for source in sources],
-        settings=settings.fingerprint.nodes_hash,
+        {source.id: source.sha256 for source in sources},
+        made_with=settings.fingerprint.nodes_hash,
         covered="",
         blocked=[problem.path for problem in failed],
     )

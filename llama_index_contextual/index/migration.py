@@ -112,7 +112,7 @@ def _copy(
         report.located += sum(sources.locate(node) for node in nodes)
         contexts(nodes, sources.documents(nodes))
         rows = [Row(node, store_metadata(node, sources.entry(node), "document")) for node in nodes]
-        report.embedded += writer.give_vectors(rows)
+        report.embedded += writer.vectors.embed_all(rows)
         writer.write(rows)
         for row, old in zip(rows, before, strict=True):
             entry = sources.entry(row.node)

@@ -14,16 +14,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A document as it is now: its id, the hash of its content, and its size in bytes."""
-
-    id: str
-    sha256: str
-    size: int = 0
-    kind: str = "file"
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What to do with each document, by id; every list is sorted.
 
@@ -51,9 +41,9 @@ class Plan:
 
 def make_plan(
     old: Mapping[str, Entry],
-    now: Iterable[Seen],
+    now: Mapping[str, str],
     *,
-    settings: str | None,
+    made_with: str | None,
     covered: str | None,
     blocked: Iterable[str] = (),
 ) -> Plan:
@@ -61,21 +51,20 @@ def make_plan(
 
     Args:
         old: What the manifest remembers.
-        now: What is there.
-        settings: Hash of the settings of today; None leaves what other settings made.
+        now: What is there: the hash of the content by id.
+        made_with: Hash of the settings of today; None leaves what other settings made.
         covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
         blocked: Paths of which nothing is known today, files or folders ending in ``/``; what the index holds of
             them stays.
     """
-    seen = {document.id: document for document in now}
     added, changed, outdated, unchanged = [], [], [], []
-    for key, document in seen.items():
+    for key, sha256 in now.items():
         entry = old.get(key)
         if entry is None:
             added.append(key)
-        elif entry.sha256 != document.sha256:
+        elif entry.sha256 != sha256:
             changed.append(key)
-        elif settings is not None and entry.made_with != settings:
+        elif made_with is not None and entry.made_with != made_with:
             outdated.append(key)
         else:
             unchanged.append(key)
@@ -83,13 +72,13 @@ def make_plan(
     gone = [
         key
         for key, entry in old.items()
-        if key not in seen and entry.kind == "file" and _covers(covered, key) and not _is_spared(key, spared)
+        if key not in now and entry.kind == "file" and _covers(covered, key) and not _is_spared(key, spared)
     ]
     return Plan(
         added=tuple(sorted(added)),
         changed=tuple(sorted(changed)),
         outdated=tuple(sorted(outdated)),
-        renamed=_renames(added, gone, seen, old),
+        renamed=_renames(added, gone, now, old),
         deleted=tuple(sorted(gone)),
         unchanged=tuple(sorted(unchanged)),
     )
@@ -107,13 +96,13 @@ def _is_spared(path: str, blocked: tuple[str, ...]) -> bool:
 
 
 def _renames(
-    added: list[str], gone: list[str], seen: Mapping[str, Seen], old: Mapping[str, Entry]
+    added: list[str], gone: list[str], now: Mapping[str, str], old: Mapping[str, Entry]
 ) -> tuple[tuple[str, str], ...]:
     """Pair added documents with deleted ones of equal content, each used once."""
     by_hash: dict[str, list[str]] = {}
     for key in sorted(gone, reverse=True):
         by_hash.setdefault(old[key].sha256, []).append(key)
-    return tuple((key, same.pop()) for key in sorted(added) if (same := by_hash.get(seen[key].sha256)))
+    return tuple((key, same.pop()) for key in sorted(added) if (same := by_hash.get(now[key])))
 
 
 @dataclass(slots=True)

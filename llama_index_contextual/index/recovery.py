@@ -19,8 +19,14 @@ from llama_index_contextual.index.chroma import (
     to_node,
     vector_segment,
 )
-from llama_index_contextual.index.refresh import count_contexts, nodes_digest
-from llama_index_contextual.index.state import Entry, Manifest, load_manifest, save_manifest
+from llama_index_contextual.index.state import (
+    Entry,
+    Manifest,
+    count_contexts,
+    load_manifest,
+    nodes_digest,
+    save_manifest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.chroma import Stored
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.state import Layout
+    from llama_index_contextual.index.vectors import Vectorizer
     from llama_index_contextual.index.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -76,11 +83,11 @@ def _manifest_of(client: ClientAPI) -> Manifest | None:
     )
 
 
-def entry_of(nodes: Sequence[Stored], settings: str = "") -> Entry:
+def entry_of(nodes: Sequence[Stored], made_with: str = "") -> Entry:
     """The manifest's entry of a document of which only the stored nodes are known."""
     return Entry(
         sha256="",
-        settings=settings,
+        made_with=made_with,
         kind=str(nodes[0].metadata.get(KIND, "document")) if nodes else "file",
         nodes=len(nodes),
         digest=nodes_digest({node.id: node.embed_hash for node in nodes}),
@@ -113,7 +120,7 @@ def reconcile(manifest: Manifest, store: NodeStore) -> Manifest:
 def rebuild(
     layout: Layout,
     manifest: Manifest,
-    give_vectors: Callable[[Sequence[Row]], int],
+    vectors: Vectorizer,
     changing: Callable[[], AbstractContextManager[None]],
 ) -> Manifest:
     """Make a collection anew whose vector files are damaged: its texts are in SQLite, its vectors in our cache.
@@ -123,7 +130,7 @@ def rebuild(
     Args:
         layout: The storage.
         manifest: Of the index.
-        give_vectors: Embeds rows.
+        vectors: Gives rows their vectors.
         changing: Keeps readers from opening Chroma's files for the time of a change; not for the time of all, in which
             every text may have to be embedded.
     """
@@ -145,7 +152,7 @@ def rebuild(
         embedded = 0
         for batch in _batches(old.all_with_text()):
             rows = _rows(batch)
-            embedded += give_vectors(rows)
+            embedded += vectors.embed_all(rows)
             with changing():
                 new.upsert(rows)
         rebuilt = replace(manifest, collection=name, complete=False)
@@ -213,7 +220,7 @@ def complete_successor(layout: Layout, client: ClientAPI, manifest: Manifest, wr
     wanted = ((stored, text) for stored, text in old.all_with_text() if stored.entry in missing)
     for batch in _batches(wanted):
         rows = _rows(batch)
-        writer.give_vectors(rows)
+        writer.vectors.embed_all(rows)
         writer.write(rows)  # as every other node of the successor: while no reader opens Chroma's files
     writer.record(dict(missing))
     writer.commit(complete=True)

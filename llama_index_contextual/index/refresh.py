@@ -1,16 +1,16 @@
 """One refresh: what changed is made again, in an order that a kill at any instant leaves repairable.
 
-Per batch of documents: new vectors into the cache, new nodes into Chroma, then the stale ones out of it, and last the
-manifest. What was not finished is not in the manifest, so the next refresh does it again; ids are deterministic and
+Per batch of documents: new vectors into the cache, new nodes into the store, then the stale ones out of it, and last
+the manifest. What was not finished is not in the manifest, so the next refresh does it again; ids are deterministic and
 vectors cached, so doing it again embeds nothing twice.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tqdm import tqdm
@@ -18,28 +18,31 @@ from tqdm import tqdm
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.chroma import Row, Stored, refused_key, store_metadata
 from llama_index_contextual.index.files import Problem
-from llama_index_contextual.index.plan import Plan, RefreshReport, Seen, make_plan
-from llama_index_contextual.index.sources import check_source, gather
-from llama_index_contextual.index.state import Entry
-from llama_index_contextual.metadata import CONTEXT_SOURCE
+from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
+from llama_index_contextual.index.sources import check_source, gather, settled
+from llama_index_contextual.index.state import Entry, count_contexts, nodes_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.index.pipeline import NodePipeline
-    from llama_index_contextual.index.sources import Source
+    from llama_index_contextual.index.sources import Loaded, Source
     from llama_index_contextual.index.storage import Storage
     from llama_index_contextual.index.writer import Writer
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
-BATCH_CHUNKS: Final = 256  # new chunks per batch: some seconds of the local model, which is what a kill may cost
+BATCH_CHUNKS: Final = 256  # new chunks that are written together
 
 
 def refresh_index(
-    storage: Storage, source: str | Path | Iterable[Document] | None, *, show_progress: bool
+    storage: Storage,
+    source: str | Path | Iterable[Document] | None,
+    *,
+    show_progress: bool = False,
+    retry_contexts: bool = True,
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
 
@@ -47,6 +50,7 @@ def refresh_index(
         storage: The index's storage.
         source: As :meth:`ContextualIndex.refresh` takes it.
         show_progress: Whether to draw a progress bar that counts documents.
+        retry_contexts: Whether contexts that fell back are asked for again.
 
     Raises:
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
@@ -57,7 +61,7 @@ def refresh_index(
     if replacing and source is not None:
         raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
     with storage.writing(replacing=replacing) as writer:
-        sources, covered = gather(source, settings, report.failed)
+        sources, covered = gather(source, settings, writer.manifest.documents, report.failed)
         report.differences = settings.differences(writer.manifest)
         fingerprint, choices = settings.fingerprint, dict(settings.choices)
         writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
@@ -65,8 +69,9 @@ def refresh_index(
             Refresh(
                 writer=writer,
                 pipeline=settings.pipeline,
-                settings=fingerprint.nodes_hash,
+                made_with=fingerprint.nodes_hash,
                 keep_outdated=settings.reindex == "ignore",
+                retry_contexts=retry_contexts,
                 progress=bar.update,
                 report=report,
             ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
@@ -83,6 +88,7 @@ class _Work:
     """One document on its way into the store: its rows, and what the store has of it now."""
 
     source: Source
+    loaded: Loaded
     rows: list[Row]
     stored: Mapping[str, Stored]
 
@@ -103,48 +109,57 @@ class Refresh:
     Attributes:
         writer: Store, vectors and manifest.
         pipeline: Documents to nodes.
-        settings: Hash of what shapes nodes.
+        made_with: Hash of the settings that shape nodes.
         keep_outdated: Whether documents made with other settings stay as they are.
+        retry_contexts: Whether contexts that fell back are asked for again.
         progress: Called with a number of documents that are done.
         report: Is filled.
     """
 
     writer: Writer
     pipeline: NodePipeline
-    settings: str
+    made_with: str
     keep_outdated: bool
+    retry_contexts: bool
     progress: Callable[[int], object]
     report: RefreshReport
+    _taken: set[str] = field(default_factory=set)  # ids of the nodes that wait to be written
 
     def run(self, sources: Sequence[Source], *, covered: str | None, blocked: Iterable[str]) -> None:
         """Bring the store up to date with some sources; see :func:`make_plan` for ``covered`` and ``blocked``."""
-        seen = [Seen(source.id, source.sha256, source.size, source.kind) for source in sources]
-        settings = None if self.keep_outdated else self.settings
-        known = self._doubted(self._known(), [source.id for source in sources])
-        plan = make_plan(known, seen, settings=settings, covered=covered, blocked=blocked)
         by_id = {source.id: source for source in sources}
+        known = self._doubted(self._known(), list(by_id))
+        plan = make_plan(
+            known,
+            {key: source.sha256 for key, source in by_id.items()},
+            made_with=None if self.keep_outdated else self.made_with,
+            covered=covered,
+            blocked=blocked,
+        )
         self._note(plan)
         if plan.to_index or plan.deleted:
             self.writer.commit(complete=False)
             self._index([by_id[key] for key in plan.to_index])
             self._delete(plan.deleted)
+        stamps = self._stamps(by_id[key] for key in plan.unchanged)
         self.progress(len(plan.unchanged))
-        if plan.to_index or plan.deleted or not self.writer.manifest.complete:
+        if plan.to_index or plan.deleted or stamps or not self.writer.manifest.complete:
+            self.writer.record(stamps)
             self.writer.commit(complete=True)
         if covered == "" and not self.writer.shared:
             self.writer.prune()
 
     def _known(self) -> dict[str, Entry]:
-        """What the manifest remembers; documents in which a fallback stood in for a paid generator count as outdated.
+        """Return what the manifest remembers; documents in which a fallback stood in count as outdated.
 
         Only their missing contexts are asked for again: the others are in the cache.
         """
         documents = self.writer.manifest.documents
         wanted = self.pipeline.paid_source
-        if wanted is None:
+        if wanted is None or not self.retry_contexts:
             return dict(documents)
         return {
-            key: replace(entry, settings="") if set(entry.contexts) - {wanted} else entry
+            key: replace(entry, made_with="") if set(entry.contexts) - {wanted} else entry
             for key, entry in documents.items()
         }
 
@@ -163,6 +178,15 @@ class Refresh:
                 if nodes_digest({item.id: item.embed_hash for item in stored.get(key, [])}) != known[key].digest:
                     known[key] = replace(known[key], sha256="")
         return known
+
+    def _stamps(self, unchanged: Iterable[Source]) -> dict[str, Entry | None]:
+        """Return entries of files that were read in vain, with today's size and times, so that they are not again."""
+        documents = self.writer.manifest.documents
+        return {
+            source.id: replace(documents[source.id], stamp=settled(source.stamp))
+            for source in unchanged
+            if source.stamp and settled(source.stamp) not in ("", documents[source.id].stamp)
+        }
 
     def _note(self, plan: Plan) -> None:
         report = self.report
@@ -189,30 +213,42 @@ class Refresh:
 
     def _prepare(self, group: Sequence[Source], stored: Mapping[str, Sequence[Stored]]) -> list[_Work]:
         """Read, parse and contextualize some sources; one that cannot be read is reported, and concerns it alone."""
-        parsed: list[tuple[Source, list[BaseNode], dict[str, Stored]]] = []
-        read: list[Document] = []
+        parsed: list[tuple[Source, Loaded, list[BaseNode], dict[str, Stored]]] = []
         for source in group:
             known = {item.id: item for item in stored.get(source.id, [])}
             try:
-                documents, repair = source.load()
-                nodes = self.pipeline.parse(documents, known)
+                loaded = source.load()
+                nodes = self.pipeline.parse(loaded.documents, known)
                 _check_keys(nodes)
-                parsed.append((source, nodes, known))
-                read.extend(documents)
+                self._check_ids(nodes)
             except DocumentError as error:
                 self._failed(source, str(error))
                 continue
-            if repair:
-                self.report.repaired.append(Problem(source.id, repair))
-        self.pipeline.contextualize([node for _, nodes, _ in parsed for node in nodes], read)
+            parsed.append((source, loaded, nodes, known))
+            if loaded.repair:
+                self.report.repaired.append(Problem(source.id, loaded.repair))
+        read = [document for _, loaded, _, _ in parsed for document in loaded.documents]
+        self.pipeline.contextualize([node for _, _, nodes, _ in parsed for node in nodes], read)
         return [
             _Work(
                 source,
+                loaded,
                 [Row(node, store_metadata(node, source.id, source.kind), known.get(node.node_id)) for node in nodes],
                 known,
             )
-            for source, nodes, known in parsed
+            for source, loaded, nodes, known in parsed
         ]
+
+    def _check_ids(self, nodes: Sequence[BaseNode]) -> None:
+        """Refuse nodes whose ids are not their own: the store would refuse all of a write with them."""
+        ids = [node.node_id for node in nodes]
+        twice = next((id_ for id_, count in Counter(ids).items() if count > 1 or id_ in self._taken), None)
+        if twice is not None:
+            raise DocumentError(
+                f"two of its chunks, or one of another document, have the id {twice!r}. Cure: a node parser whose "
+                "id_func gives each chunk an id of its own."
+            )
+        self._taken.update(ids)
 
     def _failed(self, source: Source, reason: str) -> None:
         self.report.failed.append(Problem(source.id, reason))
@@ -222,33 +258,42 @@ class Refresh:
         self.progress(1)
 
     def _write(self, batch: Sequence[_Work]) -> None:
-        if not batch:
+        self._taken.clear()
+        embedded = self.writer.vectors.embed([row for work in batch for row in work.fresh])
+        sound = []
+        for work in batch:
+            reasons = [reason for row in work.fresh if (reason := embedded.failed.get(row.embed_hash))]
+            if reasons:
+                self._failed(work.source, reasons[0])
+            else:
+                sound.append(work)
+        if not sound:
             return
-        fresh = [row for work in batch for row in work.fresh]
-        relocated = [row for work in batch for row in work.rows if row.is_relocated]
-        gone = [id_ for work in batch for id_ in work.gone]
-        embedded = self.writer.give_vectors.embed(fresh)
+        fresh = [row for work in sound for row in work.fresh]
+        relocated = [row for work in sound for row in work.rows if row.is_relocated]
+        gone = [id_ for work in sound for id_ in work.gone]
         moved = {new for _, new in self.report.moved}
         self.writer.write(fresh, relocated, gone)
-        self.writer.record({work.source.id: self._entry(work) for work in batch})
-        self.report.embedded += len(embedded)
+        self.writer.record({work.source.id: self._entry(work) for work in sound})
+        self.report.embedded += len(embedded.fresh)
         self.report.embedded_for_moves += sum(
-            row.embed_hash in embedded for work in batch if work.source.id in moved for row in work.fresh
+            row.embed_hash in embedded.fresh for work in sound if work.source.id in moved for row in work.fresh
         )
-        self.report.reused += len(fresh) - len(embedded)
+        self.report.reused += len(fresh) - len(embedded.fresh)
         self.report.relocated += len(relocated)
         self.report.removed += len(gone)
-        self.progress(len(batch))
+        self.progress(len(sound))
 
     def _entry(self, work: _Work) -> Entry:
         return Entry(
-            sha256=work.source.sha256,
-            settings=self.settings,
+            sha256=work.loaded.sha256,
+            made_with=self.made_with,
             kind=work.source.kind,
-            size=work.source.size,
+            size=work.loaded.size,
             nodes=len(work.rows),
             digest=nodes_digest({row.node.node_id: row.embed_hash for row in work.rows}),
             contexts=count_contexts(row.metadata for row in work.rows),
+            stamp=work.loaded.stamp,
         )
 
     def _delete(self, entries: Sequence[str]) -> None:
@@ -268,16 +313,7 @@ def _check_keys(nodes: Sequence[BaseNode]) -> None:
             )
 
 
-def nodes_digest(hashes: Mapping[str, str]) -> str:
-    """Hash of a document's node ids and their embedded texts, independent of order."""
-    lines = "\n".join(f"{id_} {hashes[id_]}" for id_ in sorted(hashes))
-    return hashlib.sha256(lines.encode()).hexdigest()[:16]
-
-
-def count_contexts(metadatas: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many nodes have a context from each source; "" counts those without."""
-    return dict(Counter(str(metadata.get(CONTEXT_SOURCE, "")) for metadata in metadatas))
-
-
-def _groups(items: Sequence[Any], size: int) -> Iterable[Sequence[Any]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
+def _groups(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    while part := list(islice(iterator, size)):
+        yield part

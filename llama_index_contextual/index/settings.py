@@ -153,7 +153,7 @@ def resolve_settings(
     )
     embedding = resolve_embedding(embed_model)
     if context == "llm":  # paid for, so kept with the index
-        context_options.setdefault("cache", str(layout.contexts))
+        context_options.setdefault("cache", str(layout.cache))
     contexts = ContextualNodePostprocessor(context, show_context_to_llm=show_context_to_llm, **context_options)
     pipeline = NodePipeline(node_parser or default_parser(embedding, said.chunks.given()), contexts)
     default = FileRules(include=DEFAULT_INCLUDE + SOURCE_INCLUDE) if context == "pattern" else FileRules()

@@ -1,10 +1,16 @@
-"""What a refresh is asked to look at: the folder, a part of it, or documents."""
+"""What an index reads: files of the folder, or documents given by hand, as sources with an id and a hash.
+
+A source is read when its turn comes, so that a folder is never in memory as a whole, and what is remembered of it is
+the hash of the bytes that were read then, not of what had been seen earlier.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -15,7 +21,7 @@ from llama_index.core.schema import Document
 
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError
 from llama_index_contextual.identity import is_random_id
-from llama_index_contextual.index.files import Problem, find_files
+from llama_index_contextual.index.files import Problem, find_files, stamp_of
 from llama_index_contextual.metadata import PATH, path_of
 from llama_index_contextual.text import replace_surrogates
 
@@ -26,16 +32,64 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.index.files import FoundFile
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.state import Entry
+
+_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
+_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The documents of a source, and what they were read from.
+
+    Attributes:
+        documents: The documents.
+        sha256: Hash of the bytes that were read; empty where they changed while a reader read them.
+        size: In bytes.
+        stamp: Of the file, as :class:`Entry` keeps it.
+        repair: What had to be repaired, or "".
+    """
+
+    documents: list[Document]
+    sha256: str
+    size: int
+    stamp: str = ""
+    repair: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the documents of one entry of the manifest come from.
+
+    Attributes:
+        id: Path relative to the folder, or the id that the user set.
+        sha256: Of its content now; empty for a file that is new for certain, which is hashed when it is read.
+        kind: ``"file"`` or ``"document"``.
+        load: Returns its documents; may raise :class:`DocumentError`.
+        stamp: Size and times of the file now, or "".
+    """
+
+    id: str
+    sha256: str
+    kind: str
+    load: Callable[[], Loaded]
+    stamp: str = ""
 
 
 def gather(
-    source: str | Path | Iterable[Document] | None, settings: IndexSettings, failed: list[Problem]
+    source: str | Path | Iterable[Document] | None,
+    settings: IndexSettings,
+    known: Mapping[str, Entry],
+    failed: list[Problem],
 ) -> tuple[list[Source], str | None]:
-    """What to index, and which part of the folder that covers (None: no part of it).
+    """Return what to index, and which part of the folder that covers (None: no part of it).
 
     Args:
         source: As :meth:`ContextualIndex.refresh` takes it.
         settings: Folder, rules and readers.
+        known: What the manifest remembers: a file whose size and times are the same is not read.
         failed: Gets what cannot be read.
 
     Raises:
@@ -47,17 +101,17 @@ def gather(
     rules = replace(settings.files, include=(*settings.files.include, *(f"*{suffix}" for suffix in settings.readers)))
     found = find_files(settings.folder, rules, below=below, exclude=settings.layout.root)
     failed.extend(found.problems)
-    return file_sources(found.files, settings.readers, failed), below
+    return file_sources(found.files, settings.readers, known, failed), below
 
 
 def check_source(source: object, folder: Path) -> str | Path | Sequence[Document] | None:
-    """Refuse what cannot be indexed before anything is opened or made; gives the source, an iterator as a list.
+    """Refuse what cannot be indexed before anything is opened or made; return the source, an iterator as a list.
 
     Raises:
         SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
         StorageError: The folder is gone.
     """
-    if not folder.is_dir():  # not mounted, perhaps: its index must not be emptied, nor the folder made again
+    if not folder.is_dir():  # perhaps not mounted: its index must not be emptied, nor the folder made again
         raise StorageError(f"the folder {folder} is no longer there. Cure: put it back, then refresh.")
     if source is None or isinstance(source, str | Path):
         part_of(folder, source)
@@ -72,7 +126,11 @@ def check_source(source: object, folder: Path) -> str | Path | Sequence[Document
 
 
 def part_of(folder: Path, source: str | Path | None) -> str:
-    """A folder or file inside the folder, relative to it; "" is all of it."""
+    """Return a folder or file inside the folder, relative to it; "" is all of it.
+
+    Raises:
+        SettingError: It is outside, or does not exist.
+    """
     if source is None:
         return ""
     path = Path(source).expanduser()
@@ -85,52 +143,60 @@ def part_of(folder: Path, source: str | Path | None) -> str:
     return "" if below == "." else below
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One entry of the manifest to be: where its documents come from.
+def file_sources(
+    files: Sequence[FoundFile],
+    readers: Mapping[str, BaseReader],
+    known: Mapping[str, Entry],
+    failed: list[Problem],
+) -> list[Source]:
+    """Return a source for each file; those that cannot be read are added to ``failed``.
 
-    Attributes:
-        id: Path relative to the folder, or the id that the user set.
-        sha256: Of its content.
-        size: In bytes.
-        kind: ``"file"`` or ``"document"``.
-        load: Gives its documents and what was repaired in them; may raise :class:`DocumentError`.
+    A file is read here only where its hash tells something: where its size or times differ from what is remembered, or
+    where it is new and another one is gone, which may be the same under another name.
     """
-
-    id: str
-    sha256: str
-    size: int
-    kind: str
-    load: Callable[[], tuple[list[Document], str]]
-
-
-def file_sources(files: Iterable[FoundFile], readers: Mapping[str, BaseReader], failed: list[Problem]) -> list[Source]:
-    """Hash files; those that cannot be read are added to ``failed``."""
+    names = {file.path for file in files}
+    moved = any(entry.kind == "file" and key not in names for key, entry in known.items())
     sources = []
     for file in files:
-        try:
-            data = read_bytes(file.absolute)
-        except DocumentError as error:
-            failed.append(Problem(file.path, str(error)))
-            continue
-        reader = readers.get(Path(file.path).suffix.lower())
-        sources.append(Source(file.path, sha256_of(data), len(data), "file", _Loader(file, reader)))
+        entry = known.get(file.path)
+        sha256 = ""
+        if entry is not None and entry.stamp == file.stamp:
+            sha256 = entry.sha256
+        elif entry is not None or moved:
+            try:
+                sha256 = sha256_of(read_bytes(file.absolute))
+            except DocumentError as error:
+                failed.append(Problem(file.path, str(error)))
+                continue
+        load = _Loader(file, readers.get(Path(file.path).suffix.lower()))
+        sources.append(Source(file.path, sha256, "file", load, file.stamp))
     return sources
 
 
 @dataclass(frozen=True, slots=True)
 class _Loader:
-    """Reads one file when its turn comes, so that a folder is never in memory as a whole."""
+    """Reads one file when its turn comes."""
 
     file: FoundFile
     reader: BaseReader | None
 
-    def __call__(self) -> tuple[list[Document], str]:
+    def __call__(self) -> Loaded:
+        stamp = self._stamp()
+        data = read_bytes(self.file.absolute)
+        sha256, size = sha256_of(data), len(data)
         if self.reader is not None:
-            return self._with_reader(self.reader), ""
-        content = decode(read_bytes(self.file.absolute))
+            documents = self._with_reader(self.reader)
+            same = stamp == self._stamp()
+            return Loaded(documents, sha256 if same else "", size, settled(stamp) if same else "")
+        content = decode(data)
         document = Document(id_=self.file.path, text=content.text, metadata={PATH: self.file.path})
-        return [document], content.repair
+        return Loaded([document], sha256, size, settled(stamp), content.repair)
+
+    def _stamp(self) -> str:
+        try:
+            return stamp_of(self.file.absolute.stat())
+        except OSError:
+            return ""
 
     def _with_reader(self, reader: BaseReader) -> list[Document]:
         try:
@@ -140,8 +206,14 @@ class _Loader:
         return _parts(self.file.path, loaded)
 
 
+def settled(stamp: str) -> str:
+    """Return a stamp that can be relied upon: "" where the file changed so lately that it may again, unnoticed."""
+    latest = max(map(int, stamp.split()[1:]), default=time.time_ns())
+    return stamp if latest < time.time_ns() - _SETTLED else ""
+
+
 def document_sources(documents: Iterable[Document], root: Path, failed: list[Problem]) -> list[Source]:
-    """Group documents given by hand by identity; those without one are added to ``failed``."""
+    """Return a source for each identity among documents given by hand; those without one are added to ``failed``."""
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
         identity = document_identity(document, root)
@@ -171,15 +243,19 @@ def _document_source(identity: str, group: list[Document]) -> Source:
     documents = _parts(identity, group)
     content = json.dumps([[d.doc_id, d.text, d.metadata] for d in documents], sort_keys=True, default=str)
     data = content.encode("utf-8", "backslashreplace")
-    return Source(identity, sha256_of(data), len(data), "document", lambda: (documents, ""))
+    loaded = Loaded(documents, sha256_of(data), len(data))
+    return Source(identity, loaded.sha256, "document", lambda: loaded)
 
 
 def _parts(identity: str, loaded: Iterable[Document]) -> list[Document]:
-    """Documents of one source under ids that last: its own, and ``#page`` for the pages of a PDF and the like."""
+    """Return the documents of one source under ids that last: its own, and ``#page`` for the pages of a PDF."""
     documents = list(loaded)
+    labels = [str(document.metadata.get("page_label") or number) for number, document in enumerate(documents, start=1)]
+    seen: Counter[str] = Counter()
     result = []
-    for number, document in enumerate(documents, start=1):
-        page = document.metadata.get("page_label") or number
+    for label, document in zip(labels, documents, strict=True):
+        seen[label] += 1
+        page = label if seen[label] == 1 else f"{label}#{seen[label]}"  # two pages may be called "iv"
         doc_id = identity if len(documents) == 1 else f"{identity}#{page}"
         text, _ = replace_surrogates(document.text)
         metadata = {replace_surrogates(str(key))[0]: flat_value(value) for key, value in document.metadata.items()}
@@ -207,27 +283,25 @@ def flat_value(value: Any) -> str | int | float | bool | None:
     return json.dumps(value, default=str, ensure_ascii=False, sort_keys=True)
 
 
-_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
-_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
-
-
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file's text, the SHA-256 of its bytes, and what had to be repaired to read it ("" if nothing)."""
+    """A file's text, and what had to be repaired to read it ("" if nothing)."""
 
     text: str
-    sha256: str
     repair: str = ""
 
 
 def sha256_of(data: bytes) -> str:
-    """SHA-256 of bytes, in hexadecimal."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's bytes; :class:`DocumentError` where the system refuses."""
+    """Return a file's bytes.
+
+    Raises:
+        DocumentError: The system refuses.
+    """
     try:
         with path.open("rb") as file:
             return file.read()
@@ -236,12 +310,14 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode(data: bytes) -> FileText:
-    """Text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
+    """Return the text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
 
-    Lone surrogates, which the Markdown parser and the store both crash on, become U+FFFD. Line ends stay as they are,
-    because a chunk's text is a slice of the document's.
+    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
+    is a slice of the document's.
+
+    Raises:
+        DocumentError: It is binary.
     """
-    sha256 = sha256_of(data)
     if data.startswith(_UTF16_MARKS):
         text, repair = data.decode("utf-16", "replace"), ""
     elif b"\x00" in data:
@@ -253,7 +329,7 @@ def decode(data: bytes) -> FileText:
     clean, count = replace_surrogates(text)
     if count:
         repair = f"{count} lone surrogate(s) replaced by U+FFFD"
-    return FileText(clean, sha256, repair)
+    return FileText(clean, repair)
 
 
 def _decode_bytes(data: bytes) -> tuple[str, str]:

@@ -23,6 +23,7 @@ has. A cache can be deleted at any time. Earlier versions had ``vectors.sqlite3`
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -38,9 +39,10 @@ from typing import TYPE_CHECKING, Any, Final
 from filelock import FileLock, Timeout
 
 from llama_index_contextual.errors import LockedError, StorageError
+from llama_index_contextual.metadata import CONTEXT_SOURCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 DEFAULT_NAME: Final = ".contextual"
 STORAGE_VERSION: Final = 2  # 1: an entry called the hash of its settings "settings", and had no stamp
@@ -276,9 +278,19 @@ def load_manifest(path: Path) -> Manifest | None:
 
 def _entry(values: Mapping[str, Any]) -> Entry:
     if "settings" in values:  # version 1
-        values = {**values, "made_with": values["settings"]}
-        del values["settings"]
+        values = {"made_with" if key == "settings" else key: value for key, value in values.items()}
     return Entry(**values)
+
+
+def nodes_digest(hashes: Mapping[str, str]) -> str:
+    """Return the hash of a document's nodes, given as the hash of the embedded text by node id; in any order."""
+    lines = "\n".join(f"{id_} {hashes[id_]}" for id_ in sorted(hashes))
+    return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+
+def count_contexts(metadatas: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many nodes have a context from each source; "" counts those without."""
+    return dict(Counter(str(metadata.get(CONTEXT_SOURCE, "")) for metadata in metadatas))
 
 
 def save_manifest(path: Path, manifest: Manifest) -> None:

@@ -21,7 +21,8 @@ from llama_index_contextual.index.recovery import (
 )
 from llama_index_contextual.index.settings import SHARED_LOCK_SECONDS, IndexSettings
 from llama_index_contextual.index.state import Manifest, ManifestDamagedError, WriteLock, load_manifest
-from llama_index_contextual.index.writer import VectorCache, Vectorizer, Writer
+from llama_index_contextual.index.vectors import VectorCache, Vectorizer
+from llama_index_contextual.index.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ class Storage:
         if lost:
             self._repair()
             manifest = self.manifest()
-        with self._vectors() as give_vectors, self.reader.reading() as view:
+        with self._vectors() as vectors, self.reader.reading() as view:
             store = view.store
             if replacing:
                 manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
@@ -95,7 +96,7 @@ class Storage:
                 manifest = reconcile(manifest, store)
             yield Writer(
                 store=store,
-                give_vectors=give_vectors,
+                vectors=vectors,
                 reader=self.reader,
                 path=layout.building if replacing else layout.manifest,
                 manifest=manifest,
@@ -138,7 +139,9 @@ class Storage:
     @contextlib.contextmanager
     def _vectors(self) -> Iterator[Vectorizer]:
         embedding = self.settings.embedding
-        with contextlib.closing(VectorCache(self.settings.layout.vectors, model_id(embedding))) as cache:
+        layout = self.settings.layout
+        cache = VectorCache(layout.cache, model_id(embedding), layout.former_caches)
+        with contextlib.closing(cache):
             yield Vectorizer(cache, embedding)
 
     def _repair(self) -> None:
@@ -146,9 +149,9 @@ class Storage:
         if self.settings.shared:
             raise StorageError("the Chroma server cannot read its vectors. Cure: restore or rebuild the server's data.")
         try:
-            with self.lock.hold(), self._vectors() as give_vectors:
+            with self.lock.hold(), self._vectors() as vectors:
                 self.reader.close()
-                rebuild(self.settings.layout, self.manifest(), give_vectors, self.reader.changing_files)
+                rebuild(self.settings.layout, self.manifest(), vectors, self.reader.changing_files)
                 self.reader.announce(complete=False)
         except LockedError as error:
             raise StorageError(f"Chroma's files in {self.settings.layout.chroma} are damaged, and {error}") from error

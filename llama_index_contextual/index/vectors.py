@@ -104,6 +104,10 @@ class VectorCache:
     def _fetch(self, query: str, parameters: Sequence[str]) -> list[Any]:
         return self._file.read(lambda database: database.execute(query, parameters).fetchall())
 
+    def _insert(self, table: str, rows: Sequence[Any]) -> None:
+        statement = f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?)"  # noqa: S608  one of two names
+        self._file.write(lambda database: database.executemany(statement, rows))
+
     def _take_over(self, old: Path) -> None:
         """Move the rows of another cache into this one as far as they can be read, and delete that file."""
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(old)) as database:
@@ -111,8 +115,7 @@ class VectorCache:
             for table in set(names) & {"vectors", "kv"}:
                 rows = iter(database.execute(f"SELECT * FROM {table}"))  # noqa: S608  one of two names
                 while part := list(islice(rows, _ROWS)):
-                    statement = f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?)"  # noqa: S608  one of two names
-                    self._file.write(lambda new, part=part, statement=statement: new.executemany(statement, part))
+                    self._insert(table, part)
         for suffix in ("", "-wal", "-shm"):
             old.with_name(old.name + suffix).unlink(missing_ok=True)
 
@@ -168,6 +171,17 @@ class Vectorizer:
         for row in rows:
             row.vector = vectors.get(row.embed_hash)
         return result
+
+    def embed_all(self, rows: Sequence[Row]) -> int:
+        """Give rows their vectors; return how many texts were embedded.
+
+        Raises:
+            EmbeddingError: A text has no usable vector.
+        """
+        result = self.embed(rows)
+        if result.failed:
+            raise EmbeddingError(f"{next(iter(result.failed.values()))} Cure: see to the model, then try again.")
+        return len(result.fresh)
 
     def _made(self, texts: Mapping[str, str]) -> tuple[dict[str, list[float]], dict[str, str]]:
         """Return vectors of some texts, and why others have none; those are asked for once more."""

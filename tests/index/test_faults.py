@@ -16,7 +16,7 @@ from llama_index.core import Document, MockEmbedding
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index import ContextualIndex, refresh
 from llama_index_contextual.index import state as manifest_room
-from llama_index_contextual.index import writer as vectors_room
+from llama_index_contextual.index import vectors as vectors_room
 from llama_index_contextual.index import writer as writer_room
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,11 +85,11 @@ DAMAGE = {
     "a torn manifest": lambda storage: (storage / "manifest.json").write_bytes(b'{"version": 1, "docu'),
     "a deleted manifest": lambda storage: (storage / "manifest.json").unlink(),
     "a deleted stamp": lambda storage: (storage / "generation").unlink(),
-    "a vector cache full of garbage": lambda storage: (storage / "vectors.sqlite3").write_bytes(b"garbage" * 1000),
-    "a vector cache damaged inside": lambda storage: (storage / "vectors.sqlite3").write_bytes(
-        (storage / "vectors.sqlite3").read_bytes()[:4096] + b"\xff" * 8192
+    "a vector cache full of garbage": lambda storage: (storage / "cache.sqlite3").write_bytes(b"garbage" * 1000),
+    "a vector cache damaged inside": lambda storage: (storage / "cache.sqlite3").write_bytes(
+        (storage / "cache.sqlite3").read_bytes()[:4096] + b"\xff" * 8192
     ),
-    "a deleted vector cache": lambda storage: (storage / "vectors.sqlite3").unlink(),
+    "a deleted vector cache": lambda storage: (storage / "cache.sqlite3").unlink(),
     "a torn keyword index": lambda storage: [
         file.write_bytes(b"torn") for file in (storage / "bm25").rglob("*") if file.is_file()
     ],
@@ -210,7 +210,7 @@ def fail_vectors(monkeypatch):
     def full(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(vectors_room.VectorCache, "_transaction", full)
+    monkeypatch.setattr(vectors_room.SQLiteFile, "write", full)
 
 
 @pytest.mark.parametrize("fail", [fail_manifest, fail_vectors])
@@ -299,7 +299,7 @@ def test_vectors_of_texts_long_gone_are_forgotten_and_recent_ones_are_kept(folde
         asked = counting.count
         (folder / "faq.md").write_text("# FAQ\n\nAnswer 18.\n")
         assert (index.refresh().reused, counting.count) == (1, asked), "an undone edit"
-    with sqlite3.connect(folder / ".contextual/vectors.sqlite3") as database:
+    with sqlite3.connect(folder / ".contextual/cache.sqlite3") as database:
         assert database.execute("SELECT count(*) FROM vectors").fetchone()[0] <= 2 * 4 + 10
 
 
@@ -309,4 +309,4 @@ def test_a_model_that_gives_no_vectors_is_named(folder):
             return [[0.0] * 3 for _ in texts[1:]]
 
     with pytest.raises(Exception, match=r"gave .* vectors"):
-        writer_room.embed_texts(Broken(3), ["a", "b"])
+        vectors_room.embed_texts(Broken(3), ["a", "b"])

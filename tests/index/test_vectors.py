@@ -2,12 +2,12 @@
 
 import pytest
 
-from llama_index_contextual.index.writer import VectorCache
+from llama_index_contextual.index.vectors import VectorCache
 
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "vectors.sqlite3"
+    return tmp_path / "cache.sqlite3"
 
 
 def test_vectors_survive_reopening_and_belong_to_their_model(path):
@@ -20,7 +20,7 @@ def test_vectors_survive_reopening_and_belong_to_their_model(path):
 
 def test_many_hashes_are_asked_for_at_once(path):
     cache = VectorCache(path, "m")
-    cache.put({f"h{i}": [float(i)] for i in range(3000)})
+    cache.put({f"h{i}": [float(i + 1)] for i in range(3000)})
     assert len(cache.get([f"h{i}" for i in range(5000)])) == 3000
 
 
@@ -38,7 +38,7 @@ def test_a_file_full_of_garbage_is_set_aside(path):
     cache = VectorCache(path, "m")
     cache.put({"a": [1.0]})
     assert cache.get(["a"]) == {"a": [1.0]}
-    assert path.with_name("vectors.sqlite3.damaged").exists()
+    assert path.with_name("cache.sqlite3.damaged").exists()
 
 
 @pytest.mark.parametrize("use", ["get", "put", "count", "keep"])
@@ -57,4 +57,4 @@ def test_a_file_with_damage_inside_is_set_aside_when_that_is_met(path, use):
         assert cache.keep_only(["h1"]) == 0
     cache.put({"a": [1.0]})
     assert cache.get(["a"]) == {"a": [1.0]}
-    assert path.with_name("vectors.sqlite3.damaged").exists()
+    assert path.with_name("cache.sqlite3.damaged").exists()
