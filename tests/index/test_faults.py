@@ -99,6 +99,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*is damaged")
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_what_is_derived_is_made_again_without_embedding(used, folder, counting, damage):
     damage(used)

@@ -1,8 +1,12 @@
 """Vectors that were paid for stay."""
 
+import sqlite3
+
 import pytest
 
+from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.index.vectors import VectorCache
+from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 
 @pytest.fixture
@@ -35,12 +39,14 @@ def test_what_is_not_needed_goes_and_other_models_stay(path):
 
 def test_a_file_full_of_garbage_is_set_aside(path):
     path.write_bytes(b"this is no database" * 1000)
-    cache = VectorCache(path, "m")
-    cache.put({"a": [1.0]})
+    with pytest.warns(ContextualWarning, match="is damaged"):
+        cache = VectorCache(path, "m")
+        cache.put({"a": [1.0]})
     assert cache.get(["a"]) == {"a": [1.0]}
     assert path.with_name("cache.sqlite3.damaged").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*is damaged")
 @pytest.mark.parametrize("use", ["get", "put", "count", "keep"])
 def test_a_file_with_damage_inside_is_set_aside_when_that_is_met(path, use):
     cache = VectorCache(path, "m")
@@ -58,3 +64,21 @@ def test_a_file_with_damage_inside_is_set_aside_when_that_is_met(path, use):
     cache.put({"a": [1.0]})
     assert cache.get(["a"]) == {"a": [1.0]}
     assert path.with_name("cache.sqlite3.damaged").exists()
+
+
+def test_caches_of_earlier_versions_are_moved_over_and_cost_nothing_again(path, tmp_path):
+    vectors, contexts = tmp_path / "vectors.sqlite3", tmp_path / "contexts.sqlite3"
+    with sqlite3.connect(vectors) as database:
+        database.execute(
+            "CREATE TABLE vectors (model TEXT, hash TEXT, vector BLOB, PRIMARY KEY (model, hash)) WITHOUT ROWID"
+        )
+        database.execute("INSERT INTO vectors VALUES ('m', 'a', ?)", (b"\0\0\x80?\0\0\0@",))
+    database.close()
+    paid = SQLiteKVStore(contexts)
+    paid.put("key", {"text": "paid for"}, "contexts")
+    paid.close()
+    cache = VectorCache(path, "m", [vectors, contexts])
+    assert cache.get(["a"]) == {"a": [1.0, 2.0]}
+    cache.close()
+    assert SQLiteKVStore(path).get("key", "contexts") == {"text": "paid for"}
+    assert [file.name for file in tmp_path.iterdir() if not file.name.startswith("cache.sqlite3")] == []
