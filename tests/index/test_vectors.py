@@ -39,8 +39,8 @@ def test_what_is_not_needed_goes_and_other_models_stay(path):
 
 def test_a_file_full_of_garbage_is_set_aside(path):
     path.write_bytes(b"this is no database" * 1000)
+    cache = VectorCache(path, "m")
     with pytest.warns(ContextualWarning, match="is damaged"):
-        cache = VectorCache(path, "m")
         cache.put({"a": [1.0]})
     assert cache.get(["a"]) == {"a": [1.0]}
     assert path.with_name("cache.sqlite3.damaged").exists()
