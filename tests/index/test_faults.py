@@ -13,6 +13,7 @@ import chromadb
 import pytest
 from llama_index.core import Document, MockEmbedding
 
+from llama_index_contextual import sqlite_store
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index import ContextualIndex, refresh
 from llama_index_contextual.index import state as manifest_room
@@ -211,7 +212,7 @@ def fail_vectors(monkeypatch):
     def full(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(vectors_room.SQLiteFile, "write", full)
+    monkeypatch.setattr(sqlite_store, "_transaction", full)
 
 
 @pytest.mark.parametrize("fail", [fail_manifest, fail_vectors])
