@@ -211,6 +211,12 @@ class Columns:
         merged = {key: Column.encode([v for columns, keep in parts for v in columns.values(key, keep)]) for key in keys}
         return cls(merged, sum(int(keep.sum()) for _, keep in parts))
 
+    def value(self, key: str, row: int) -> Any:
+        """Return one row's value of a key; None where it has none."""
+        column = self.by_key.get(key)
+        code = -1 if column is None else int(column.codes[row])
+        return None if column is None or code < 0 else column.values[code]
+
     def values(self, key: str, keep: Bools) -> list[Any]:
         """Return the values of a key where the mask is true; None where a row has none."""
         column = self.by_key.get(key)

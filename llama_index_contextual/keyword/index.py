@@ -102,6 +102,34 @@ class TermEvidence:
     score: float
 
 
+class TermScores(NamedTuple):
+    """Hold what each term of a query adds to the score of each of some documents.
+
+    Args:
+        groups: The distinct terms of the query, in order.
+        frequencies: How many documents of the index hold each term.
+        idfs: The weight of each term.
+        scores: Shape (documents, terms): 0 where a document does not hold a term.
+    """
+
+    groups: tuple[Group, ...]
+    frequencies: tuple[int, ...]
+    idfs: tuple[float, ...]
+    scores: npt.NDArray[np.float64]
+
+    def evidence(self) -> list[list[TermEvidence]]:
+        """Return for each document the terms that it holds, most important first."""
+        names = [group[0] for group in self.groups]
+        found = (
+            [
+                TermEvidence(names[at], self.frequencies[at], self.idfs[at], float(row[at]))
+                for at in np.flatnonzero(row).tolist()
+            ]
+            for row in self.scores
+        )
+        return [sorted(terms, key=lambda one: (-one.score, one.term)) for terms in found]
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Hold one moment of the index; every reader works on one."""
@@ -174,21 +202,33 @@ class Snapshot:
         ]
         return sorted(matches, key=lambda match: (-match.score, match.node_id))[:top_k]
 
-    def evidence(self, groups: Sequence[Group], node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
-        """Return the terms of a query that each document holds, most important first; [] where it holds none."""
-        found: dict[str, list[TermEvidence]] = {node_id: [] for node_id in node_ids}
-        places = {place: node_id for node_id in found if (place := self.locate(node_id))}
-        for group in dict.fromkeys(groups):
+    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
+        """Return what each term of a query adds to the score of each document; repeated terms count once."""
+        distinct = tuple(dict.fromkeys(groups))
+        places = [self.locate(node_id) or (-1, -1) for node_id in node_ids]
+        owners = np.array([number for number, _ in places], dtype=np.int64)
+        wanted = np.array([row for _, row in places], dtype=np.int64)
+        found = np.zeros((len(node_ids), len(distinct)))
+        frequencies = []
+        for column, group in enumerate(distinct):
             entries = self.entries(group)
-            frequency = sum(len(rows) for rows, _ in entries)
-            for (number, row), node_id in places.items():
-                rows, counts = entries[number]
-                at = int(rows.searchsorted(rows.dtype.type(row)))
-                if at < len(rows) and rows[at] == row:
-                    idf = self.idf(frequency)
-                    share = float(counts[at] / (counts[at] + self.norms[number][row]))
-                    found[node_id].append(TermEvidence(group[0], frequency, idf, idf * share))
-        return {node_id: sorted(terms, key=lambda one: (-one.score, one.term)) for node_id, terms in found.items()}
+            frequencies.append(sum(len(rows) for rows, _ in entries))
+            idf = self.idf(frequencies[-1])
+            for number, (rows, counts) in enumerate(entries):
+                own = np.flatnonzero(owners == number)
+                if len(own) and len(rows):
+                    at = np.minimum(rows.searchsorted(wanted[own].astype(rows.dtype)), len(rows) - 1)
+                    count = np.where(rows[at] == wanted[own], counts[at], 0).astype(np.float64)
+                    found[own, column] = idf * count / (count + self.norms[number][wanted[own]])
+        return TermScores(distinct, tuple(frequencies), tuple(map(self.idf, frequencies)), found)
+
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """Return the documents' values of a metadata key without reading any node; None where one has none.
+
+        The keys of :data:`~llama_index_contextual.keyword.filters.NOT_COLUMNS` have no values here.
+        """
+        places = {node_id: place for node_id in node_ids if (place := self.locate(node_id))}
+        return {node_id: self.segments[number].columns.value(key, row) for node_id, (number, row) in places.items()}
 
     def locate(self, node_id: str) -> tuple[int, int] | None:
         """Return the segment and the row of a live document."""
@@ -301,14 +341,13 @@ class KeywordIndex:
         """Return new node objects for those of the ids that are indexed."""
         return self.snapshot.nodes(node_ids)
 
-    def evidence(self, groups: Sequence[Group], node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
-        """Return the terms of a query that each node holds, most important first; [] where it holds none."""
-        return self.snapshot.evidence(groups, node_ids)
+    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
+        """Return what each term of a query adds to the score of each node."""
+        return self.snapshot.term_scores(groups, node_ids)
 
-    def frequencies(self, groups: Sequence[Group]) -> list[int]:
-        """Return for each term of a query how many nodes hold it."""
-        snapshot = self.snapshot
-        return [snapshot.frequency(group) for group in groups]
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """Return the nodes' values of a metadata key without reading any node; None where one has none."""
+        return self.snapshot.values(key, node_ids)
 
     def _admitted(self, snapshot: Snapshot, filters: MetadataFilters | None) -> Masks | None:
         return None if filters is None else self._masks.of(snapshot.segments, filters)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from llama_index_contextual.keyword.index import Snapshot
+    from llama_index_contextual.keyword.index import Snapshot, TermScores
     from llama_index_contextual.retrievers.search import T
 
 logger = logging.getLogger(__name__)
@@ -212,16 +212,25 @@ class ContextualBM25Retriever(BM25Retriever):
         wanted = list(node_ids)
         return self._ask(lambda store: store.nodes(wanted))
 
+    def term_scores(self, text: str, node_ids: Iterable[str]) -> TermScores:
+        """Return what each term of a query adds to the score of each node."""
+        groups, wanted = self.analyzer.query_groups(text), list(node_ids)
+        return self._ask(lambda store: store.term_scores(groups, wanted))
+
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """Return the nodes' values of a metadata key without reading the nodes; None where one has none."""
+        wanted = list(node_ids)
+        return self._ask(lambda store: store.values(key, wanted))
+
     def document_frequency(self, text: str) -> dict[str, int]:
         """Return for each term of a text how many nodes of the index hold it: 1 is rare, 0 is unknown."""
-        groups = self.analyzer.query_groups(text)
-        found = self._ask(lambda store: store.frequencies(groups))
-        return {group[0]: frequency for group, frequency in zip(groups, found, strict=True)}
+        terms = self.term_scores(text, [])
+        return {group[0]: frequency for group, frequency in zip(terms.groups, terms.frequencies, strict=True)}
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Return the terms of a query that each node holds, most important first; [] for a node that holds none."""
-        groups, wanted = self.analyzer.query_groups(text), list(node_ids)
-        return self._ask(lambda store: store.evidence(groups, wanted))
+        wanted = list(dict.fromkeys(node_ids))
+        return dict(zip(wanted, self.term_scores(text, wanted).evidence(), strict=True))
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """Return ids and scores of the best ``top_k``, best first; [] for a query without terms."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.keyword.index import Group, KeywordIndex, Match, TermEvidence
+    from llama_index_contextual.keyword.index import Group, KeywordIndex, Match, TermScores
     from llama_index_contextual.retrievers.search import NodeSearch
 
 _PAGE: Final = 2000  # nodes a request, which bounds SQLite's variables and this process's memory
@@ -96,13 +96,13 @@ class ChromaSearch(ChromaDense):
         """Return the best ``top_k`` nodes that hold a term."""
         return self._keyword.keyword_query(groups, top_k, filters)
 
-    def evidence(self, groups: Sequence[Group], node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
-        """Return for each id the terms that the node holds."""
-        return self._keyword.evidence(groups, node_ids)
+    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
+        """Return what each term of a query adds to the score of each node."""
+        return self._keyword.term_scores(groups, node_ids)
 
-    def frequencies(self, groups: Sequence[Group]) -> list[int]:
-        """Return for each term how many nodes hold it."""
-        return self._keyword.frequencies(groups)
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """Return the nodes' values of a metadata key."""
+        return self._keyword.values(key, node_ids)
 
     def count(self) -> int:
         """Return the number of nodes."""

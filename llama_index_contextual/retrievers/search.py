@@ -10,7 +10,7 @@ All methods are called from several threads at once. They may block, because no 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, QueryBundle
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.keyword.index import Group, Match, TermEvidence
+    from llama_index_contextual.keyword.index import Group, Match, TermScores
 
 T = TypeVar("T")
 S_co = TypeVar("S_co", covariant=True)
@@ -70,11 +70,15 @@ class KeywordSearch(NodeSearch, Protocol):
     def keyword_query(self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None) -> list[Match]:
         """Return the best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
 
-    def evidence(self, groups: Sequence[Group], node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
-        """Return for each id the terms that the node holds, most important first; [] where it holds none."""
+    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
+        """Return what each term adds to the keyword score of each node, 0 where the node does not hold it.
 
-    def frequencies(self, groups: Sequence[Group]) -> list[int]:
-        """Return for each term how many nodes hold it."""
+        Relevance and explanations are made of it. An unknown id holds no term; with no ids it still says how many nodes
+        hold each term.
+        """
+
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """Return the nodes' values of a metadata key, without reading the nodes where the store can."""
 
     def count(self) -> int:
         """Return the number of nodes."""
