@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from llama_index_contextual.checks import amount, whole
+from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
-from llama_index_contextual.memory.lexicon import DEFAULT_LANGUAGES, lexicon
+from llama_index_contextual.memory.lexicon import lexicon
 from llama_index_contextual.memory.message import (
-    DEFAULT_COMMANDS,
     DerivedQueries,
     Query,
     clean_message,
@@ -22,6 +21,7 @@ from llama_index_contextual.memory.message import (
 )
 from llama_index_contextual.memory.ranking import DAYS_AFTER, entries_of, rank, select
 from llama_index_contextual.memory.search import HitPool, days_filter, search_over
+from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 
 if TYPE_CHECKING:
@@ -30,63 +30,6 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
 
 Now = datetime | date | None
-
-# benchmarks/results/memory.md: costs 0.2 points of recall@4; a weight of 1, as the source has it, costs 20
-RECENCY_WEIGHT: Final = 0.1
-RECENCY_FLOOR: Final = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class MemorySettings:
-    """How memory answers.
-
-    Raises:
-        SettingError: A value cannot work; the message names it.
-    """
-
-    enabled: bool = True
-    """False: every message is answered with one line that says so."""
-    max_results: int = 4
-    """Most hits of a digest."""
-    max_tokens: int = 600
-    """Most LLM tokens of a digest, estimated; the first hit is shown whatever it costs."""
-    include_recency: bool = True
-    """Let newer notes win among near equals. Where a message names a date, that date counts instead."""
-    half_life_days: float = 30.0
-    recency_weight: float = RECENCY_WEIGHT
-    """How much of a score age may take, 0 to 1."""
-    recency_floor: float = RECENCY_FLOOR
-    """The least that the decay falls to, 0 to 1."""
-    date_boost: float = 0.5
-    """What a note of a day that the message names gains, as a share of its score."""
-    min_evidence: float = 0.55
-    """Cosine plus share of matched query terms (by rarity) that a hit needs; 0 never abstains.
-
-    Measured for the local embedding (benchmarks/results/memory.md). A model whose unrelated texts have higher cosines
-    abstains less often; raise it there.
-    """
-    candidate_pool: int = 50
-    """Hits that are ranked before the cut."""
-    evergreen: tuple[str, ...] = ("MEMORY.md",)
-    """Globs of paths that never age."""
-    languages: tuple[str, ...] = DEFAULT_LANGUAGES
-    """Names of bundled languages, or paths of YAML files like theirs."""
-    commands: tuple[str, ...] = DEFAULT_COMMANDS
-    """Slash commands, as globs over the whole first token of a message."""
-
-    def __post_init__(self) -> None:
-        for name in ("max_results", "max_tokens", "candidate_pool"):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-        for name in ("recency_weight", "recency_floor"):
-            amount(name, getattr(self, name), zero=True, most=1)
-        for name in ("date_boost", "min_evidence"):
-            amount(name, getattr(self, name), zero=True)
-        amount("half_life_days", self.half_life_days)
-        if self.max_results > self.candidate_pool:
-            raise SettingError(
-                f"max_results={self.max_results} exceeds candidate_pool={self.candidate_pool}. Cure: a larger pool"
-            )
-        lexicon(self.languages)  # an unknown language fails here, not at the first message
 
 
 def gate_digest(message: str, settings: MemorySettings) -> MemoryDigest | None:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.memory.context import MemorySettings
     from llama_index_contextual.memory.dates_in_text import NamedDate
     from llama_index_contextual.memory.search import HitPool, PoolHit
+    from llama_index_contextual.memory.settings import MemorySettings
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 
 DAYS_AFTER: Final = 7  # what happened on a day is also told in the days after it
