@@ -9,6 +9,7 @@ from llama_index_contextual.evaluation.comparison import (
 )
 from llama_index_contextual.evaluation.folder import evaluate
 from llama_index_contextual.evaluation.questions import Passage, Question, load_questions
+from llama_index_contextual.evaluation.report import html_report, markdown_report
 
 __all__ = [
     "Comparison",
@@ -17,7 +18,9 @@ __all__ = [
     "Question",
     "compare",
     "evaluate",
+    "html_report",
     "load_questions",
+    "markdown_report",
     "mean_reciprocal_rank",
     "recall_at",
 ]

@@ -8,12 +8,14 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from llama_index.core.schema import BaseNode, MetadataMode
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.metadata import END_LINE, START_LINE, citation, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,6 +28,7 @@ Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 TOP_K: Final = (5, 10, 20)
 _DRAWS: Final = 2000  # of the bootstrap
+_SHOWN: Final = 400  # characters of a hit in a report
 _FEW: Final = 30  # with fewer questions an interval says little
 
 
@@ -38,12 +41,14 @@ class Measured:
         recalls: Share of each question's passages in the first k hits, shape ``(questions, len(top_k))``, 0 to 1.
         mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1.
         notes: More figures, by column name.
+        firsts: For each question the first hit, as citation and text; "" where there is none.
     """
 
     name: str
     recalls: Recalls
     mrr: float
     notes: Mapping[str, float] = field(default_factory=dict)
+    firsts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,19 +117,19 @@ class Comparison:
         console = Console(file=StringIO(), width=200, record=True)
         console.print(self._table())
         drawn = "\n".join(line.rstrip() for line in console.export_text().splitlines())
-        return "\n".join([drawn, *self._remarks()])
+        return "\n".join([drawn, *self.remarks()])
 
     __repr__ = __str__  # hundreds of questions would fill the screen
 
     def _repr_html_(self) -> str:
-        head, *body = self._cells()
+        head, *body = self.cells()
         cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
         lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in body)
-        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self._remarks())
+        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks())
         return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>{remarks}"
 
     def _table(self) -> Table:
-        head, *body = self._cells()
+        head, *body = self.cells()
         table = Table(head[0], box=None, pad_edge=False)
         for column in head[1:]:
             table.add_column(column, justify="right")
@@ -132,7 +137,8 @@ class Comparison:
             table.add_row(*map(Text, line))
         return table
 
-    def _cells(self) -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
+        """Return the table as text, its header first; recalls and MRR in per cent."""
         notes = list(dict.fromkeys(name for row in self.rows for name in row.notes))
         return [
             ["recall, %", *(f"@{k}" for k in self.top_k), "MRR", *notes],
@@ -147,7 +153,8 @@ class Comparison:
             ),
         ]
 
-    def _remarks(self) -> list[str]:
+    def remarks(self) -> list[str]:
+        """Return what to know of the figures: differences with their intervals, and how much they tell."""
         remarks = []
         for row in self.rows:
             if row.name == self.baseline:
@@ -222,10 +229,18 @@ def measure(
             f"the retriever {name!r} returns {returned} hits, but {most} are counted. "
             f"Cure: similarity_top_k={most}, or a smaller top_k="
         )
-    covered = [[question.covered_by(hit.node) for hit in retriever.retrieve(question.text)] for question in questions]
+    found = [retriever.retrieve(question.text) for question in questions]
+    covered = [[question.covered_by(hit.node) for hit in hits] for question, hits in zip(questions, found, strict=True)]
     golds = [frozenset(question.gold) for question in questions]
     recalls = [[recall_at(k, hits, gold) for k in top_k] for hits, gold in zip(covered, golds, strict=True)]
-    return Measured(name, np.array(recalls), mean_reciprocal_rank(covered, golds), notes or {})
+    firsts = tuple(_shown(hits[0].node) if hits else "" for hits in found)
+    return Measured(name, np.array(recalls), mean_reciprocal_rank(covered, golds), notes or {}, firsts)
+
+
+def _shown(node: BaseNode) -> str:
+    """Return a hit as a report shows it: where it is from, and how it begins."""
+    place = citation(path_of(node.metadata), node.metadata.get(START_LINE), node.metadata.get(END_LINE))
+    return f"{place or node.node_id}\n{node.get_content(MetadataMode.NONE)[:_SHOWN]}"
 
 
 def check_top_k(top_k: Iterable[int]) -> tuple[int, ...]:
