@@ -1,16 +1,19 @@
-"""Memory on real notes: does the digest find more than plain search, what does recency cost, how long does it take?
+"""Memory on real notes: what the digest finds and shows, what recency costs and gives, how long it takes.
 
-Each of the ten conversations of ``locomo-notes`` is an index of its own; now is the day of its last note. Recall@k is
-the mean share of a question's gold lines that stand in the first k chunks.
+Each conversation of ``locomo-notes`` and of ``chat-notes`` is an index of its own; now is the day of its last note.
+Recall@k is the mean share of a question's gold lines that stand in the first k chunks. Words shown is the mean share of
+the words of a gold line, other than stop words and those of the question, that the snippet of a chunk with that line
+holds: a digest of four lines may cite the right chunk and still leave out what was asked for.
 
     python benchmarks/memory.py                # everything; minutes
-    python benchmarks/memory.py --questions 300 --no-latency
+    python benchmarks/memory.py --questions 300 --parts shown updates
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import statistics
 import tempfile
@@ -36,11 +39,11 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.dates import date_from_path
 from llama_index_contextual.memory import MemoryContext
-from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.memory.lexicon import lexicon, words
 from llama_index_contextual.memory.message import gate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -71,17 +74,22 @@ class Question:
     conversation: str
     names_a_date: bool
     gold: tuple[tuple[str, int], ...]
+    original: tuple[tuple[str, int], ...] = ()
+    updated: tuple[tuple[str, int], ...] = ()
 
 
-def questions(limit: int | None) -> list[Question]:
-    """The questions that have an answer, or a fixed sample of them."""
-    rows = [json.loads(line) for line in (DATA / "locomo-notes" / "queries.jsonl").read_text("utf-8").splitlines()]
+def questions(dataset: str, limit: int | None) -> list[Question]:
+    """The questions that have an answer, or a fixed sample of them; a passage counts by its first line."""
+    rows = [json.loads(line) for line in (DATA / dataset / "queries.jsonl").read_text("utf-8").splitlines()]
     found = [
         Question(
             row["query"],
             row["collection"],
-            row["names_a_date"],
-            tuple((gold["path"].split("/", 1)[1], gold["start_line"]) for gold in row["gold"]),
+            row.get("names_a_date", False),
+            *(
+                tuple((one["path"].split("/", 1)[1], one["start_line"]) for one in row.get(key, ()))
+                for key in ("gold", "original", "updated")
+            ),
         )
         for row in rows
         if row["gold"]
@@ -155,26 +163,18 @@ def quality(asked: Sequence[Question], embedding: RememberingEmbedding) -> tuple
     """The table of recall, and a line on abstention."""
     scores: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in WAYS}
     foreign: list[bool] = []
-    conversations = sorted({question.conversation for question in asked})
-    for conversation in conversations:
-        folder = DATA / "locomo-notes" / "corpus" / conversation
-        now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
-        with (
-            tempfile.TemporaryDirectory() as storage,
-            ContextualIndex.open(folder, storage=storage, embed_model=embedding) as index,
-        ):
-            index.refresh()
-            own = [question for question in asked if question.conversation == conversation]
-            for way, make in WAYS.items():
-                ask = make(index)
-                answers = [(one, ask(one.text, now)) for one in own]
-                scores[way] += [
-                    (one.names_a_date, recall(hits, one.gold, 4), recall(hits, one.gold, 10)) for one, hits in answers
-                ]
-            others = [question for question in asked if question.conversation != conversation]
-            memory = MemoryContext(index, max_results=4)
-            sample = random.Random(0).sample(others, min(len(own), len(others)))  # noqa: S311
-            foreign += [bool(memory.get(one.text, now=now).entries) for one in sample]
+    for conversation in conversations("locomo-notes", asked, embedding):
+        own, now = conversation.questions, conversation.now
+        for way, make in WAYS.items():
+            ask = make(conversation.index)
+            answers = [(one, ask(one.text, now)) for one in own]
+            scores[way] += [
+                (one.names_a_date, recall(hits, one.gold, 4), recall(hits, one.gold, 10)) for one, hits in answers
+            ]
+        others = [question for question in asked if question not in own]
+        memory = MemoryContext(conversation.index, max_results=4)
+        sample = random.Random(0).sample(others, min(len(own), len(others)))  # noqa: S311
+        foreign += [bool(memory.get(one.text, now=now).entries) for one in sample]
     rows = []
     for way, found in scores.items():
         dated = [row for row in found if row[0]]
@@ -186,6 +186,114 @@ def quality(asked: Sequence[Question], embedding: RememberingEmbedding) -> tuple
         f"{100 * statistics.mean(foreign):.0f} % got any hit with the defaults (without abstention, all do)."
     )
     return markdown_table(header, rows), note
+
+
+def conversations(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> Iterator[Conversation]:
+    """Index conversation after conversation."""
+    for name in sorted({question.conversation for question in asked}):
+        folder = DATA / dataset / "corpus" / name
+        now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
+        with (
+            tempfile.TemporaryDirectory() as storage,
+            ContextualIndex.open(folder, storage=storage, embed_model=embedding) as index,
+        ):
+            index.refresh()
+            yield Conversation(index, now, [question for question in asked if question.conversation == name])
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One conversation's index, its last day, and the questions about it."""
+
+    index: ContextualIndex
+    now: date
+    questions: list[Question]
+
+
+def shown(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> list[str]:
+    """One row: how often the chunk of a gold line is cited, and how much of that line the digest shows."""
+    language = lexicon()
+    cited: list[bool] = []
+    shares: list[float] = []
+    tokens: list[float] = []
+    for one in conversations(dataset, asked, embedding):
+        memory = MemoryContext(one.index)
+        lines = {path: (one.index.folder / path).read_text("utf-8").split("\n") for path in one.index.files()}
+        for question in one.questions:
+            found = memory.get(question.text, now=one.now)
+            tokens.append(len(found.markdown) / 4)
+            known = {word.casefold() for word in words(question.text)}
+            for path, line in question.gold:
+                citing = [
+                    entry
+                    for entry in found.entries
+                    if entry.path == path and (entry.start_line or 0) <= line <= (entry.end_line or 0)
+                ]
+                said = {word.casefold() for entry in citing for word in words(entry.snippet)}
+                wanted = {word.casefold() for word in words(lines[path][line - 1])} - known
+                wanted = {word for word in wanted if not language.is_stop_word(word)}
+                cited.append(bool(citing))
+                shares.append(len(wanted & said) / len(wanted) if wanted else float(bool(citing)))
+    among = [share for share, was in zip(shares, cited, strict=True) if was]
+    return [
+        f"{dataset}, {len(cited)} gold lines",
+        f"{100 * statistics.mean(cited):.1f}",
+        f"{100 * statistics.mean(shares):.1f}",
+        f"{100 * statistics.mean(among):.1f}",
+        f"{100 * statistics.mean(share >= 0.5 for share in shares):.1f}",
+        f"{statistics.mean(tokens):.0f}",
+    ]
+
+
+RECENCY: dict[str, dict[str, Any]] = {
+    "recency off": {"include_recency": False},
+    **{f"recency weight {weight}": {"recency_weight": weight} for weight in (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)},
+}
+
+
+def updates(asked: Sequence[Question], embedding: RememberingEmbedding) -> str:
+    """Facts of chat-notes that were updated later: which of both stands higher in a digest of ten."""
+    places: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in RECENCY}
+    for one in conversations("chat-notes", asked, embedding):
+        for name, settings in RECENCY.items():
+            ask = digest(one.index, **settings)
+            for question in one.questions:
+                if not question.updated or question.updated == question.original:
+                    continue
+                hits = ask(question.text, one.now)
+                newer, older = (first_of(hits, gold) for gold in (question.updated, question.original))
+                same_note = {path for path, _ in question.updated} == {path for path, _ in question.original}
+                places[name].append((same_note, newer, older))
+    rows = []
+    for name, found in places.items():
+        both = [row for row in found if row[1] < math.inf and row[2] < math.inf]
+        rows.append(
+            [
+                name,
+                f"{sum(row[1] < row[2] for row in found)} of {len(found)}",
+                f"{sum(row[1] < row[2] for row in both)} of {len(both)}",
+                f"{sum(row[1] < 4 for row in found)}",
+                f"{sum(row[2] < 4 for row in found)}",
+            ]
+        )
+    same = sum(row[0] for row in places["recency off"])
+    table = markdown_table(
+        ["", "newer above older, or alone", "where both are found", "newer in the first 4", "older in the first 4"],
+        rows,
+    )
+    return f"{table}\n\nOf {len(places['recency off'])} facts {same} were updated in the same note."
+
+
+def first_of(hits: Sequence[Hit], gold: Sequence[tuple[str, int]]) -> float:
+    """Place of the first hit that holds a gold line, from 0; infinite if none does."""
+    return next(
+        (
+            place
+            for place, (path, first, last) in enumerate(hits)
+            if any(path == p and first <= line <= last for p, line in gold)
+        ),
+        math.inf,
+    )
 
 
 def latency(chunks: int, repeats: int) -> str:
@@ -242,15 +350,27 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--questions", type=int, default=None, help="a sample of so many")
     options.add_argument("--chunks", type=int, default=10_000, help="size of the index for latency")
-    options.add_argument("--no-latency", action="store_true")
+    parts = ("recall", "shown", "updates", "latency")
+    options.add_argument("--parts", nargs="+", choices=parts, default=parts)
+    options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for the part shown")
     given = options.parse_args()
-    table, note = quality(questions(given.questions), OneEmbeddingAQuestion())
+    embedding = OneEmbeddingAQuestion()
     print("# Memory\n")
     print(machine(), "\n")
-    print("## Recall of gold lines on locomo-notes, %\n")
-    print(table, "\n")
-    print(note, "\n")
-    if not given.no_latency:
+    if "recall" in given.parts:
+        table, note = quality(questions("locomo-notes", given.questions), embedding)
+        print("## Recall of gold lines on locomo-notes, %\n")
+        print(table, "\n")
+        print(note, "\n")
+    if "shown" in given.parts:
+        header = ["%", "cited @4", "words shown", "words shown where cited", "half of the words shown", "tokens"]
+        rows = [shown(name, questions(name, given.questions), embedding) for name in given.sets]
+        print("## What the digest shows of the lines that answer\n")
+        print(markdown_table(header, rows), "\n")
+    if "updates" in given.parts:
+        print("## Facts that were updated later (chat-notes)\n")
+        print(updates(questions("chat-notes", None), embedding), "\n")
+    if "latency" in given.parts:
         print("## Latency\n")
         print(latency(given.chunks, 60))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
 
 Now = datetime | date | None
+
+_SEARCH_TOKENS: Final = 150  # of each hit of a search, as in a full digest of four
 
 
 def gate_digest(message: str, settings: MemorySettings) -> MemoryDigest | None:
@@ -168,7 +170,7 @@ class MemoryContext:
             self.settings,
             max_results=min(whole("max_results", max_results), pool),
             min_evidence=0.0,
-            max_tokens=100 * pool,
+            max_tokens=_SEARCH_TOKENS * whole("max_results", max_results),
         )
 
     def _searched(self, query: str, pool: HitPool, settings: MemorySettings) -> MemoryDigest:

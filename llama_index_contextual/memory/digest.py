@@ -16,15 +16,20 @@ from urllib.parse import quote
 from llama_index_contextual.metadata import citation
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
 DISABLED: Final = "memory is switched off (enabled is false)"
 
-_JOINERS: Final = "\u200c\u200d"  # they hold emoji and Indic scripts together
+_NON_JOINER, _JOINER = "\u200c\u200d"
+_VIRAMA: Final = 9  # the combining class of the marks after which an Indic script may need a joiner
+# No reader sees these: what Unicode ignores by default outside of the categories below, and the blank Braille pattern.
+_UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 _HEADING_MARK: Final = re.compile(r"(?<!\S)#{1,6}(?=\s|$)")
-_LINE_MARKERS: Final = re.compile(r"^(?:[>*+•\-]|\d{1,9}[.)])(?:\s+|$)")
+_LINE_MARKERS: Final = re.compile(r"^(?:(?:[>*+•\-]|\d{1,9}[.)])(?:\s+|$))+")
 _FENCES: Final = re.compile(r"`{3,}|~{3,}")
 _TAG: Final = re.compile(r"<(?=[A-Za-z/!?|])")
 _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
@@ -42,12 +47,17 @@ class MemoryEntry:
     end_line: int | None
     """Last line of the chunk, inclusive."""
     snippet: str
-    """The most relevant sentences, sanitised, on one line."""
+    """The most relevant sentences, sanitised, on one line, all of one day."""
     score: float
     """1 for the best hit of the pool before boosts; comparable within one digest only."""
     queries: tuple[str, ...] = ()
     """Kinds of the queries that found it."""
     date: str | None = None
+    """Of its headings, else of its note."""
+    header_path: str = ""
+    """The headings above the chunk, sanitised."""
+    context: str = ""
+    """What the index knows of the chunk beside its text, sanitised."""
     cosine: float | None = None
     matched_terms: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -104,30 +114,47 @@ def format_digest(entries: Sequence[MemoryEntry]) -> str:
 def sanitise(text: str) -> str:
     """Make text of a note harmless as a part of one line of the digest.
 
-    White space and control characters become single spaces, invisible ones go (they can hide text from a human reader),
-    headings, quotes, bullets and fences lose their marks, brackets become round ones (no citation but ours has square
-    ones), and ``<`` before a tag becomes ``‹``.
+    White space and control characters become single spaces, and what cannot be seen goes (it can hide text from a human
+    reader). Headings, quotes, bullets and fences lose their marks, brackets become round ones (no citation but ours has
+    square ones), and ``<`` before a tag becomes ``‹``. To do so once more changes nothing.
     """
-    line = " ".join(_visible(text, lambda _: "").split())
-    line = _FENCES.sub("", _HEADING_MARK.sub("", line))
-    line = _TAG.sub("‹", line.replace("[", "(").replace("]", ")"))
-    line = " ".join(line.split())
-    while (shorter := _LINE_MARKERS.sub("", line)) != line:
-        line = shorter
+    line = _once(text)
+    while (again := _once(line)) != line:
+        line = again
     return line
 
 
-def _visible(text: str, hidden: Any) -> str:
+def _once(text: str) -> str:
+    line = _FENCES.sub(" ", _visible(text, lambda _: ""))
+    line = _TAG.sub("‹", _HEADING_MARK.sub("", line).replace("[", "(").replace("]", ")"))
+    return _LINE_MARKERS.sub("", " ".join(line.split()))
+
+
+def _visible(text: str, hidden: Callable[[str], str]) -> str:
     """Replace line breaks and control characters by spaces, and what cannot be seen by ``hidden(character)``."""
+    if text.isascii() and text.isprintable():
+        return text
     parts: list[str] = []
-    for char in text:
+    for position, char in enumerate(text):
         category = unicodedata.category(char)
         if category in {"Cc", "Zl", "Zp"}:
             parts.append(" ")
-        elif category in {"Cf", "Co", "Cn"} and char not in _JOINERS:
-            parts.append(hidden(char))
+        elif category in {"Cf", "Co", "Cn"} or _UNSEEN.match(char):
+            before, after = parts[-1][-1:] if parts else "", text[position + 1 : position + 2]
+            parts.append(char if _joins(before, char, after) else hidden(char))
         elif category == "Cs":  # a lone surrogate, which no output stream can encode
             parts.append("\ufffd")
         else:
             parts.append(char)
     return "".join(parts)
+
+
+def _joins(before: str, char: str, after: str) -> bool:
+    """Say whether a joiner is one that a script or an emoji needs, so that it hides nothing."""
+    if char not in {_NON_JOINER, _JOINER} or not before or not after:
+        return False
+    if unicodedata.combining(before) == _VIRAMA:
+        return unicodedata.category(after)[0] == "L"
+    if char == _NON_JOINER:
+        return unicodedata.bidirectional(before) == unicodedata.bidirectional(after) == "AL"
+    return unicodedata.category(before) in {"So", "Sk"} and unicodedata.category(after) == "So"

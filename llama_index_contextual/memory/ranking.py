@@ -13,7 +13,7 @@ from llama_index.core.schema import NodeWithScore
 from llama_index_contextual.dates import date_from_path, parse_date
 from llama_index_contextual.memory.digest import MemoryEntry, sanitise
 from llama_index_contextual.memory.snippet import choose_snippet
-from llama_index_contextual.metadata import DATE, END_LINE, START_LINE, path_of
+from llama_index_contextual.metadata import CONTEXT, DATE, END_LINE, HEADER_PATH, START_LINE, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,6 +32,7 @@ _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth
 _AGREEMENT: Final = 1.15  # from the source: a weak signal of relevance
 _AGREEING: Final = 10  # recall@4 in a prototype on LoCoMo notes: 74.8 with 10, 74.6 with 100, 73.7 without
 _LAST_LATIN: Final = "\u024f"
+_LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks say the same
 
 
@@ -71,12 +72,14 @@ def rank(
     """
     hits = {one.node.node_id: one for one in (*dated.hits, *pool.hits)}
     by_query = _by_query(pool)
-    merged = merge_scores(list(by_query.values()))
+    merged, agreed = merge_scores(list(by_query.values()))
     by_query["dates"] = {
         one.node.node_id: _DATED_SHARE * one.scores.get("original", 0.0) / dated.best for one in dated.hits
     }
     for node_id, score in by_query["dates"].items():
-        merged[node_id] = max(merged.get(node_id, 0.0), score)
+        if score > merged.get(node_id, 0.0):
+            merged[node_id] = score
+            agreed.discard(node_id)
     scores, reasons = merged, dict[str, str]()
     if dates:
         scores, reasons = _by_date(hits, merged, dates, settings.date_boost)
@@ -87,7 +90,7 @@ def rank(
             hits[node_id],
             score,
             tuple(kind for kind, found in by_query.items() if node_id in found),
-            (reasons[node_id],) if node_id in reasons else (),
+            (*([f"agreement x{_AGREEMENT}"] if node_id in agreed else []), *filter(None, [reasons.get(node_id)])),
             _on_named_day(hits[node_id].node, dates),
             _evidence(hits[node_id], pool),
         )
@@ -147,7 +150,7 @@ def select(
         one
         for one in ranked
         if (one.evidence is None or one.evidence >= (least_on_day if one.on_named_day else least) or not least)
-        and not {one.id, _entry(one, "").citation} & set(seen)
+        and not {one.id, _entry(one, "", None).citation} & set(seen)
     ]
     kept = told[: 4 * settings.max_results]
     repeated = near_duplicates([one.hit.node.get_content() for one in kept])
@@ -160,28 +163,34 @@ def entries_of(
     terms: Callable[[str], Collection[str]],
     max_tokens: int,
 ) -> tuple[MemoryEntry, ...]:
-    """Make entries with snippets, as many as fit the budget; the first always does.
+    """Make entries whose snippets share the budget; what one leaves goes to those after it.
 
     Args:
         chosen: Best first.
         groups: The query's terms with their alternatives.
         terms: Cuts a text into terms.
-        max_tokens: For all lines together, estimated.
+        max_tokens: For all lines together, estimated. Where it is short, later hits are left out; the first never is.
     """
     entries: list[MemoryEntry] = []
-    spent = 0
-    for one in chosen:
+    left = max_tokens
+    for position, one in enumerate(chosen):
         weights = {
             alternative: one.hit.terms[group[0]]
             for group in groups
             for alternative in group
             if group[0] in one.hit.terms
         }
-        snippet = choose_snippet(one.hit.node.get_content(), weights, terms)
-        entry = _entry(one, sanitise(snippet.text))
-        spent += estimate_tokens(entry.line)
-        if entries and spent > max_tokens:
-            break
+        text = one.hit.node.get_content()
+        bare = _entry(one, "", None)
+        share = left // (len(chosen) - position) - estimate_tokens(bare.line)
+        if share < _LEAST_TOKENS:
+            if entries:
+                break
+            share = _LEAST_TOKENS
+        chars_a_token = len(text) / max(1, estimate_tokens(text))
+        snippet, day = choose_snippet(text, weights, terms, limit=int(share * chars_a_token))
+        entry = _entry(one, sanitise(snippet), day)
+        left -= estimate_tokens(entry.line)
         entries.append(entry)
     return tuple(entries)
 
@@ -218,18 +227,20 @@ def _evidence(found: PoolHit, pool: HitPool) -> float | None:
     return held + (found.cosine or 0.0)
 
 
-def _entry(one: Ranked, snippet: str) -> MemoryEntry:
+def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
     metadata = one.hit.node.metadata
-    day = day_of(one.hit.node)
+    day = day or day_of(one.hit.node)
     return MemoryEntry(
         id=one.id,
-        path=path_of(one.hit.node.metadata) or one.hit.node.ref_doc_id or one.id,
+        path=path_of(metadata) or one.hit.node.ref_doc_id or one.id,
         start_line=_line(metadata, START_LINE),
         end_line=_line(metadata, END_LINE),
         snippet=snippet,
         score=round(one.score, 6),
         queries=one.queries,
         date=day.isoformat() if day else None,
+        header_path=sanitise(str(metadata.get(HEADER_PATH) or "")),
+        context=sanitise(str(metadata.get(CONTEXT) or "")),
         cosine=None if one.hit.cosine is None else round(one.hit.cosine, 4),
         matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.hit.terms),  # without the analyzer's language
         reasons=one.reasons,
@@ -241,11 +252,14 @@ def _line(metadata: Mapping[str, object], key: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def merge_scores(pools: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def merge_scores(pools: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], set[str]]:
     """Score each id by its best query, × 1.15 if at least two queries have it among their first ten.
 
     The maximum, not the sum: derived queries overlap with the original, and a sum would count the same words twice.
     In a small index every query finds everything, so only what is high up agrees.
+
+    Returns:
+        The scores, and the ids on which queries agree.
     """
     best: dict[str, float] = {}
     agreeing: dict[str, int] = {}
@@ -254,7 +268,8 @@ def merge_scores(pools: Sequence[Mapping[str, float]]) -> dict[str, float]:
             best[node_id] = max(score, best.get(node_id, score))
         for node_id in sorted(pool, key=lambda one: (-pool[one], one))[:_AGREEING]:
             agreeing[node_id] = agreeing.get(node_id, 0) + 1
-    return {node_id: score * (_AGREEMENT if agreeing.get(node_id, 0) > 1 else 1) for node_id, score in best.items()}
+    agreed = {node_id for node_id, queries in agreeing.items() if queries > 1}
+    return {node_id: score * (_AGREEMENT if node_id in agreed else 1) for node_id, score in best.items()}, agreed
 
 
 def near_duplicates(texts: Sequence[str]) -> set[int]:

@@ -1,4 +1,7 @@
-"""The few sentences of a chunk that a query is about, instead of its first 220 characters."""
+"""Show the sentences of a chunk that a query is about, and what they introduce, in so many characters.
+
+Chunks are untrusted and may be long, so every step takes time in proportion to the chunk.
+"""
 
 from __future__ import annotations
 
@@ -6,151 +9,218 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sentencex import segment  # type: ignore[attr-defined]
+from llama_index_contextual.dates import date_from_heading
+from llama_index_contextual.text import sentence_starts, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+    from datetime import date
 
-MAX_SNIPPET_CHARS: Final = 220  # the source's length
-_NOT_TEXT: Final = re.compile(r"^\s*(?:#{1,6}\s.*|[-=*_]{3,}|`{3,}.*|~{3,}.*|[|\s:-]+)$")
-_STARTS_A_BLOCK: Final = re.compile(r"^\s*(?:[-*+•]\s|\d{1,9}[.)]\s|#{1,6}\s|>|\||`{3}|~{3})")
-_HEADING: Final = re.compile(r"^#{1,6}\s+(.*?)[\s#:]*$")
+_ITEM: Final = re.compile(r"[-*+•]\s|\d{1,9}[.)]\s")
+_OPENS_A_BLOCK: Final = re.compile(r"[-*+•]\s|\d{1,9}[.)]\s|#{1,6}\s|>|\||`{3}|~{3}")
+_HEADING: Final = re.compile(r"#{1,6}\s")
+_FENCE: Final = ("```", "~~~")
+_RULE: Final = frozenset("-=*_|: \t")  # rules, underlines, and the line below a table's head are made of these
+_COLONS: Final = (":", "：")  # noqa: RUF001  full width is meant
+_INTRODUCES: Final = (*_COLONS, "?", "？")
 _GAP: Final = " … "
-_HEADING_SHARE: Final = 0.5  # a heading says what follows is about, the text itself says more
+_HEADING_SHARE: Final = 0.5  # a heading says what follows is about; the text itself says more
+_INTRODUCED: Final = 0.6  # what a sentence gets of the worth of what introduces it
+_FADES: Final = 0.2  # with each sentence that stands between
+_AFTERWARDS: Final = 0.3  # what a sentence gets of the worth of the one before it in its paragraph
+_MOST_PICKED: Final = 12
 _MIN_CUT: Final = 12  # characters; less of a sentence tells nothing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sentence:
-    """One sentence of a chunk."""
+    """One sentence of a chunk, or a heading, a rule or a fence."""
 
     text: str
     block: int
     """Number of the paragraph, list item or heading that holds it."""
-    first_line: int
-    """0-based line of the chunk."""
-    last_line: int
-    is_text: bool
-    """False for headings, rules and fences."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snippet:
-    """Some sentences of a chunk."""
-
-    text: str
-    first_line: int
-    """0-based line of the chunk where the first of them stands."""
-    last_line: int
+    kind: str
+    """``"text"``, ``"heading"``, or ``"mark"`` for what says nothing."""
+    day: date | None
+    """Of the nearest heading above it that has one."""
+    title: int | None
+    """The nearest heading above it."""
+    lead: int | None
+    """The sentence that introduces it: a question, or what ends in a colon."""
 
 
 def split_sentences(text: str) -> list[Sentence]:
     """Split a chunk into sentences; a list item or a heading ends one, a line break inside a paragraph does not."""
+    language = tell_language(text)
     found: list[Sentence] = []
-    for block, (line, paragraph) in enumerate(_blocks(text)):
-        position = 0
-        for sentence in segment("en", paragraph.replace("\n", " ")):
-            stripped = sentence.strip()
-            start = paragraph.replace("\n", " ").find(stripped, position)
-            if stripped and start >= 0:
-                position = start + len(stripped)
-                first, last = (line + paragraph.count("\n", 0, place) for place in (start, position))
-                found.append(Sentence(stripped, block, first, last, not _NOT_TEXT.match(paragraph)))
+    day, level, title = None, 0, None
+    for block, paragraph in enumerate(_blocks(text)):
+        kind = _kind(paragraph)
+        if kind == "heading":
+            own_level = len(paragraph) - len(paragraph.lstrip("#"))
+            dated = date_from_heading(paragraph)
+            if dated or own_level <= level:
+                day, level = dated, own_level if dated else 0
+        starts = [0] if kind != "text" else [0, *sentence_starts(paragraph, 0, len(paragraph), language)]
+        for start, end in zip(starts, [*starts[1:], len(paragraph)], strict=True):
+            if sentence := " ".join(paragraph[start:end].split()):
+                found.append(Sentence(sentence, block, kind, day, title, _lead(found, sentence)))
+        if kind == "heading":
+            title = len(found) - 1
     return found
 
 
-def _blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Give paragraphs, list items, headings and other lines, each with the 0-based line where it starts."""
-    start, block = 0, list[str]()
-    for number, line in enumerate(text.split("\n")):
-        if block and (not line.strip() or _STARTS_A_BLOCK.match(line) or _NOT_TEXT.match(block[-1])):
-            yield start, "\n".join(block)
+def _blocks(text: str) -> Iterator[str]:
+    """Give the paragraphs, list items, headings and other lines of a chunk."""
+    block: list[str] = []
+    for line in map(str.strip, text.splitlines()):
+        if block and (not line or _OPENS_A_BLOCK.match(line) or _kind(block[-1]) != "text"):
+            yield "\n".join(block)
             block = []
-        if line.strip():
-            start = start if block else number
+        if line:
             block.append(line)
     if block:
-        yield start, "\n".join(block)
+        yield "\n".join(block)
+
+
+def _kind(line: str) -> str:
+    if _HEADING.match(line):
+        return "heading"
+    return "mark" if line.startswith(_FENCE) or _RULE.issuperset(line) else "text"
+
+
+def _lead(found: list[Sentence], text: str) -> int | None:
+    """Find what introduces the next sentence; all items of a list are introduced by the same."""
+    if not found or found[-1].kind != "text":
+        return None
+    before = found[-1]
+    if _ITEM.match(text) and before.lead is not None and found[before.lead].text.endswith(_COLONS):
+        return before.lead
+    return len(found) - 1 if before.text.rstrip("*_\"'”»)").endswith(_INTRODUCES) else None
 
 
 def choose_snippet(
-    text: str,
-    weights: Mapping[str, float],
-    terms: Callable[[str], Collection[str]],
-    *,
-    limit: int = MAX_SNIPPET_CHARS,
-) -> Snippet:
-    """Take the sentence with the most weight of query terms, then what adds most to it, then what follows it.
+    text: str, weights: Mapping[str, float], terms: Callable[[str], Collection[str]], *, limit: int
+) -> tuple[str, date | None]:
+    """Take the sentences that hold the query's terms or are introduced by them, then what stands next to these.
 
     Args:
         text: The chunk.
         weights: Query terms, as ``terms`` gives them, and what each is worth, such as its rarity.
         terms: Cuts a text into terms.
         limit: Characters, ellipses included.
+
+    Returns:
+        The sentences on one line, and the day of the headings above them where one has a date. All are of one day.
     """
     sentences = split_sentences(text)
     if not sentences:
-        return Snippet("", 0, 0)
-    held = [set(terms(sentence.text)) & weights.keys() for sentence in sentences]
-    texts = [index for index, sentence in enumerate(sentences) if sentence.is_text]
-    chosen = [_best(sentences, held, weights, set(), texts or range(len(sentences)))]
-    while True:
-        covered = set().union(*(held[index] for index in chosen))
-        left = [index for index in range(len(sentences)) if index not in chosen]
-        fitting = [index for index in left if _length(sentences, [*chosen, index]) <= limit]
-        adding = [index for index in fitting if held[index] - covered]
-        following = [index for index in fitting if _follows(sentences, chosen, index)]
-        if adding:
-            chosen.append(_best(sentences, held, weights, covered, adding))
-        elif following:
-            chosen.append(following[0])
-        else:
-            break
-    chosen.sort()
-    joined = _join(sentences, chosen)
-    if len(joined) > limit:
-        joined = _window(joined, held[chosen[0]], terms, limit)
-    return Snippet(joined, sentences[chosen[0]].first_line, sentences[chosen[-1]].last_line)
+        return "", None
+    held = [weights.keys() & set(terms(one.text)) for one in sentences]
+    led = _introduced(sentences, held, weights)
+    texts = [index for index, one in enumerate(sentences) if one.kind == "text"] or [0]
+    first = max(texts, key=lambda index: (sum(weights[term] for term in held[index]) + led[index], -index))
+    day = sentences[first].day
+    chosen = {first}
+    room = limit - len(sentences[first].text)
+    room -= _take_title(sentences, chosen, held, room)
+    for index in _by_gain(sentences, held, weights, led, first):
+        # a heading without its first line says nothing
+        below = next((at for at in range(index + 1, len(sentences)) if sentences[at].kind == "text"), index)
+        wanted = {index, below} - chosen if sentences[index].kind == "heading" else {index}
+        cost = sum(len(sentences[at].text) + len(_GAP) for at in wanted)
+        if sentences[index].day == day and cost <= room:
+            chosen |= wanted
+            room -= cost
+    _fill(sentences, chosen, room)
+    joined = _join(sentences, sorted(chosen))
+    return (joined if len(joined) <= limit else _window(joined, held[first], terms, limit)), day
 
 
-def _follows(sentences: list[Sentence], chosen: list[int], index: int) -> bool:
-    return index - 1 in chosen and sentences[index - 1].block == sentences[index].block
+def _introduced(sentences: list[Sentence], held: list[set[str]], weights: Mapping[str, float]) -> list[float]:
+    """Say what each sentence gets of the worth of what introduces it, and of the one before it in its paragraph."""
+    own = [sum(weights[term] for term in terms) for terms in held]
+    led = []
+    for index, one in enumerate(sentences):
+        shares = [0.0]
+        if one.kind == "text":
+            leads = [lead for lead in (one.title, one.lead) if lead is not None]
+            shares += [own[lead] * _INTRODUCED / (1 + _FADES * (index - lead - 1)) for lead in leads]
+        if index and sentences[index - 1].block == one.block:
+            shares.append(own[index - 1] * _AFTERWARDS)
+        led.append(max(shares))
+    return led
 
 
-def _best(
-    sentences: list[Sentence],
-    held: list[set[str]],
-    weights: Mapping[str, float],
-    covered: set[str],
-    among: Collection[int],
-) -> int:
-    def worth(index: int) -> tuple[float, bool, int]:
-        gain = sum(weights[term] for term in held[index] - covered)
-        share = 1.0 if sentences[index].is_text else _HEADING_SHARE
-        return (gain * share, sentences[index].is_text, -index)
+def _take_title(sentences: list[Sentence], chosen: set[int], held: list[set[str]], room: int) -> int:
+    """Take the heading above the first sentence if it holds query terms of its own, or names the day."""
+    [first] = chosen
+    title = sentences[first].title
+    if title is None:
+        return 0
+    names_the_day = len({one.day for one in sentences}) > 1 and date_from_heading(sentences[title].text)
+    cost = len(sentences[title].text) + 1
+    if cost > room or not (names_the_day or held[title] - held[first]):
+        return 0
+    chosen.add(title)
+    return cost
 
-    return max(among, key=worth)
+
+def _by_gain(
+    sentences: list[Sentence], held: list[set[str]], weights: Mapping[str, float], led: list[float], first: int
+) -> Iterator[int]:
+    """Give the sentences that add terms or are introduced by some, those that add most first."""
+
+    def gain(index: int) -> tuple[float, int]:
+        own = sum(weights[term] for term in held[index] - covered)
+        return (own * (1 if sentences[index].kind == "text" else _HEADING_SHARE) + led[index], -index)
+
+    covered = set(held[first])
+    left = {index for index, terms in enumerate(held) if (terms or led[index]) and index != first}
+    for _ in range(min(_MOST_PICKED, len(left))):
+        best = max(left, key=gain)
+        left.remove(best)
+        if gain(best)[0] > 0:
+            covered |= held[best]
+            yield best
+
+
+def _fill(sentences: list[Sentence], chosen: set[int], room: int) -> None:
+    """Take what follows the chosen sentences, then what comes before them, as long as there is room."""
+    for step in (1, -1):
+        edges = sorted(chosen)
+        while edges:
+            grown = []
+            for index in edges:
+                near = index + step
+                if not 0 <= near < len(sentences) or near in chosen:
+                    continue
+                one = sentences[near]
+                cost = len(one.text) + 1
+                if one.kind != "text" or one.day != sentences[index].day or cost > room:
+                    continue
+                chosen.add(near)
+                room -= cost
+                grown.append(near)
+            edges = grown
 
 
 def _join(sentences: list[Sentence], chosen: list[int]) -> str:
     parts: list[str] = []
-    for before, index in zip([None, *chosen], chosen, strict=False):
-        if before is not None:
-            parts.append(" " if index == before + 1 or not sentences[before].is_text else _GAP)
-        text = sentences[index].text
-        heading = _HEADING.match(text)
-        parts.append(f"{heading[1]}:" if heading and index != chosen[-1] else text)
+    for position, index in enumerate(chosen):
+        one = sentences[index]
+        if position:
+            before = sentences[chosen[position - 1]]
+            parts.append(" " if index == chosen[position - 1] + 1 or before.kind == "heading" else _GAP)
+        title = one.text.strip("#: \t") if one.kind == "heading" else ""
+        parts.append(f"{title}:" if title and position < len(chosen) - 1 else title or one.text)
     return "".join(parts)
-
-
-def _length(sentences: list[Sentence], chosen: list[int]) -> int:
-    return len(_join(sentences, sorted(chosen)))
 
 
 def _window(text: str, wanted: set[str], terms: Callable[[str], Collection[str]], limit: int) -> str:
     """Cut a sentence that is too long around its first query term, at white space."""
     first = 0
-    for match in re.finditer(r"\S+", text):
+    for match in re.finditer(r"\S+", text) if wanted else ():
         if wanted & set(terms(match[0])):
             first = match.start()
             break
@@ -159,7 +229,7 @@ def _window(text: str, wanted: set[str], terms: Callable[[str], Collection[str]]
         space = text.find(" ", start, start + limit // 4)
         start = space + 1 if space >= 0 else start
     room = limit - 2 * (start > 0)
-    head = text[start:]
+    head = text[start : start + room + 1]
     if len(head) > room:
         cut = head.rfind(" ", _MIN_CUT, room - 2)
         head = head[: cut if cut > 0 else room - 2] + " …"

@@ -24,7 +24,7 @@ def context(retriever):
 async def test_the_retriever_gives_snippets_with_citations(context):
     retriever = MemoryContextRetriever(context)
     [first, *_] = retriever.retrieve("what does JC's dog love?")
-    assert first.node.get_content() == "JC's dog Cookie loves carrots. He stole three from the pan."
+    assert "JC's dog Cookie loves carrots. He stole three from the pan." in first.node.get_content()
     assert first.node.metadata["citation"].startswith("memory/2026-04-09.md#L")
     assert first.node.get_content(MetadataMode.LLM).startswith("citation: memory/2026-04-09.md#L")
     found = await retriever.aretrieve("what does JC's dog love?")

@@ -56,6 +56,13 @@ def test_citations(path, lines, citation):
         ("lone \ud800 surrogate", "lone \ufffd surrogate"),
         ("a family 👨\u200d👩\u200d👧", "a family 👨\u200d👩\u200d👧"),
         ("- **JC**: C# and #ginger", "**JC**: C# and #ginger"),
+        ("``~~~` rm", "`` ` rm"),  # no fence once the other is gone
+        ("```# Heading", "Heading"),
+        ("se\ufe0fcret\U000e0100 \u3164\u115fword\u2800 \u034fhere", "secret word here"),
+        ("a\u200db\u200dc and \u200d\u200d\u200dd", "abc and d"),
+        ("👨\u200d\u200d\u200d👩", "👨👩"),
+        ("\u0645\u06cc\u200c\u062e\u0648", "\u0645\u06cc\u200c\u062e\u0648"),  # Persian needs its joiner
+        ("क्\u200dष", "क्\u200dष"),
     ],
 )
 def test_a_note_cannot_break_out_of_its_line(note, line):

@@ -6,7 +6,8 @@ from llama_index_contextual.memory.ranking import estimate_tokens, merge_scores,
 
 
 def test_the_best_query_counts_and_agreement_is_a_tiebreaker():
-    merged = merge_scores([{"a": 0.5, "b": 0.6}, {"a": 0.2, "c": 0.1}, {"a": 0.1}])
+    merged, agreed = merge_scores([{"a": 0.5, "b": 0.6}, {"a": 0.2, "c": 0.1}, {"a": 0.1}])
+    assert agreed == {"a"}
     assert merged == pytest.approx({"a": 0.5 * 1.15, "b": 0.6, "c": 0.1})  # 1.15 once, however many agree
 
 

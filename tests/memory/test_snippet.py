@@ -1,13 +1,19 @@
+from datetime import date
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.message import words
-from llama_index_contextual.memory.snippet import choose_snippet
+from llama_index_contextual.memory.lexicon import words
+from llama_index_contextual.memory.snippet import choose_snippet, split_sentences
 
 
 def terms(text):
     return {word.casefold() for word in words(text)}
+
+
+def snippet(text, query, limit):
+    return choose_snippet(text, dict.fromkeys(terms(query), 1.0), terms, limit=limit)[0]
 
 
 CHUNK = """## Wednesday
@@ -16,48 +22,115 @@ CHUNK = """## Wednesday
 - **JC**: Cookie, my dog, loves carrots. He hates ginger though.
 - Bought paint for the shed, blue this time."""
 
+ATLAS = """# Atlas
+
+Atlas is our billing service. It stores everything in PostgreSQL 15. The staging host is atlas.stage.local.
+
+## Open questions
+
+- Who pays for the second region?
+- When does the contract end?
+"""
+
 
 @pytest.mark.parametrize(
-    ("query", "expected", "lines"),
+    ("query", "expected"),
     [
-        ("carrots dog", "- **JC**: Cookie, my dog, loves carrots. He hates ginger though.", (3, 3)),
-        ("ginger", "He hates ginger though.", (3, 3)),
-        ("paint", "- Bought paint for the shed, blue this time.", (4, 4)),
-        ("rain paint", "- Rain all day. … - Bought paint for the shed, blue this time.", (2, 4)),
-        ("wednesday paint", "Wednesday: - Bought paint for the shed, blue this time.", (0, 4)),
-        ("wednesday", "Wednesday: - Rain all day. We stayed in and read.", (0, 2)),
+        ("carrots dog", "- **JC**: Cookie, my dog, loves carrots. He hates ginger though."),
+        ("ginger", "He hates ginger though. - Bought paint for the shed, blue this time."),
+        ("rain paint", "- Rain all day. … - Bought paint for the shed, blue this time."),
+        ("wednesday paint", "Wednesday: - Bought paint for the shed, blue this time."),
+        ("wednesday", "Wednesday: - Rain all day. We stayed in and read."),
     ],
 )
-def test_the_sentences_that_the_query_is_about(query, expected, lines):
-    snippet = choose_snippet(CHUNK, dict.fromkeys(terms(query), 1.0), terms, limit=70)
-    assert (snippet.text, (snippet.first_line, snippet.last_line)) == (expected, lines)
+def test_the_sentences_that_the_query_is_about(query, expected):
+    assert snippet(CHUNK, query, 70) == expected
+
+
+def test_a_heading_keeps_its_first_lines_and_stands_nowhere_without_them():
+    questions = "Open questions: - Who pays for the second region? - When does the contract end?"
+    weights = {"atlas": 0.5, "open": 3.0, "questions": 3.0}
+    assert choose_snippet(ATLAS, weights, terms, limit=90)[0] == questions
+    for limit in range(20, 250):
+        shown = choose_snippet(ATLAS, weights, terms, limit=limit)[0]
+        assert not shown.endswith(("Open questions", "Open questions:"))
+
+
+def test_what_follows_is_shown_while_there_is_room():
+    assert "PostgreSQL 15" in snippet(ATLAS, "atlas database use", 120)  # "database" stands nowhere in it
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "shown"),
+    [
+        (
+            "Groceries.\n\nMarta asked: what do we plant? Tomatoes and beans.\n\nRain.",
+            "plant marta",
+            "Tomatoes and beans.",
+        ),
+        (
+            "We talked of the shed.\n\nColours for the fence:\n\n- blue\n- dark green\n\nThen tea.",
+            "fence",
+            "dark green",
+        ),
+    ],
+)
+def test_what_a_question_or_a_colon_introduces_is_shown(text, query, shown):
+    assert shown in snippet(text, query, 60)
+
+
+def test_days_never_share_a_line():
+    text = "## 2026-11-18\n\nWe fixed the boiler.\n\n## 2026-11-19\n\nWe painted the shed and the boiler room.\n"
+    assert choose_snippet(text, {"shed": 2.0, "boiler": 1.0}, terms, limit=400) == (
+        "2026-11-19: We painted the shed and the boiler room.",
+        date(2026, 11, 19),
+    )
+    assert choose_snippet(text, {"fixed": 2.0, "shed": 1.0}, terms, limit=400) == (
+        "2026-11-18: We fixed the boiler.",
+        date(2026, 11, 18),
+    )
+
+
+def test_a_heading_without_a_date_ends_the_day_above_it():
+    text = "## 2026-11-18\n\nBoiler.\n\n### Costs\n\nMuch.\n\n## Later\n\nShed.\n"
+    days = [one.day and one.day.day for one in split_sentences(text)]
+    assert days == [18, 18, 18, 18, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Sie wohnt in der Nähe von z. B. Köln und ist nicht weit. Am 3. Mai zieht sie um.", 2),
+        ("El Sr. Gómez vive en la calle que está cerca. No vuelve hasta el lunes.", 2),
+        ("Dr. Smith is in the office. He is back at 5 p.m. on Monday.", 2),
+    ],
+)
+def test_sentences_end_by_the_language_of_the_text(text, sentences):
+    assert len(split_sentences(text)) == sentences
 
 
 def test_a_sentence_goes_on_over_the_lines_of_a_paragraph():
     text = "# Note\n\nJC told us that his dog\nhates ginger. We laughed\nfor a while.\n"
-    snippet = choose_snippet(text, {"ginger": 1.0}, terms, limit=45)
-    assert (snippet.text, snippet.first_line, snippet.last_line) == ("JC told us that his dog hates ginger.", 2, 3)
+    assert snippet(text, "ginger", 45) == "JC told us that his dog hates ginger."
 
 
 def test_a_rare_word_counts_more_than_a_common_one():
-    assert "ginger" in choose_snippet(CHUNK, {"ginger": 5.0, "dog": 1.0, "cookie": 1.0}, terms, limit=30).text
+    assert "ginger" in choose_snippet(CHUNK, {"ginger": 5.0, "dog": 1.0, "cookie": 1.0}, terms, limit=30)[0]
 
 
 def test_without_a_matching_word_the_text_starts_where_it_starts_to_speak():
-    assert choose_snippet(CHUNK, {}, terms, limit=25).text == "- Rain all day."
+    assert snippet(CHUNK, "", 25) == "- Rain all day."
 
 
 def test_a_long_sentence_is_cut_around_the_word():
     text = "word " * 100 + "ginger " + "tail " * 100
-    snippet = choose_snippet(text, {"ginger": 1.0}, terms, limit=80).text
-    assert "ginger" in snippet
-    assert len(snippet) <= 80
-    assert snippet.startswith("… ")
-    assert snippet.endswith(" …")
+    shown = snippet(text, "ginger", 80)
+    assert "ginger" in shown
+    assert len(shown) <= 80
+    assert shown.startswith("… ")
+    assert shown.endswith(" …")
 
 
 @given(st.text(), st.text(max_size=20), st.integers(20, 300))
-def test_a_snippet_keeps_to_its_limit_and_to_the_lines_of_the_chunk(text, query, limit):
-    snippet = choose_snippet(text, dict.fromkeys(terms(query), 1.0), terms, limit=limit)
-    assert len(snippet.text) <= limit
-    assert 0 <= snippet.first_line <= snippet.last_line <= text.count("\n")
+def test_a_snippet_keeps_to_its_limit(text, query, limit):
+    assert len(snippet(text, query, limit)) <= limit

@@ -1,0 +1,83 @@
+"""Messages and notes that are made to cost time: what memory does with them grows no faster than they do.
+
+Four times the text may take four times as long. A step that is quadratic takes sixteen times as long, so nine is the
+line between both. Times are of the processor, and those below ten milliseconds are noise and pass.
+"""
+
+import re
+import time
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pytest
+
+from llama_index_contextual import memory
+from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.memory.digest import HEADER, sanitise
+from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.memory.message import MAX_MESSAGE, clean_message, gate
+from llama_index_contextual.memory.snippet import choose_snippet
+
+HOSTILE = [
+    " ", "\t", "\u3000", "\n", "\r\n", "`", "` ", "```\n", "~", "~~~ \n", "#", "# ", "> ", "- ", "1. ", "a", "a ",
+    "a.", "a. ", "a@", "a@b.", "'", "a'", "'s", "[", "](", "<", "<a", "|", "| ", "-", "=-*", "吗 ", "か。", "1",
+    "2026-", "last ", "on monday ", "http://", "\ufe0f", "\u200d", "\U0001f468\u200d", "a\u0301", "``~~~`",
+    f"{HEADER}\n", "> - [", ": ", "? ", "# a\n", "## 2026-11-1\n",
+]  # fmt: skip
+SMALL, FACTOR, LINE, NOISE = 4_000, 4, 9, 0.010
+
+
+def seconds(call, text):
+    best = float("inf")
+    for _ in range(3):
+        start = time.thread_time()
+        call(text)
+        best = min(best, time.thread_time() - start)
+    return best
+
+
+def grows_too_fast(call, seed):
+    """Measured again before it counts: other work on the machine slows single runs."""
+    for _ in range(3):
+        small, large = ((seed * size)[:size] + "!" for size in (SMALL, SMALL * FACTOR))
+        long = seconds(call, large)
+        if long < NOISE or long < LINE * seconds(call, small):
+            return False
+    return True
+
+
+def expressions():
+    found = {pattern.regex.pattern: pattern.regex for pattern in lexicon().date_patterns}
+    for module in iter_modules(memory.__path__, f"{memory.__name__}."):
+        for value in vars(import_module(module.name)).values():
+            if isinstance(value, re.Pattern):
+                found[value.pattern] = value
+    return found
+
+
+@pytest.mark.parametrize("pattern", expressions().values(), ids=lambda one: one.pattern[:40])
+def test_every_expression_of_memory_is_linear(pattern):
+    def use(text):
+        sum(1 for _ in pattern.finditer(text))
+        pattern.match(text)
+
+    assert [seed for seed in HOSTILE if grows_too_fast(use, seed)] == []
+
+
+def snippet(text):
+    choose_snippet(text, {"a": 1.0, "b": 2.0}, Analyzer().tokens, limit=600)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda text: gate(text, lexicon()), clean_message, sanitise, snippet],
+    ids=["gate", "clean_message", "sanitise", "snippet"],
+)
+def test_every_step_of_memory_is_linear(step):
+    assert [seed for seed in HOSTILE if grows_too_fast(step, seed)] == []
+
+
+def test_a_message_is_read_up_to_its_limit():
+    question = "\nwhere did Marta move to?"
+    assert gate(" " * (MAX_MESSAGE - len(question)) + question, lexicon()).applicable
+    assert gate(" " * MAX_MESSAGE + question, lexicon()).reason == "empty message"
