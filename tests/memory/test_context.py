@@ -195,7 +195,7 @@ def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arm
     }
     with pytest.raises(SettingError, match=r"cannot filter\. Cure: "):
         MemoryContext(arms[1]).search("tea", filters=people)
-    with pytest.raises(SettingError, match="are no MetadataFilters"):
+    with pytest.raises(SettingError, match="are not MetadataFilters"):
         memory.search("tea", filters={"path": "people/"})
 
 
