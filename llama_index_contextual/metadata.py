@@ -31,6 +31,8 @@ DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC:
 _FILE_PATH: Final = "file_path"  # what SimpleDirectoryReader calls a path
 _FILE_NAME: Final = "file_name"
 
+MOST_CHARS: Final = 300  # of title, tags, description, header path: every chunk has them
+
 # Where the chunk is in it.
 HEADER_PATH: Final = "header_path"
 HEADING_LEVEL: Final = "heading_level"  # 1 to 6; 0 above the first heading
@@ -85,6 +87,20 @@ def citation(path: str, start_line: object, end_line: object) -> str:
     if not isinstance(start_line, int):
         return path
     return f"{path}#L{start_line}" if end_line in {None, start_line} else f"{path}#L{start_line}-L{end_line}"
+
+
+def shortened(text: str) -> str:
+    """Return a text of at most :data:`MOST_CHARS` characters, with ``…`` where it was cut."""
+    return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1].rstrip()}…"
+
+
+def short_header_path(titles: Sequence[str]) -> str:
+    """Join titles into a path of at most :data:`MOST_CHARS` characters; a longer one loses its outer titles first."""
+    kept, path = titles, join_header_path(titles)
+    while len(path) > MOST_CHARS and len(kept) > 1:
+        kept = kept[1:]
+        path = join_header_path(["…", *kept])
+    return path if len(path) <= MOST_CHARS else shortened(join_header_path(kept))
 
 
 def join_header_path(titles: Iterable[str]) -> str:

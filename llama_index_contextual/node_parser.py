@@ -73,7 +73,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         ('Notes', 1, 3)
     """
 
-    revision: ClassVar[int] = 2
+    revision: ClassVar[int] = 3
     """Raised when the same settings give other nodes, so that an index makes its own again."""
 
     chunk_size: int = Field(default=400, description="The most tokens of a chunk.")
@@ -82,6 +82,10 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     max_chunk_size: int | None = Field(
         default=None, description="What cannot be cut may have this many tokens; None is twice chunk_size."
     )
+    keep_blocks: bool = Field(
+        default=False, description="Whether code fences and tables stay whole up to max_chunk_size."
+    )
+    cut_at_rules: bool = Field(default=False, description="Whether every rule (---) ends a chunk.")
     tokenizer: str | Callable[[str], Any] = Field(
         default="cl100k",
         description='"cl100k", "minilm", "estimate", or a callable: the tokens of a text, or how many.',
@@ -123,6 +127,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             chunk_overlap=self.chunk_overlap,
             min_chunk_size=self.min_chunk_size,
             max_chunk_size=self.max_chunk_size,
+            keep_blocks=self.keep_blocks,
+            cut_at_rules=self.cut_at_rules,
             tokenizer=self.tokenizer,
             semantic=self.semantic,
             markdown=markdown,
@@ -245,7 +251,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         if not self.include_metadata:
             return {}
         values = dict(shared)
-        if self.preserve_headers and (path := metadata.join_header_path(span.headings or _joined(span.merged))):
+        if self.preserve_headers and (path := metadata.short_header_path(span.headings or _joined(span.merged))):
             values[metadata.HEADER_PATH] = path
         values[metadata.HEADING_LEVEL] = span.level
         if span.start_line:

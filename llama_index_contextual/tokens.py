@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 Tokens: TypeAlias = "np.ndarray[Any, np.dtype[np.uint32]]"
 Encode: TypeAlias = Callable[[str], Tokens]
 
+# A chunk of n tokens has at most n times so many letters. Otherwise what a tokenizer takes for one unknown word (Thai,
+# or a line of digits) would be next to nothing. English has 4 to 5. Some tokenizers count no white space at all;
+# four times as much of it is allowed, for the padding of tables.
+CHARS_PER_TOKEN: Final = 8
+SPACES_PER_TOKEN: Final = 32
 BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
 _PIECE: Final = 10_000  # characters at once where tiktoken's regular expression gives up
 # Where cl100k's tokens of two parts are those of the whole: its regular expression never takes a line feed together
@@ -46,18 +51,26 @@ _VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's na
 _FORGET_AFTER: Final = 16_000_000
 
 
+def weigh(tokens: int, text: str) -> int:
+    """Return what a text takes of a budget: its tokens, or more where these have over 8 characters each."""
+    if len(text) <= tokens * CHARS_PER_TOKEN:
+        return tokens
+    letters = sum(map(len, text.split()))
+    return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + (len(text) - letters) / SPACES_PER_TOKEN))
+
+
 class Scale(Protocol):
     """Token counts of slices of one document."""
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """Return the tokens before each of the ascending offsets, counted from the first one."""
+        """Return the weight (:func:`weigh`) before each of the ascending offsets, counted from the first one."""
 
     def exact(self, start: int, end: int) -> int:
         """Return the tokens of ``text[start:end]`` taken alone."""
 
 
 class EstimateScale:
-    """UTF-8 bytes ÷ 3.5, rounded up."""
+    """UTF-8 bytes ÷ 3.5, rounded up: always more than one for 8 characters."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -97,10 +110,11 @@ class CountingScale:
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
         """See :class:`Scale`."""
         text, count = self._text, self._count
-        sums = [0, *itertools.accumulate(count(text[a:b]) for a, b in itertools.pairwise(offsets))]
+        parts = [text[a:b] for a, b in itertools.pairwise(offsets)]
+        counts = [count(part) for part in parts]
         if not self._offsets:
-            self._offsets, self._sums = offsets, sums
-        return sums
+            self._offsets, self._sums = offsets, [0, *itertools.accumulate(counts)]
+        return list(itertools.accumulate(map(weigh, counts, parts), initial=0))
 
     def exact(self, start: int, end: int) -> int:
         """See :class:`Scale`."""

@@ -171,12 +171,6 @@ def test_of_many_small_sections_the_first_and_the_last_are_named():
     assert node.metadata["header_path"] == "A; B; C; …; F"
 
 
-def test_small_sections_of_different_days_have_no_day():
-    text = "## 2026-01-31\n\nRain.\n\n## 2026-02-01\n\nSun.\n"
-    [node] = HeadingAwareMarkdownNodeParser()([Document(text=text)])
-    assert "date" not in node.metadata
-
-
 def test_the_stock_parser_invents_headings_in_fences_and_ours_does_not():
     text = "# Real\n\n~~~sh\n# comment\nmake\n~~~\n\nSetext\n------\n\nWords.\n"
     stock = MarkdownNodeParser().get_nodes_from_documents([Document(text=text)])

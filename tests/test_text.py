@@ -1,4 +1,4 @@
-"""Where sentences start, in the languages of real notes: in doubt nowhere."""
+"""Where sentences start, in the languages of real notes; a doubtful place is no start."""
 
 import pytest
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import regex  # type: ignore[import-untyped]
+
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.text import sentence_starts
+from llama_index_contextual.tokens import weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.tokens import Scale
 
 _SPACE: Final = re.compile(r"\s+")
+_CLUSTER: Final = regex.compile(r"\X")  # what a reader takes for one letter, by Unicode's rules
+_LONGEST_CLUSTER: Final = 32  # characters; a longer one is nothing that anybody reads
 _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 # In a paragraph without sentences (a gallery of logos, say) every line that starts with a tag, shortcode or image.
 _MARKUP_LINE: Final = re.compile(r"^(?=[ \t]*(?:<[a-zA-Z]|\{\{[%<]\s*[^/\s]|\[?!\[))", re.MULTILINE)
@@ -39,7 +44,7 @@ class Marks:
     cumulative: list[int] = field(default_factory=list)
 
     def append(self, offset: int, strength: int, kind: str, atom: blocks.Atom | None, before: int) -> None:
-        """Add one mark, with ``before`` tokens before it."""
+        """Add one mark, with a weight of ``before`` before it."""
         self.offsets.append(offset)
         self.strengths.append(strength)
         self.kinds.append(kind)
@@ -55,12 +60,12 @@ def refine(
     scale: Scale,
     settings: ChunkSettings,
 ) -> Marks:
-    """The marks of ``outline`` between two, with finer ones inside blocks over the budget.
+    """Return the marks of ``outline`` between two, with finer ones inside blocks over the budget.
 
     Args:
         text: The document.
         outline: Its marks.
-        sums: Tokens before each of them.
+        sums: The weight before each of them.
         between: Indices of the first mark and of the one after the last.
         scale: Counts tokens.
         settings: The budget.
@@ -78,23 +83,27 @@ def refine(
         strengths, kinds = [*outline.strengths[part], blocks.SECTION], [*outline.kinds[part], ""]
         return Marks(outline.offsets[first : last + 1], strengths, kinds, atoms, [*before, sums[last]])
     marks = Marks()
-    held = sums[first]  # tokens before the heading, if any, that holds on to the block
+    held = sums[first]  # the weight before the heading, if any, that holds on to the block
     shift = 0  # by how much the counts of finer parts exceed the counts of the blocks they are in
     for index in range(first, last):
-        tokens = sums[index + 1] - sums[index]
+        weight = sums[index + 1] - sums[index]
         if outline.strengths[index]:
             held = sums[index]
         kind = outline.kinds[index]
         marks.append(outline.offsets[index], outline.strengths[index], kind, None, sums[index] + shift)
         atom = outline.atoms.get(index)
-        if tokens <= size and (atom or sums[index + 1] - held <= size):
-            continue  # a paragraph that fits may not fit together with its heading
         start, end = outline.offsets[index : index + 2]
+        if atom:
+            most = settings.cap if settings.keep_blocks else size
+            if weight <= most or _alone(text, start, end, scale) <= most:  # white space below it does not count
+                continue
+        elif weight <= size and sums[index + 1] - held <= size:
+            continue  # a paragraph that fits may not fit together with its heading
         finer = _finer(text, start, end, (kind, atom), scale, settings, settings.cap - sums[index] + held)
         counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
         for (offset, strength), count in zip(finer, counts[1:], strict=False):
             marks.append(offset, strength, kind, atom, sums[index] + shift + count)
-        shift += counts[-1] - tokens
+        shift += counts[-1] - weight
     marks.append(outline.offsets[last], blocks.SECTION, "", None, sums[last] + shift)
     return marks
 
@@ -108,7 +117,7 @@ def _finer(
     settings: ChunkSettings,
     cap: int,
 ) -> list[tuple[int, int]]:
-    """Places to cut inside one block over the budget: lines or sentences, and inside those that exceed the cap too."""
+    """Return places to cut inside one block over the budget: lines or sentences, and inside those over the cap too."""
     finer = list(_inside(text, start, end, *what))
     offsets = [start, *(offset for offset, _ in finer), end]
     sums = scale.cumulative(offsets)
@@ -117,31 +126,31 @@ def _finer(
     for number, (low, high) in enumerate(pairwise(offsets)):
         if number:
             places.append(finer[number - 1])
-        tokens = sums[number + 1] - sums[number]
-        if tokens > cap or (tokens > cap - _SEAM and _alone(text, low, high, scale) > cap):
+        weight = sums[number + 1] - sums[number]
+        if weight > cap or (weight > cap - _SEAM and _alone(text, low, high, scale) > cap):
             places.extend(_anywhere(text, low, high, step))
     return places
 
 
 def _alone(text: str, start: int, end: int, scale: Scale) -> int:
-    """Tokens of a part without the white space around it: ``" 😀"`` is one of cl100k, ``"😀"`` are two."""
+    """Return the weight of a part without the white space around it: ``" 😀"`` is one token, ``"😀"`` are two."""
     part = text[start:end]
-    begin = start + len(part) - len(part.lstrip())
-    return scale.exact(begin, start + len(part.rstrip()))
+    begin, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
+    return weigh(scale.exact(begin, stop), text[begin:stop])
 
 
 def _closing_fence(text: str, start: int, end: int) -> int:
-    """Offset of the line that closes a fence: of the last line if it has nothing but fence characters, else ``end``."""
+    """Return the offset of a fence's last line if that has nothing but fence characters, else ``end``."""
     last = text[start:end].rstrip()
     line = max(last.rfind("\n"), last.rfind("\r")) + 1
     return start + line if not last[line:].strip("`~> \t") else end
 
 
 def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int, int]]:
-    """Places to cut inside one sentence or line, at least every ``step`` characters: after white space if possible."""
+    """Yield places to cut inside one sentence or line, at least every ``step`` characters: after white space if any."""
     while end - start > step:
         space = max(text.rfind(" ", start + 1, start + step), text.rfind("\n", start + 1, start + step))
-        start = space + 1 if space > 0 else start + step
+        start = space + 1 if space > 0 else _between_letters(text, start, start + step)
         blank = _SPACE.match(text, start, end)
         start = blank.end() if blank else start
         if start >= end:
@@ -149,8 +158,20 @@ def _anywhere(text: str, start: int, end: int, step: int) -> Iterator[tuple[int,
         yield start, blocks.SPACE if space > 0 else blocks.CHARACTER
 
 
+def _between_letters(text: str, start: int, at: int) -> int:
+    """Return the last offset up to ``at`` that parts no letter from its vowel signs and marks (Thai, Khmer, emoji)."""
+    if text[start : at + 1].isascii():
+        return at
+    last = start
+    for cluster in _CLUSTER.finditer(text, start, at + _LONGEST_CLUSTER):
+        if cluster.end() > at:
+            break
+        last = cluster.end()
+    return last if last > start else at
+
+
 def _inside(text: str, start: int, end: int, kind: str, atom: blocks.Atom | None) -> Iterator[tuple[int, int]]:
-    """Places to cut inside one block: (offset, strength)."""
+    """Yield places to cut inside one block: (offset, strength)."""
     if atom is None and kind not in {"html", "heading"}:
         starts = sentence_starts(text, start, end)
         for offset in starts:  # one that starts its line needs no ">" before it

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.text import sentence_starts
+from llama_index_contextual.tokens import weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,9 +74,10 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
             chunk = text[start : offsets[last]].rstrip()
             end = start + len(chunk)
             tokens = scale.exact(start, end)
-            if tokens <= settings.chunk_size or forced:
+            weight = weigh(tokens, chunk)
+            if weight <= settings.chunk_size or forced:
                 break
-            limit -= tokens - settings.chunk_size  # the parts' sum was too small: a tokenizer that is not additive
+            limit -= weight - settings.chunk_size  # the parts' sum was too small: a tokenizer that is not additive
         if end > offsets[first]:  # something that the chunk before does not hold
             atom = marks.atoms[first] if start == offsets[first] else None
             yield Piece(start, offsets[first], end, tokens, set(marks.kinds[first:last]), atom)
@@ -113,6 +115,8 @@ def _overflowing(marks: Marks, first: int, settings: ChunkSettings) -> int:
     last = first + 1
     sums = marks.cumulative
     while last < total and not marks.strengths[last] and sums[last] - sums[first] <= settings.cap:
+        if marks.kinds[last] == "heading" and sums[last + 1] - sums[first] > settings.chunk_size:
+            return last  # one more heading without text; any of them may start a chunk
         last += 1
     if sums[last] - sums[first] > settings.cap:
         last = max(first + 1, bisect_right(sums, sums[first] + settings.chunk_size) - 1)
@@ -132,7 +136,7 @@ def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale,
             break
         if marks.kinds[mark] == "quote" and not _reads_as_quote(text, offsets[mark], at):
             continue
-        if marks.atoms[mark] is None and marks.strengths[mark] not in _NO_START:
+        if marks.atoms[mark] is None and marks.kinds[mark] != "rule" and marks.strengths[mark] not in _NO_START:
             start = offsets[mark]
     before = last - 1
     if start == at and marks.atoms[before] is None and marks.kinds[before] in {"text", "list", "quote"}:
@@ -142,7 +146,8 @@ def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale,
         tail = scale.cumulative(starts)
         start = next(o for o, t in zip(starts, tail, strict=True) if tail[-1] - t <= room)
     while start < at and scale.exact(start, at) > room:
-        start = next((o for o in offsets[first:last] if o > start), at)
+        later = (offsets[mark] for mark in range(first, last) if marks.kinds[mark] != "rule")
+        start = next((offset for offset in later if offset > start), at)
     return start
 
 

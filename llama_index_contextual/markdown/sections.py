@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from itertools import islice, takewhile
+from bisect import bisect_left
+from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyromark
 
+from llama_index_contextual.dates import date_from_heading
+from llama_index_contextual.metadata import shortened
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from datetime import date
 
     from llama_index_contextual.markdown.blocks import Outline
 
@@ -32,7 +37,7 @@ _BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
 
 
 class Section(NamedTuple):
-    """A heading and what stands under it before the next heading of any level.
+    """A heading and what stands under it before the next heading of any level, or a part of that between two rules.
 
     Attributes:
         first: Index of its first mark.
@@ -40,6 +45,8 @@ class Section(NamedTuple):
         path: The titles of the headings above it, outermost first, its own included.
         levels: Their levels, 1 to 6.
         bare: Whether there is nothing but the heading.
+        day: The date in the innermost of these titles that has one.
+        alone: Whether it starts a chunk, however small it is: its own title has a date, or a rule forces a cut.
     """
 
     first: int
@@ -47,30 +54,59 @@ class Section(NamedTuple):
     path: tuple[str, ...] = ()
     levels: tuple[int, ...] = ()
     bare: bool = False
+    day: date | None = None
+    alone: bool = False
 
 
-def find_sections(outline: Outline, titles: Iterable[str]) -> Iterator[Section]:
-    """The sections of a document in order; the text above the first heading is one with an empty path."""
+def find_sections(outline: Outline, titles: Iterable[str], *, cut_at_rules: bool = False) -> Iterator[Section]:
+    """Yield the sections of a document in order; the text above the first heading is one with an empty path.
+
+    Args:
+        outline: The document's marks.
+        titles: Of its headings.
+        cut_at_rules: Whether a section ends at each rule (``---``) as well.
+    """
+    rules = _marks_after_rules(outline) if cut_at_rules else []
     headings = outline.headings
     marks = [*(mark for mark, _, _, _ in headings), len(outline.offsets) - 1]
     if marks[0] > 0:
-        yield Section(0, marks[0])
+        yield from _cut(Section(0, marks[0]), rules)
     path: tuple[str, ...] = ()
     levels: tuple[int, ...] = ()
+    days: tuple[date | None, ...] = (None,)
     for (mark, level, _, _), last, title in zip(headings, islice(marks, 1, None), titles, strict=True):
         depth = len(levels)
         while depth and levels[depth - 1] >= level:  # also right after a jump from H1 to H3 and back to H2
             depth -= 1
-        path = (*path[:depth], title)
-        levels = (*levels[:depth], level)
-        yield Section(mark, last, path, levels, last - mark == 1)
+        own = date_from_heading(title)
+        path, levels, days = (*path[:depth], title), (*levels[:depth], level), (*days[: depth + 1], own or days[depth])
+        yield from _cut(Section(mark, last, path, levels, last - mark == 1, days[-1], own is not None), rules)
+
+
+def _marks_after_rules(outline: Outline) -> list[int]:
+    """Return the marks right after a rule; one at the top or right under a heading parts nothing."""
+    kinds = outline.kinds
+    return [
+        mark
+        for mark in range(2, len(kinds) - 1)
+        if kinds[mark - 1] == "rule" and kinds[mark] != "rule" and kinds[mark - 2] != "heading"
+    ]
+
+
+def _cut(section: Section, rules: Sequence[int]) -> Iterator[Section]:
+    """Yield the parts of a section between rules."""
+    inside = rules[bisect_left(rules, section.first) : bisect_left(rules, section.last)]
+    edges = [section.first, *(mark for mark in inside if mark > section.first), section.last]
+    for number, (first, last) in enumerate(pairwise(edges)):
+        alone = number > 0 or section.alone or section.first in inside
+        yield section._replace(first=first, last=last, alone=alone)
 
 
 def common_path(sections: Sequence[Section]) -> tuple[tuple[str, ...], int]:
-    """The deepest header path that all sections share and the level of its last heading (0 for none).
+    """Return the deepest header path that all sections share, and the level of its last heading (0 for none).
 
-    A section without text of its own (its title is in the paths of those under it) and the text above the first
-    heading contradict nobody, so they do not count unless they are alone.
+    Two kinds of section do not count beside others: one without text of its own, as its title is in the paths of those
+    under it, and the text above the first heading.
     """
     counted = [s for s in sections if s.path and not s.bare] or [s for s in sections if s.path][-1:]
     if not counted:
@@ -86,11 +122,11 @@ def common_path(sections: Sequence[Section]) -> tuple[tuple[str, ...], int]:
 def group_sections(
     sections: Iterable[Section], cumulative: Sequence[int], min_size: int, size: int
 ) -> Iterator[list[Section]]:
-    """Merge sections of fewer than ``min_size`` tokens with a neighbour under the same parent.
+    """Merge sections of fewer than ``min_size`` tokens with a neighbour under the same parent and of the same day.
 
     A section joins the ones before it only while they are too small, so what is inserted between two whole sections
-    moves no boundary elsewhere. A bare heading joins what follows, whatever that is; a small last one joins what
-    precedes.
+    moves no boundary elsewhere. A bare heading joins what follows, whatever that is; a small last section joins what
+    precedes. A section that is ``alone`` joins nothing but bare headings before it.
 
     Args:
         sections: In order.
@@ -123,6 +159,8 @@ def _tokens(group: Sequence[Section], cumulative: Sequence[int]) -> int:
 
 def _joins(group: list[Section], section: Section, cumulative: Sequence[int], min_size: int, size: int) -> bool:
     tokens = _tokens(group, cumulative)
+    if section.alone or section.day != group[-1].day:
+        return tokens < size and all(one.bare and one.day is None for one in group)
     if group[-1].bare:
         return tokens < size
     if tokens >= min_size or not _related(group[0], section):
@@ -133,6 +171,8 @@ def _joins(group: list[Section], section: Section, cumulative: Sequence[int], mi
 
 def _joins_backwards(groups: list[list[Section]], cumulative: Sequence[int], min_size: int, size: int) -> bool:
     before, group = groups[-2], groups[-1]
+    if group[-1].day != before[-1].day or any(section.alone for section in group):
+        return False
     tokens = _tokens(group, cumulative)
     bare = group[-1].bare and all(s.bare for s in group)
     if tokens >= min_size and not bare:
@@ -143,24 +183,28 @@ def _joins_backwards(groups: list[list[Section]], cumulative: Sequence[int], min
 
 
 def _related(before: Section, section: Section) -> bool:
-    """Whether both are under the same parent, or the second is under the first."""
+    """Return whether both are under the same parent, or the second is under the first."""
     return before.path[:-1] == section.path[:-1] or section.path[: len(before.path)] == before.path
 
 
 def heading_titles(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
-    """Yield the title of each heading at ``text[start:end]``, on one line and without marks, link targets, anchors."""
+    """Yield the title of each heading at ``text[start:end]``, on one line and without marks, link targets, anchors.
+
+    A title of more than :data:`~llama_index_contextual.metadata.MOST_CHARS` characters is cut, as it is copied to every
+    chunk below it.
+    """
     defined: set[str] | None = None
     for start, end in ranges:
         plain = _PLAIN_ATX.match(text, start, end)
         if plain and ("`" not in plain[0] or _CODE.fullmatch(plain[1] or "")):
-            yield " ".join((plain[1] or "").replace("`", "").split())
+            yield shortened(" ".join((plain[1] or "").replace("`", "").split()))
             continue
         title = _render(text[start:end].replace("\r\n", "\n").replace("\r", "\n"))
         if "[" in title:
             if defined is None:
                 defined = {label.casefold() for label in _DEFINITION.findall(text)}
             title = _resolve(title, defined)
-        yield _BLOCK_ID.sub("", title)
+        yield shortened(_BLOCK_ID.sub("", title))
 
 
 def _render(source: str) -> str:

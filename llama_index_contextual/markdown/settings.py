@@ -24,6 +24,8 @@ class ChunkSettings:
         min_chunk_size: Smaller sections merge with a neighbour; smaller tails are avoided.
         max_chunk_size: What alone exceeds ``chunk_size`` (one sentence, one code line) is left whole up to this size;
             ``None`` is twice ``chunk_size``.
+        keep_blocks: True leaves a code fence or table whole up to ``max_chunk_size``; False cuts it at ``chunk_size``.
+        cut_at_rules: True makes every rule (``---``) end a chunk, however small.
         tokenizer: ``"cl100k"``, ``"minilm"``, ``"estimate"`` or a callable that returns the tokens of a text,
             or how many.
         semantic: False packs lines to the budget and ignores all structure.
@@ -34,6 +36,8 @@ class ChunkSettings:
     chunk_overlap: int = 80
     min_chunk_size: int = 50
     max_chunk_size: int | None = None
+    keep_blocks: bool = False
+    cut_at_rules: bool = False
     tokenizer: str | Callable[[str], Sized | int] = "cl100k"
     semantic: bool = True
     markdown: bool = True
@@ -64,5 +68,5 @@ class ChunkSettings:
 
     @property
     def cap(self) -> int:
-        """The size that nothing exceeds."""
+        """Return the size that nothing exceeds, in tokens."""
         return 2 * self.chunk_size if self.max_chunk_size is None else self.max_chunk_size

@@ -11,7 +11,7 @@ from llama_index_contextual.markdown.oversized import refine
 from llama_index_contextual.markdown.packing import Piece, pack, whole
 from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections, heading_titles
 from llama_index_contextual.markdown.settings import ChunkSettings
-from llama_index_contextual.tokens import make_scale
+from llama_index_contextual.tokens import make_scale, weigh
 
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n?|\n)[ \t]*(?:(?:\r\n?|\n)[ \t]*)+(?<=[\r\n])")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
@@ -69,7 +69,7 @@ def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: in
     scale = make_scale(text, settings.tokenizer)
     outline = _outline(text, body, settings)
     titles = heading_titles(text, ((start, end) for _, _, start, end in outline.headings))
-    sections = find_sections(outline, titles)
+    sections = find_sections(outline, titles, cut_at_rules=settings.cut_at_rules)
     sums = scale.cumulative(outline.offsets)
     groups = group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size)
     lines = _LineCounter(text)
@@ -78,7 +78,7 @@ def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: in
         first, last = group[0].first, group[-1].last
         if sums[last] - sums[first] <= settings.chunk_size:
             piece = whole(text, outline, first, last, scale)
-            if piece.tokens <= settings.chunk_size:
+            if weigh(piece.tokens, text[piece.start : piece.end]) <= settings.chunk_size:
                 if piece.end > piece.start:
                     spans.append(_describe(text, piece, group, outline, lines, settings.chunk_size))
                 continue

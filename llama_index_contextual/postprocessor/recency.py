@@ -79,7 +79,8 @@ def weigh(scores: Sequence[float], multipliers: Sequence[float], *, min_spread: 
 class RecencyPostprocessor(BaseNodePostprocessor):
     """Weigh scores by age: ``0.5 ** (age / half_life_days)`` on dated nodes, nothing on undated and evergreen ones.
 
-    Of that factor ``weight`` says how much counts: enough by default for the newer of near equals to win, and no more.
+    ``weight`` says how much of that factor counts. By default it is enough for the newer of near equals to win, and no
+    more.
 
     Give it the whole candidate pool, before the cut to top-k: what was cut already cannot come back. The date is
     ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path.

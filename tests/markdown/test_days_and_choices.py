@@ -1,0 +1,79 @@
+"""Sections of different days stay apart; fences, tables and rules where the caller says more about them."""
+
+import pytest
+from llama_index.core import Document
+
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.markdown import ChunkSettings, split_markdown
+
+JOURNAL = "# Journal\n\n" + "".join(f"## 2026-11-{day}\n\nFact of the {day}th.\n\n" for day in (18, 19, 20))
+
+
+def nodes(text, **settings):
+    return HeadingAwareMarkdownNodeParser(**settings)([Document(text=text)])
+
+
+def words(text, **settings):
+    given = ChunkSettings(**{"chunk_overlap": 0, "min_chunk_size": 0, "tokenizer": str.split} | settings)
+    return [text[span.start : span.end] for span in split_markdown(text, settings=given)]
+
+
+def test_each_day_is_a_chunk_with_its_date_however_short_it_is():
+    found = nodes(JOURNAL, min_chunk_size=300)
+    assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
+    assert all(f"Fact of the {node.metadata['date'][-2:]}th." in node.text for node in found)
+    assert found[0].text.startswith("# Journal")  # a bare heading belongs to what follows
+    assert found[1].metadata["header_path"] == "Journal > 2026-11-19"
+
+
+def test_two_entries_of_one_day_are_two_chunks_with_that_day():
+    text = "## 2026-11-18 morning\n\nRain.\n\n## 2026-11-18 evening\n\nSun.\n"
+    assert [node.metadata["date"] for node in nodes(text)] == ["2026-11-18"] * 2
+
+
+def test_what_has_no_date_joins_no_day():
+    text = "Notes of a week.\n\n## 2026-11-18\n\nRain.\n\n### Tasks\n\nNone.\n\n## Ideas\n\nMany.\n"
+    found = nodes(text, min_chunk_size=100)
+    assert [node.metadata.get("date") for node in found] == [None, "2026-11-18", None]
+    assert "None." in found[1].text  # a section under the day's heading is of that day
+
+
+def test_empty_days_stay_apart():
+    found = nodes("# Journal\n\n## 2026-11-18\n\n## 2026-11-19\n\nSun.\n\n## 2026-11-20\n")
+    assert [node.metadata["date"] for node in found] == ["2026-11-18", "2026-11-19", "2026-11-20"]
+
+
+FENCE = "```py\n" + "".join(f"value_{n} = compute({n})\n" for n in range(20)) + "```\n"  # 62 words
+TABLE = "| a | b |\n|---|---|\n" + "".join(f"| {n} | {n} |\n" for n in range(12))  # 66 words
+
+
+@pytest.mark.parametrize("block", [FENCE, TABLE], ids=["fence", "table"])
+def test_fences_and_tables_can_stay_whole_up_to_the_maximum(block):
+    text = f"Words before it.\n\n{block}\nWords after it.\n"
+    assert block.strip() not in words(text, chunk_size=40)
+    assert block.strip() in words(text, chunk_size=40, keep_blocks=True)
+    assert block.strip() not in words(text, chunk_size=40, keep_blocks=True, max_chunk_size=50)
+    [whole] = [node for node in nodes(text, chunk_size=60, chunk_overlap=0, max_chunk_size=400, keep_blocks=True)
+               if block.strip() in node.text]  # fmt: skip
+    assert whole.metadata["overflow"]
+
+
+def test_a_rule_can_force_a_cut():
+    text = "# Notes\n\n---\n\nOne.\n\n---\n\nTwo.\n\n***\n\n## Three\n\nThree.\n"
+    assert len(words(text, min_chunk_size=20)) == 1
+    assert words(text, min_chunk_size=20, cut_at_rules=True) == [
+        "# Notes\n\n---\n\nOne.\n\n---",
+        "Two.\n\n***",
+        "## Three\n\nThree.",
+    ]
+    assert {node.metadata["header_path"] for node in nodes(text, cut_at_rules=True)} == {"Notes", "Notes > Three"}
+
+
+def test_an_overlap_never_begins_with_a_rule():
+    part = "Nine words are in this one short sentence here.\n\n---\n\n"
+    text = f"# T\n\n{part * 12}"
+    spans = split_markdown(
+        text, settings=ChunkSettings(chunk_size=30, chunk_overlap=12, min_chunk_size=0, tokenizer=str.split)
+    )
+    assert any(span.overlap for span in spans)
+    assert not any(text[span.start :].startswith("---") for span in spans)
