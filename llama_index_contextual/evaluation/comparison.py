@@ -114,7 +114,7 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        console = Console(file=StringIO(), width=200, record=True)
+        console = Console(file=StringIO(), width=200, record=True, force_jupyter=False)
         console.print(self._table())
         drawn = "\n".join(line.rstrip() for line in console.export_text().splitlines())
         return "\n".join([drawn, *self.remarks()])
