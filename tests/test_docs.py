@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -40,8 +42,24 @@ def test_a_generator_of_your_own_as_documented():
     assert node.metadata["context"] == "Written by Sales."
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL))
-def test_the_readme_s_code_runs(code, tmp_path, monkeypatch):
+PYTHON = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
+START = (ROOT / "docs" / "index.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_pages_import_from_this_package_exists(page):
+    for code in PYTHON.findall(page.read_text("utf-8")):
+        body = ast.parse(code, feature_version=(3, 10)).body  # raises where an example is not Python
+        ours = [
+            one for one in body if isinstance(one, ast.ImportFrom) and one.module.startswith("llama_index_contextual")
+        ]
+        for statement in ours:
+            module = import_module(statement.module)
+            assert all(hasattr(module, alias.name) for alias in statement.names), ast.unparse(statement)
+
+
+@pytest.mark.parametrize("code", [*PYTHON.findall(README), *PYTHON.findall(START)])
+def test_the_code_of_readme_and_start_page_runs(code, tmp_path, monkeypatch):
     for name in ("docs", "notes"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "page.md").write_text("# Freeze\n\nThe freeze starts on 14 December.\n", "utf-8")
