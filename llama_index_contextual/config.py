@@ -466,15 +466,12 @@ def shown_of(info: FieldInfo) -> dict[str, Any]:
 
 def fields_of(section: type[BaseModel] = Configuration, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
     """Yield every key with its declaration, in the order of the file."""
-    nested = []
     for name, info in section.model_fields.items():
         kind = info.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            nested.append((kind, f"{prefix}{name}."))
+            yield from fields_of(kind, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", info
-    for kind, inner in nested:
-        yield from fields_of(kind, inner)
 
 
 CURE: Final = "llama-index-contextual config --init"

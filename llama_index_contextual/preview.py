@@ -11,29 +11,75 @@ from rich.panel import Panel
 from rich.text import Text
 
 from llama_index_contextual import metadata
+from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
+    from llama_index.core.node_parser import NodeParser
     from rich.console import RenderableType
 
-    from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-
-# Control characters of a file must not move the cursor or ring the bell. ASCII ones are shown as their pictures (from
-# U+2400). The others have no picture and are shown as escapes.
+# Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
+# ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
 _PICTURES: Final[dict[int, int | str | None]] = {
     **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
     **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
+    **{code: f"\\u{code:x}" for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))},
     0x7F: 0x2421,
     0x0D: None,
 }
 _KEEPS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
 
 
-def render_preview(path_or_text: Path | str, parser: HeadingAwareMarkdownNodeParser) -> RenderableType:
-    """Return a document's chunks in order, with header path, lines, tokens, overlap and overflow.
+def printable(text: str, *, one_line: bool = False) -> str:
+    """Return a text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
+    shown = text.translate(_PICTURES)
+    return shown.replace("\n", "\u2424").replace("\t", " ") if one_line else shown
+
+
+def chunks_of(
+    path_or_text: Path | str,
+    parser: NodeParser,
+    contexts: ContextualNodePostprocessor | None = None,
+    *,
+    root: Path | None = None,
+) -> tuple[str, list[TextNode]]:
+    """Return the name of a document and its chunks, as an index of these settings would have them.
 
     Args:
         path_or_text: A file (as a ``Path``, read as UTF-8) or a text.
         parser: The parser that cuts it.
+        contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
+            a free one, because a preview pays for nothing.
+        root: The folder that an index would be of. The path in a context is relative to it.
+
+    Raises:
+        OSError: The file cannot be read.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    if isinstance(path_or_text, Path):
+        name = path_or_text.as_posix() if root is None else path_or_text.absolute().relative_to(root).as_posix()
+        document = Document(text=path_or_text.read_bytes().decode("utf-8"), metadata={metadata.PATH: name})
+    else:
+        name, document = "text", Document(text=path_or_text)
+    nodes = [node for node in parser.get_nodes_from_documents([document]) if isinstance(node, TextNode)]
+    if contexts is not None and contexts.generator is not None and nodes:
+        ContextualNodePostprocessor(generator=contexts.generator.at_query_time(), documents=[document])(nodes)
+    return name, nodes
+
+
+def render_preview(
+    path_or_text: Path | str,
+    parser: NodeParser,
+    contexts: ContextualNodePostprocessor | None = None,
+    *,
+    root: Path | None = None,
+) -> RenderableType:
+    """Return a document's chunks in order, with header path, lines, tokens, overlap, overflow and context.
+
+    Args:
+        path_or_text: As for :func:`chunks_of`.
+        parser: As for :func:`chunks_of`.
+        contexts: As for :func:`chunks_of`.
+        root: As for :func:`chunks_of`.
 
     Returns:
         A renderable for ``rich.print``, in a terminal, in a pipe, or in a page (``Console.export_html``).
@@ -42,14 +88,7 @@ def render_preview(path_or_text: Path | str, parser: HeadingAwareMarkdownNodePar
         OSError: The file cannot be read.
         UnicodeDecodeError: It is not UTF-8.
     """
-    if isinstance(path_or_text, Path):
-        name = path_or_text.as_posix()
-        text = path_or_text.read_bytes().decode("utf-8")
-        document = Document(text=text, metadata={metadata.PATH: name})
-    else:
-        name = "text"
-        document = Document(text=path_or_text)
-    nodes = [node for node in parser.get_nodes_from_documents([document]) if isinstance(node, TextNode)]
+    name, nodes = chunks_of(path_or_text, parser, contexts, root=root)
     panels: list[RenderableType] = []
     shown_to = 0
     for number, node in enumerate(nodes, start=1):
@@ -60,7 +99,7 @@ def render_preview(path_or_text: Path | str, parser: HeadingAwareMarkdownNodePar
 
 def _summary(name: str, nodes: list[TextNode]) -> Text:
     tokens = [int(node.metadata.get(metadata.TOKEN_COUNT, 0)) for node in nodes]
-    summary = Text(name.translate(_PICTURES), style="bold")
+    summary = Text(printable(name, one_line=True), style="bold")
     if not nodes:
         return summary.append(": no text, no chunks", style="dim")
     count = f"{len(nodes)} chunk" + ("s" if len(nodes) > 1 else "")
@@ -72,7 +111,7 @@ def _panel(number: int, node: TextNode, shown_to: int) -> Panel:
     values = node.metadata
     kind = str(values.get(metadata.CONTENT_TYPE, ""))
     title = Text(f"{number} ", style="bold")
-    title.append(str(values.get(metadata.HEADER_PATH, "")).translate(_PICTURES) or "(no heading)")
+    title.append(printable(str(values.get(metadata.HEADER_PATH, "")), one_line=True) or "(no heading)")
     facts = [
         f"L{values.get(metadata.START_LINE)}-L{values.get(metadata.END_LINE)}",
         f"{values.get(metadata.TOKEN_COUNT)} tokens",
@@ -81,15 +120,17 @@ def _panel(number: int, node: TextNode, shown_to: int) -> Panel:
     if day := values.get(metadata.DATE):
         facts.append(str(day))
     if continued := values.get(metadata.CONTINUES):
-        facts.append(f"continues {str(continued).translate(_PICTURES)}")
+        facts.append(f"continues {printable(str(continued), one_line=True)}")
     subtitle = Text(" · ".join(facts), style="dim")
     if values.get(metadata.OVERFLOW):
         subtitle.append(" · over chunk_size", style="bold red")
     body = Text()
     text = node.get_content(metadata_mode=MetadataMode.NONE)
     overlap = max(0, shown_to - (node.start_char_idx or 0))
-    body.append(text[:overlap].translate(_PICTURES), style="dim italic")
-    body.append(text[overlap:].translate(_PICTURES))
+    if context := values.get(metadata.CONTEXT):
+        body.append(f"{printable(str(context))}\n\n", style="green")
+    body.append(printable(text[:overlap]), style="dim italic")
+    body.append(printable(text[overlap:]))
     return Panel(
         body,
         title=title,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from llama_index_contextual import ContextualIndex
 from llama_index_contextual.cli import main
 
 
@@ -116,21 +117,30 @@ def test_a_bad_file_is_named_and_the_rest_is_indexed(run, tmp_path):
     [
         (["index", "no-such-folder"], 1, "no folder"),
         (["index", ".", "--embed-model", "word2vec"], 1, "ollama:MODEL"),
-        (["index", ".", "--context", "magic"], 1, "headings"),
+        (["index", ".", "--context", "magic"], 1, "--context='magic' cannot work. Cure: input should be 'off'"),
         (["search", "x", "--folder", "."], 1, "Cure: llama-index-contextual index"),
         (
             ["index", ".", "--llm", "ollama:x"],
             1,
-            "context='headings' does not take llm. Cure: context='llm' (--context llm)",
+            "--llm: contexts are 'headings' here. Cure: add --context llm, or leave it out",
         ),
         (
             ["index", ".", "--context", "off", "--llm", "ollama:x"],
             1,
-            "does not take llm. Cure: context='llm' (--context llm)",
+            "--llm: contexts are 'off' here. Cure: add --context llm",
         ),
         (["context", "x", "--half-life-days", "inf"], 1, "--half-life-days=inf is not finite. Cure: "),
         (["search"], 2, "Missing argument"),
-        (["search", "x", "--top-k", "0"], 2, "top-k"),
+        (["search", "x", "--top-k", "0"], 1, "--top-k=0 cannot work. Cure: "),
+        (["index", ".", "--chunk-size", "0"], 1, "--chunk-size=0 cannot work. Cure: "),
+        (["index", ".", "--chunk-size", "10", "--overlap", "20"], 1, "--overlap=20 is not in 0 to"),
+        (["index", ".", "--reindex", "never"], 1, "--reindex=never is not known"),
+        (["index", ".", "--storage", "."], 1, "--storage=. is the folder"),
+        (["index", ".", "--context", "llm", "--max-calls", "-1"], 1, "--max-calls=-1 cannot work"),
+        (["index", ".", "--prompt", "no-such-file"], 1, "no-such-file cannot be read"),
+        (["index", ".", "--config", "no-such-file"], 1, "no-such-file is no file. Cure: "),
+        (["search", "x", "--rerank", "magic"], 1, "there is no index"),
+        (["search", "x", "--since", "yesterday"], 1, "--since=yesterday is no date"),
         (["no-such-command"], 2, "No such command"),
     ],
 )
@@ -166,11 +176,17 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     )
 
 
-def test_an_empty_folder_is_said_to_be_empty(run, tmp_path):
+def test_an_empty_folder_is_an_error_and_leaves_no_index(run, tmp_path):
     done = run("index", tmp_path)
-    assert done.returncode == 0
-    assert "0 chunks" in done.stdout
-    assert "holds no files" in done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "holds no files to index. Cure: " in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_question_is_an_error(run, notes):
+    done = run("search", " ", "-f", notes)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the question is empty. Cure: " in done.stderr
 
 
 def test_a_closed_pipe_is_no_error(notes):
@@ -317,3 +333,109 @@ def test_more_hits_than_the_usual_pool_can_be_asked_for(run, tmp_path):
     assert len(json.loads(run("search", "green tea", "-f", tmp_path, "--top-k", 120, "--json").stdout)) == 120
     done = run("context", "what tea was green?", "-f", tmp_path, "--max-results", 120)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def paths(done):
+    return [hit["path"] for hit in json.loads(done.stdout)]
+
+
+def test_which_files_are_indexed_can_be_said(run, tmp_path):
+    for name in ("page.md", "tool.py", "draft.md"):
+        (tmp_path / name).write_text("# Tea\n\nThe tea was green.\n", "utf-8")
+    report = json.loads(
+        run("index", tmp_path, "--include", "*.md", "--include", "*.py", "--exclude", "draft*", "--json").stdout
+    )
+    assert report["added"] == ["page.md", "tool.py"]
+
+
+def test_source_code_is_read_with_its_context(run, tmp_path):
+    (tmp_path / "engine.py").write_text("class Engine:\n    def search(self):\n        return 1\n", "utf-8")
+    assert json.loads(run("index", tmp_path, "--context", "pattern", "--json").stdout)["added"] == ["engine.py"]
+    assert "engine.py" in run("search", "where is search defined", "-f", tmp_path).stdout
+
+
+def test_chunk_sizes_can_be_said(run, tmp_path):
+    shutil.copy(NOTES / "docs" / "gateway.md", tmp_path)
+    few = json.loads(run("index", tmp_path, "--json").stdout)["chunks"]
+    many = json.loads(run("index", tmp_path, "--chunk-size", 40, "--overlap", 0, "--json").stdout)["chunks"]
+    assert many > few
+
+
+def test_a_search_can_be_narrowed_by_path_tag_and_day(run, notes):
+    def found(*more):
+        return paths(run("search", "the gateway", "-f", notes, "--json", "--top-k", 20, *more))
+
+    assert set(found("--path", "scheduler")) == {"docs/scheduler.md"}
+    assert found("--tag", "no-such-tag") == []
+    assert all(path.startswith("memory/2026-1") for path in found("--since", "2026-10-01"))
+    assert found("--until", "1999-01-01") == []
+
+
+def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):
+    text = "# Deploy\n\nThe deploy went well.\n"
+    for day in ("2019-01-01", "2026-01-01"):
+        (tmp_path / f"{day}.md").write_text(text, "utf-8")
+    (tmp_path / "undated.md").write_text("# Lunch\n\nSoup.\n", "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    assert paths(run("search", "deploy", "-f", tmp_path, "--json", "--recency"))[0] == "2026-01-01.md"
+    scores = {hit["path"]: hit["score"] for hit in json.loads(run("search", "deploy", "-f", tmp_path, "--json").stdout)}
+    with ContextualIndex.open(tmp_path) as index:
+        plain, recent = (index.as_retriever(recency=recency).retrieve("deploy") for recency in (None, 30))
+    assert {hit.node.metadata["path"]: hit.score for hit in plain} == pytest.approx(scores)
+    assert recent[0].node.metadata["path"] == "2026-01-01.md"
+    assert recent[-1].score < plain[-1].score
+
+
+def test_the_version_is_printed(run):
+    assert run("--version").stdout.startswith("llama-index-contextual 0.")
+
+
+def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_path):
+    shutil.copytree(NOTES / "docs", tmp_path / "docs")
+    page = tmp_path / "docs" / "gateway.md"
+    (tmp_path / "contextual.toml").write_text("[chunks]\nsize = 60\noverlap = 0\n", "utf-8")
+    chunks = json.loads(run("preview", page, "--context", "--json").stdout)
+    assert len(chunks) > len(json.loads(run("preview", page, "--chunk-size", 190, "--json").stdout))
+    assert "Document: docs/gateway.md > Gateway > Timeout" in chunks[2]["embedded"]
+    assert "Document: docs/gateway.md > Gateway > Timeout" in run("preview", page, "--context").stdout
+    assert "Document:" not in run("preview", page).stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], "nothing is written"
+
+
+def test_names_cannot_command_the_terminal_or_forge_lines(run, tmp_path):
+    evil = "a\x1b[31m\\[/red]\n1. 9.99  forged.md\u202e"
+    (tmp_path / f"{evil.replace('/', ' ')}.md").write_text("# Tea \x1b]0;title\x07 \x9b31m\n\nIt was green.\n", "utf-8")
+    (tmp_path / "bad\x1b[2J\\[/x]\n.md".replace("/", " ")).write_bytes(b"\xff\xfe\x00\x01" * 50)
+    for command in (
+        ["index", tmp_path],
+        ["search", "tea", "-f", tmp_path],
+        ["search", "tea", "-f", tmp_path, "--explain"],
+        ["search", "tea", "-f", tmp_path, "--json"],
+        ["status", tmp_path],
+        ["context", "which tea was green?", "-f", tmp_path],
+    ):
+        done = run(*command)
+        assert done.returncode in (0, 3), done.stderr
+        for char in ("\x1b", "\x07", "\x9b", "\u202e"):
+            assert char not in done.stdout + done.stderr, command
+        if command[0] == "search":
+            assert not any(line.startswith("1. 9.99") for line in done.stdout.splitlines()), command
+
+
+def test_contexts_that_fell_back_are_not_success(run, tmp_path):
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    command = ["index", tmp_path / "notes", "--context", "llm", "--llm", "openai:m@http://127.0.0.1:9/v1"]
+    done = run(*command)
+    assert done.returncode == 3
+    assert "chunks have no context of llm:m yet (" in done.stderr
+    assert "no answer" in done.stderr
+    assert run(*command, "--strict").returncode == 1
+
+
+def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    done = run("index", tmp_path / "notes", "--context", "llm", "--llm", "openai:gpt-4.1-mini")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no OPENAI_API_KEY: no context can be made. Cure: " in done.stderr
+    assert not (tmp_path / "notes" / ".contextual" / "manifest.json").exists()

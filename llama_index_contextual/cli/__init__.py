@@ -13,12 +13,13 @@ import os
 import sys
 import warnings
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from llama_index_contextual.cli import reading, writing
-from llama_index_contextual.cli.common import escape_unencodable, messages, plain, show_warning
+from llama_index_contextual import __version__
+from llama_index_contextual.cli import reading, settings, writing
+from llama_index_contextual.cli.common import escape_unencodable, tell, tell_error, tell_warning
 from llama_index_contextual.errors import ContextualError
 
 if TYPE_CHECKING:
@@ -38,6 +39,22 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"llama-index-contextual {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Give every chunk of your Markdown its context back, and find it again. No key, no network."""
+    del version
+
+
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     """End a command on Ctrl-C with one line. The versions of typer differ in what they say and return."""
 
@@ -46,8 +63,8 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*arguments, **options)
         except KeyboardInterrupt:
-            kept = ": what was finished is kept, and the same command goes on" if command is writing.index else ""
-            messages.print(f"[yellow]interrupted[/]{kept}")
+            kept = "what was finished is kept, and the same command goes on" if command is writing.index else ""
+            tell(kept, "interrupted:" if kept else "interrupted")
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
     return run
@@ -63,6 +80,7 @@ for command in (
     reading.status,
     reading.verify,
     reading.export,
+    settings.config,
 ):
     app.command()(_interruptible(command))
 
@@ -70,7 +88,7 @@ for command in (
 def main() -> None:
     """Run the command line. Each error of ours ends as one clear line."""
     os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")  # chromadb's
-    warnings.showwarning = show_warning
+    warnings.showwarning = tell_warning
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1
         sys.stdout.reconfigure(errors=escape_unencodable)
     try:
@@ -79,5 +97,5 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (ContextualError, OSError) as error:  # an OSError names the file or the disk
-        messages.print(f"[red]error:[/] {plain(str(error))}")
+        tell_error(error)
         sys.exit(EXIT_ERROR)

@@ -1,20 +1,25 @@
-"""What the commands share: options, messages, and an open index."""
+"""What the commands share: options, an open index, and the one place that prints."""
 
 from __future__ import annotations
 
 import codecs
 import json
+import re
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
+from llama_index_contextual.config import fields_of, load_configuration, shown_of
 from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.preview import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from llama_index_contextual.index import ContextualIndex
 
@@ -23,17 +28,47 @@ EXIT_INCOMPLETE: Final = 3
 messages = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Storage = Annotated[Path | None, typer.Option(help="Where the index lives. Default: FOLDER/.contextual")]
+Config = Annotated[Path | None, typer.Option(help="A configuration file. Default: FOLDER/contextual.toml")]
 EmbedModel = Annotated[
     str | None,
-    typer.Option(
-        help="local, ollama:MODEL, openai:MODEL or huggingface:MODEL. Default: the index's own, else local",
-        envvar="LLAMA_INDEX_CONTEXTUAL_EMBED_MODEL",
-    ),
+    typer.Option(help="local, ollama:MODEL, openai:MODEL or huggingface:MODEL. Default: the index's own, else local"),
 ]
-Folder = Annotated[Path, typer.Option("--folder", "-f", help="The folder that was indexed.")]
-Indexed = Annotated[Path, typer.Argument(help="The folder that was indexed.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", "-f", help="The folder that was indexed. Default: that of --storage, else this one"),
+]
+Indexed = Annotated[
+    Path | None, typer.Argument(help="The folder that was indexed. Default: that of --storage, else this one")
+]
 Documents = Annotated[Path, typer.Argument(help="A folder of Markdown and text files.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+ChunkSize = Annotated[int | None, typer.Option(help="The most tokens of a chunk. Default: what the embedding reads")]
+Overlap = Annotated[int | None, typer.Option(help="The most tokens repeated from the chunk before. Default: a fifth")]
+
+
+@contextmanager
+def open_index(
+    folder: Path | None,
+    storage: Path | None,
+    config: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Iterator[ContextualIndex]:
+    """Open an index for the time of a command.
+
+    Args:
+        folder: The documents. None is the folder that the storage was made from, or the working directory.
+        storage: Where the index lives, or None.
+        config: A configuration file, or None for the folder's own.
+        settings: What options of the command line say, by key of the configuration. None is not said.
+        **options: More of ``ContextualIndex.open``.
+    """
+    from llama_index_contextual.index import ContextualIndex  # slow: it imports chromadb
+
+    folder = folder or Path()
+    said = partial(load_configuration, file=config, options=settings)
+    with ContextualIndex.open(folder, storage=storage, config=said, **options) as index:
+        yield index
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
@@ -45,30 +80,46 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
 
 escape_unencodable: Final = "llama-index-contextual.escape"
 codecs.register_error(escape_unencodable, _escape)
-
-
-@contextmanager
-def open_index(
-    folder: Path, storage: Path | None, embed_model: str | None = None, **options: Any
-) -> Iterator[ContextualIndex]:
-    """Open an index for the time of a command."""
-    from llama_index_contextual.index import ContextualIndex  # slow: it imports chromadb
-
-    with ContextualIndex.open(folder, storage=storage, embed_model=embed_model, **options) as index:
-        yield index
+_CONTROL: Final = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # beyond those that JSON escapes by itself
 
 
 def print_json(data: Any) -> None:
     """Print plain data as JSON. With ``--json`` nothing else goes to standard output."""
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    text = json.dumps(data, indent=2, ensure_ascii=False)
+    typer.echo(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def plain(text: str) -> str:
-    """Keep rich from reading ``[local]`` as a style."""
-    return text.replace("[", r"\[")
+def print_text(text: str) -> None:
+    """Print lines. Control characters of names and texts are shown, and do nothing."""
+    typer.echo(printable(text))
 
 
-def show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+def tell(text: str, label: str = "", style: str = "yellow") -> None:
+    """Write a message to standard error, where nothing in it is read as a style or a command of the terminal."""
+    messages.print(Text.assemble((label, style), " " if label and text else "", printable(text)))
+
+
+def tell_error(error: Exception) -> None:
+    """Write an error as one message. Where it names a setting as Python does, the command line's name replaces it."""
+    tell(_as_option(str(error)), "error:", "red")
+
+
+def tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Show our own warnings as one line. A user cannot mend those of libraries, so they are not shown."""
     if issubclass(category, ContextualWarning):
-        messages.print(f"[yellow]warning:[/] {plain(str(message))}")
+        tell(_as_option(str(message)), "warning:")
+
+
+def _names() -> dict[str, str]:
+    """Return the option, or else the key of the configuration, by the name of a setting in Python."""
+    found = {"context": "--context", "storage": "--storage", "reindex": "--reindex", "top_k": "--top-k"}
+    for key, info in fields_of():
+        shown = shown_of(info)
+        found.setdefault(shown["python"] or key.rpartition(".")[2], shown["option"] or key)
+    return found
+
+
+def _as_option(text: str) -> str:
+    names = _names()
+    pattern = rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})=(?:'([^'\s]*)')?"
+    return re.sub(pattern, lambda found: f"{names[found[1]]}={found[2] or ''}", text)

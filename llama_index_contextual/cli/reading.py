@@ -13,59 +13,101 @@ from rich.console import Console
 from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
+    ChunkSize,
+    Config,
     Documents,
     EmbedModel,
     Folder,
     Indexed,
+    Overlap,
     Storage,
     messages,
     open_index,
-    plain,
     print_json,
+    print_text,
+    tell,
 )
+from llama_index_contextual.config import FILE, load_configuration
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.metadata import END_LINE, START_LINE, citation, path_of
+from llama_index_contextual.preview import printable
 
 if TYPE_CHECKING:
-    from llama_index.core.schema import NodeWithScore
+    from llama_index.core.schema import NodeWithScore, TextNode
 
     from llama_index_contextual.evaluation import Comparison
+    from llama_index_contextual.memory import MemorySettings
 
 _SHOWN: Final = 3  # questions gained and lost, of each context
-Results = Annotated[int, typer.Option("--max-results", min=1, help="Most hits of a digest.")]
-HalfLife = Annotated[float, typer.Option(min=0.01, help="Days after which a dated note's recency factor is a half.")]
-Recency = Annotated[bool, typer.Option("--recency/--no-recency", help="Whether newer notes win among near equals.")]
-Enabled = Annotated[bool, typer.Option("--enabled/--disabled", help="Disabled, memory says so in one line and stops.")]
+PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
+TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag.")]
+Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09.")]
+Until = Annotated[str, typer.Option("--until", help="Only dated files, up to this day.")]
+Results = Annotated[int | None, typer.Option("--max-results", help="Most hits of a digest. Default: 4")]
+HalfLife = Annotated[
+    float | None, typer.Option(help="Days after which a dated note's recency factor is a half. Default: 30")
+]
+Recency = Annotated[
+    bool | None, typer.Option("--recency/--no-recency", help="Whether newer notes win among near equals.")
+]
+Enabled = Annotated[
+    bool | None, typer.Option("--enabled/--disabled", help="Disabled, memory says so in one line and stops.")
+]
+MinEvidence = Annotated[
+    float | None, typer.Option(help="The evidence that a hit needs; 0 shows all hits. Default: 0.55")
+]
+Refresh = Annotated[
+    Literal["auto", "never", "wait"] | None,
+    typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
+]
 
 
 def search(
     question: Annotated[str, typer.Argument(help="What you want to find.")],
-    folder: Folder = Path(),
+    folder: Folder = None,
     storage: Storage = None,
+    config: Config = None,
     embed_model: EmbedModel = None,
-    top_k: Annotated[int, typer.Option(min=1, help="How many hits.")] = 5,
-    per_file: Annotated[int | None, typer.Option(min=1, help="At most so many hits of one file.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="How many hits. Default: 5")] = None,
+    per_file: Annotated[int | None, typer.Option(help="At most so many hits of one file.")] = None,
+    path: PathPart = "",
+    tag: TagPart = "",
+    since: Since = "",
+    until: Until = "",
+    recency: Recency = None,
+    rerank: Annotated[
+        str | None, typer.Option(help="huggingface:MODEL (a cross-encoder), ollama:MODEL or openai:MODEL.")
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each arm's rank and score, and the matched terms.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the chunks that answer a question, with the lines they stand in."""
-    from llama_index_contextual.postprocessor import GroupingPostprocessor
+    from llama_index_contextual.memory import note_filters
 
-    with open_index(folder, storage, embed_model, create=False) as contextual:
-        grouping = [] if per_file is None else [GroupingPostprocessor(group_size=per_file)]
-        explanation = contextual.as_retriever(similarity_top_k=top_k, node_postprocessors=grouping).explain(question)
+    if not question.strip():
+        raise SettingError("the question is empty. Cure: say what you want to find.")
+    filters = note_filters(path=path, tag=tag, since=since, until=until)
+    settings = {
+        "embedding.model": embed_model,
+        "retrieval.top_k": top_k,
+        "retrieval.per_file": per_file,
+        "retrieval.recency": recency,
+        "retrieval.rerank": rerank,
+    }
+    with open_index(folder, storage, config, settings, create=False) as contextual:
+        hits = contextual.settings.configuration.retrieval.top_k or 5
+        explanation = contextual.as_retriever(similarity_top_k=hits, filters=filters).explain(question)
     if as_json:
         print_json(explanation.to_dict() if explain else [_hit_to_dict(hit) for hit in explanation.nodes])
         return
     if not explanation.hits:
-        messages.print("Nothing found.")
+        tell("Nothing found.")
     elif explain:
-        typer.echo(str(explanation))
+        print_text(str(explanation))
     else:
         for rank, hit in enumerate(explanation.nodes, 1):
-            typer.echo(_hit_to_text(rank, hit))
+            print_text(_hit_to_text(rank, hit))
 
 
 def _hit_to_dict(hit: NodeWithScore) -> dict[str, Any]:
@@ -78,10 +120,10 @@ def _hit_to_dict(hit: NodeWithScore) -> dict[str, Any]:
 
 def _hit_to_text(rank: int, hit: NodeWithScore) -> str:
     meta = hit.node.metadata
-    place = citation(path_of(meta), meta.get(START_LINE), meta.get(END_LINE))
+    place = f"{printable(str(meta.get('path')), one_line=True)}#L{meta.get('start_line')}-L{meta.get('end_line')}"
     lines = [f"{rank}. {hit.score or 0:.2f}  {place}"]
     if meta.get("header_path"):
-        lines.append(f"   {meta['header_path']}")
+        lines.append(f"   {printable(str(meta['header_path']), one_line=True)}")
     lines.append(f"   {_snippet(hit.node.get_content())}")
     return "\n".join(lines)
 
@@ -95,56 +137,88 @@ def _snippet(text: str, width: int = 200) -> str:
 
 def context(
     message: Annotated[str, typer.Argument(help="What the user wrote.")],
-    folder: Folder = Path(),
+    folder: Folder = None,
     storage: Storage = None,
+    config: Config = None,
     embed_model: EmbedModel = None,
-    max_results: Results = 4,
-    half_life_days: HalfLife = 30.0,
-    recency: Recency = True,
-    enabled: Enabled = True,
+    max_results: Results = None,
+    min_evidence: MinEvidence = None,
+    half_life_days: HalfLife = None,
+    recency: Recency = None,
+    enabled: Enabled = None,
+    refresh: Refresh = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
-    from llama_index_contextual.mcp_server import run_context
+    from llama_index_contextual.memory import MemoryContext
+    from llama_index_contextual.memory.context import gate_digest
 
-    settings = _memory_settings(max_results, half_life_days, recency=recency, enabled=enabled)
-    digest = run_context(folder, message, settings=settings, storage=storage, embed_model=embed_model)
+    given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
+    said = load_configuration(folder or Path(), file=config, options=given).memory
+    digest = gate_digest(message, _memory_settings(said.given()))  # small talk needs no index
+    if digest is None:
+        wait = said.refresh in ("auto", "wait")
+        with open_index(folder, storage, config, {**given, "embedding.model": embed_model}, create=wait) as index:
+            if wait:
+                index.refresh(show_progress=messages.is_terminal)
+            settings = _memory_settings(index.settings.configuration.memory.given())
+            digest = MemoryContext(index, settings).get(message)
     if as_json:
         print_json(digest.to_dict())
     else:
-        typer.echo(digest.markdown)
+        print_text(digest.markdown)
 
 
 def mcp(
-    folder: Folder = Path(),
+    folder: Folder = None,
     storage: Storage = None,
+    config: Config = None,
     embed_model: EmbedModel = None,
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
-    max_results: Results = 4,
-    half_life_days: HalfLife = 30.0,
-    recency: Recency = True,
-    enabled: Enabled = True,
+    max_results: Results = None,
+    min_evidence: MinEvidence = None,
+    half_life_days: HalfLife = None,
+    recency: Recency = None,
+    enabled: Enabled = None,
+    refresh: Refresh = None,
 ) -> None:
     """Serve a folder of notes to agents over the Model Context Protocol."""
     from llama_index_contextual.mcp_server import serve
 
-    settings = _memory_settings(max_results, half_life_days, recency=recency, enabled=enabled)
-    serve(folder, transport=transport, port=port, settings=settings, storage=storage, embed_model=embed_model)
+    given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
+    said = load_configuration(folder or Path(), file=config, options={**given, "embedding.model": embed_model})
+    settings = _memory_settings(said.memory.given())
+    serve(folder or Path(), transport=transport, port=port, settings=settings, storage=storage, config=said)
 
 
-def _memory_settings(max_results: int, half_life_days: float, *, recency: bool, enabled: bool) -> Any:
+def _memory_options(
+    max_results: int | None,
+    min_evidence: float | None,
+    half_life_days: float | None,
+    recency: bool | None,
+    enabled: bool | None,
+    refresh: str | None,
+) -> dict[str, Any]:
+    if half_life_days is not None and not math.isfinite(half_life_days):
+        raise SettingError(f"--half-life-days={half_life_days} is not finite. Cure: days, such as 30, or --no-recency")
+    return {
+        "memory.max_results": max_results,
+        "memory.min_evidence": min_evidence,
+        "memory.half_life_days": half_life_days,
+        "memory.recency": recency,
+        "memory.enabled": enabled,
+        "memory.refresh": refresh,
+    }
+
+
+def _memory_settings(said: dict[str, Any]) -> MemorySettings:
+    """Return the settings of memory. Who asks for 120 hits need not know that they come from a pool."""
     from llama_index_contextual.memory import MemorySettings
 
-    if not math.isfinite(half_life_days):
-        raise SettingError(f"--half-life-days={half_life_days} is not finite. Cure: days, such as 30, or --no-recency")
-    return MemorySettings(
-        enabled=enabled,
-        max_results=max_results,
-        half_life_days=half_life_days,
-        include_recency=recency,
-        candidate_pool=max(MemorySettings().candidate_pool, max_results),
-    )
+    default = MemorySettings()
+    pool = max(said.get("candidate_pool", default.candidate_pool), said.get("max_results", default.max_results))
+    return MemorySettings(**{**said, "candidate_pool": pool})
 
 
 def evaluate(
@@ -164,6 +238,7 @@ def evaluate(
     storage: Annotated[
         Path | None, typer.Option(help="Keeps the indexes, so that a second run is fast. Default: nothing is kept")
     ] = None,
+    config: Config = None,
     embed_model: EmbedModel = None,
     top_k: Annotated[
         list[int] | None, typer.Option(min=1, help="Hits to count; several times. Default: 5, 10, 20")
@@ -174,82 +249,103 @@ def evaluate(
     from llama_index_contextual.evaluation import evaluate as run
     from llama_index_contextual.evaluation import load_questions
 
-    given: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm}
+    given: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config}
     comparison = run(
         folder,
         load_questions(questions),
         storage=storage,
         embed_model=embed_model,
-        say=lambda line: messages.print(plain(line)),
+        say=tell,
         show_progress=messages.is_terminal,
         **{key: value for key, value in given.items() if value},
     )
     if as_json:
         print_json(comparison.to_dict())
         return
-    typer.echo(str(comparison))
+    print_text(str(comparison))
     for row in comparison.rows[2:]:  # the first two are vectors alone and the baseline
         _print_changes(comparison, row.name)
 
 
 def _print_changes(comparison: Comparison, name: str) -> None:
     for what, found in (("gained", comparison.gained(name)), ("lost", comparison.lost(name))):
-        typer.echo(f"\n{name} {what} {len(found)} at {comparison.top_k[0]}{':' if found else ''}")
+        print_text(f"\n{name} {what} {len(found)} at {comparison.top_k[0]}{':' if found else ''}")
         for question in found[:_SHOWN]:
-            typer.echo(f"  {question.text}")
+            print_text(f"  {printable(question.text, one_line=True)}")
         if len(found) > _SHOWN:
-            typer.echo(f"  … and {len(found) - _SHOWN} more")
+            print_text(f"  … and {len(found) - _SHOWN} more")
 
 
 def preview(
     file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
-    chunk_size: Annotated[int | None, typer.Option(min=1, help="Tokens. Default: what the local index uses")] = None,
-    tokenizer: Annotated[str, typer.Option(help="minilm, cl100k or estimate.")] = "minilm",
+    chunk_size: ChunkSize = None,
+    overlap: Overlap = None,
+    tokenizer: Annotated[str | None, typer.Option(help="minilm, cl100k or estimate.")] = None,
+    context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
-    from llama_index_contextual.embedding import LocalEmbedding
-    from llama_index_contextual.index.pipeline import default_parser
-    from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-    from llama_index_contextual.preview import render_preview
+    from llama_index_contextual.preview import chunks_of, render_preview
 
-    if chunk_size is None and tokenizer == "minilm":
-        parser = default_parser(LocalEmbedding())
-    else:
-        size = chunk_size or 400
-        parser = HeadingAwareMarkdownNodeParser(
-            chunk_size=size, chunk_overlap=size // 5, min_chunk_size=size // 8, tokenizer=tokenizer
-        )
-    try:
-        shown = render_preview(file, parser)
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8") from error
-    Console(highlight=False).print(shown)
+    folder = _folder_of(file.absolute())
+    settings = {"chunks.size": chunk_size, "chunks.overlap": overlap, "chunks.tokenizer": tokenizer}
+    with open_index(folder, None, config, settings, reindex="ignore") as index:
+        pipeline = index.settings.pipeline
+        step = pipeline.contexts if context else None
+        try:
+            if as_json:
+                print_json(
+                    [
+                        _chunk_to_dict(node)
+                        for node in chunks_of(file.resolve(), pipeline.parser, step, root=index.folder)[1]
+                    ]
+                )
+            else:
+                Console(highlight=False).print(render_preview(file.resolve(), pipeline.parser, step, root=index.folder))
+        except UnicodeDecodeError as error:
+            raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8") from error
 
 
-def status(folder: Indexed = Path(), storage: Storage = None, as_json: AsJson = False) -> None:
+def _folder_of(file: Path) -> Path:
+    """Return the innermost folder above a file that has an index or a configuration, else the one that it lies in."""
+    marks = (FILE, ".contextual")
+    return next((one for one in file.parents if any((one / mark).exists() for mark in marks)), file.parent)
+
+
+def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
+    from llama_index.core.schema import MetadataMode
+
+    keys = ("start_line", "end_line", "header_path", "date", "token_count", "context")
+    known = {key: node.metadata.get(key) for key in keys}
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    return {**known, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
+
+
+def status(folder: Indexed = None, storage: Storage = None, as_json: AsJson = False) -> None:
     """Show what an index holds, what made it, and what a refresh would do."""
     with open_index(folder, storage, create=False, reindex="ignore") as index:
         found = index.status()
     if as_json:
         print_json(found.as_dict())
     else:
-        typer.echo(str(found))
+        print_text(str(found))
 
 
-def verify(folder: Indexed = Path(), storage: Storage = None, as_json: AsJson = False) -> None:
+def verify(folder: Indexed = None, storage: Storage = None, as_json: AsJson = False) -> None:
     """Check that files, manifest, vectors and keyword index agree. Exit code 3 if they do not."""
     with open_index(folder, storage, create=False, reindex="ignore") as index:
         found = index.verify()
     if as_json:
         print_json(found.as_dict())
     else:
-        typer.echo(str(found))
+        print_text(str(found))
     if not found.ok:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
 def export(
-    folder: Indexed = Path(),
+    folder: Indexed = None,
     storage: Storage = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. Default: standard output")] = None,
 ) -> None:

@@ -1,33 +1,44 @@
-"""``index``: the command that writes."""
+"""``index`` and ``config --init``: the commands that write."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path  # noqa: TC003  typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
+    ChunkSize,
+    Config,
     Documents,
     EmbedModel,
+    Overlap,
     Storage,
     messages,
     open_index,
-    plain,
     print_json,
+    print_text,
+    tell,
 )
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextError, SettingError
 
 if TYPE_CHECKING:
+    from llama_index_contextual.context import LLMContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
+    from llama_index_contextual.index import ContextualIndex
+
+_NO_KEY: Final = ("API_KEY", "API key")  # what a probe says where no call can succeed
 
 
 def index(
     folder: Documents,
     storage: Storage = None,
+    config: Config = None,
     embed_model: EmbedModel = None,
     context: Annotated[
         str | None,
@@ -36,9 +47,27 @@ def index(
     llm: Annotated[
         str | None, typer.Option(help="For --context llm: ollama:MODEL, openai:MODEL or openai:MODEL@http://host/v1.")
     ] = None,
+    prompt: Annotated[Path | None, typer.Option(help="For --context llm: a file with {document} and {chunks}.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="For --context llm: seconds a call may take per chunk.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="For --context llm: chunks per call.")] = None,
+    workers: Annotated[int | None, typer.Option(help="For --context llm: calls at a time.")] = None,
+    max_calls: Annotated[int | None, typer.Option(help="For --context llm: the most calls.")] = None,
+    fallback_only: Annotated[
+        bool | None, typer.Option("--fallback-only", help="For --context llm: use cached contexts, never call.")
+    ] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="A pattern of files to read, as in .gitignore; several times.")
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="A pattern of files to leave out; several times.")] = None,
+    chunk_size: ChunkSize = None,
+    overlap: Overlap = None,
     reindex: Annotated[
         str, typer.Option(help="When settings differ from the index's: auto, error, ignore, or all (re-embed).")
     ] = "auto",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 where a chunk got no context of --llm.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Go on where much would be deleted, or paid for a second time.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what LLM contexts would cost; index nothing.")
     ] = False,
@@ -50,25 +79,87 @@ def index(
     """Index a folder, or bring its index up to date: only what changed is embedded."""
     if price is not None and not dry_run:  # who asks for a price does not want to pay yet
         raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
-    options: dict[str, Any] = {"llm": llm} if llm else {}
-    with open_index(folder, storage, embed_model, context=context, reindex=reindex, **options) as contextual:
+    prices = _prices(price)
+    model = {
+        "model": llm,
+        "prompt": None if prompt is None else str(prompt),
+        "timeout": timeout,
+        "batch_size": batch_size,
+        "workers": workers,
+        "max_calls": max_calls,
+        "fallback_only": fallback_only,
+    }
+    settings = {
+        "embedding.model": embed_model,
+        "context.mode": context,
+        "files.include": include,
+        "files.exclude": exclude,
+        "chunks.size": chunk_size,
+        "chunks.overlap": overlap,
+        **{f"context.llm.{key}": value for key, value in model.items()},
+    }
+    with open_index(folder, storage, config, settings, reindex=reindex) as contextual:
+        _check(contextual, model)
         if dry_run:
-            estimate, pipeline = contextual.estimate(_prices(price)), contextual.settings.pipeline
-            if pipeline.paid_source is None and not as_json:
-                typer.echo(f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM")
-            else:
-                _print_estimate(estimate, as_json=as_json)
+            _estimate(contextual, prices, as_json=as_json)
             return
-        report = contextual.refresh(show_progress=messages.is_terminal)
+        _refresh(contextual, strict=strict, yes=yes, as_json=as_json)
+
+
+def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
+    """Refuse before any work what cannot end well.
+
+    Raises:
+        SettingError: A setting of a language model was given, but another kind of context is in force.
+        DocumentError: A first index would be empty.
+        ContextError: The language model takes no call, because its key is missing or wrong.
+    """
+    from llama_index_contextual.index.files import find_files
+
+    mode = contextual.settings.pipeline.contexts.context
+    given = [f"--{key.replace('_', '-')}" if key != "model" else "--llm" for key, value in model.items() if value]
+    if given and mode != "llm":
+        raise SettingError(f"{', '.join(given)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
+    if not contextual.exists:
+        found = find_files(contextual.folder, contextual.settings.files)
+        if not found.files and not found.problems:
+            kinds = ", ".join(contextual.settings.files.include[:12])
+            raise SettingError(
+                f"{contextual.folder} holds no files to index. Cure: another folder, or --include; read are {kinds} …"
+            )
+
+
+def _model_of(contextual: ContextualIndex) -> LLMContextGenerator | None:
+    """Return the generator that asks a language model, or None."""
+    generator = contextual.settings.pipeline.contexts.generator
+    first = getattr(generator, "first", generator)
+    from llama_index_contextual.context import LLMContextGenerator
+
+    return first if isinstance(first, LLMContextGenerator) else None
+
+
+def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: bool) -> None:
+    model = _model_of(contextual)
+    reason = "" if model is None or model.fallback_only else str(model.probe() or "")
+    if any(key in reason for key in _NO_KEY):
+        raise ContextError(f"{reason}: no context can be made. Cure: set OPENAI_API_KEY, or choose another --llm.")
+    del yes  # until a refresh asks for it
+    report = contextual.refresh(show_progress=messages.is_terminal)
+    paid = contextual.settings.pipeline.paid_source
+    waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if as_json:
         print_json(report.as_dict())
     else:
-        typer.echo(str(report))
+        print_text(str(report))
     for failure in report.failed:
-        messages.print(f"[yellow]not indexed:[/] {plain(str(failure))}")
-    if not report.chunks and not report.failed:
-        messages.print(f"{plain(str(folder))} holds no files to index: Markdown (.md) and text (.txt) are read.")
-    if report.failed:
+        tell(str(failure), "not indexed:")
+    if waiting and model is not None:
+        reasons = ", ".join(f"{count} {why}" for why, count in Counter(model.usage.failed).most_common())
+        why = f" ({reasons})" if reasons else ""
+        tell(f"{waiting} chunks have no context of {paid} yet{why}. Run the same command again to ask for them.")
+    if waiting and strict:
+        raise typer.Exit(1)
+    if report.failed or waiting:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
@@ -86,17 +177,23 @@ def _prices(price: str | None) -> Prices | None:
     return Prices(prompt, completion)
 
 
-def _print_estimate(estimate: ContextEstimate, *, as_json: bool) -> None:
+def _estimate(contextual: ContextualIndex, prices: Prices | None, *, as_json: bool) -> None:
+    estimate, pipeline = contextual.estimate(prices), contextual.settings.pipeline
     if as_json:
         print_json(asdict(estimate))
-        return
+    elif pipeline.paid_source is None:
+        print_text(f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM")
+    else:
+        print_text("\n".join(_lines(estimate)))
+
+
+def _lines(estimate: ContextEstimate) -> list[str]:
     tokens = estimate.tokens
-    lines = [
+    price = [] if estimate.price is None else [f"{estimate.price:.2f} at most, at your prices"]
+    return [
         f"{estimate.chunks} chunks need a context, {estimate.from_cache} have one in the cache",
         f"{estimate.calls} calls, at most {tokens.prompt:,} tokens in and {tokens.completion:,} out",
         f"{tokens.cached:,} of those in come again, and a server with a prefix cache skips them",
         f"about {max(estimate.seconds / 60, 1):.0f} min, one call after the other",
+        *price,
     ]
-    if estimate.price is not None:
-        lines.append(f"{estimate.price:.2f} at most, at your prices")
-    typer.echo("\n".join(lines))

@@ -21,10 +21,11 @@ from llama_index_contextual.index.retrieval import live_arms
 from llama_index_contextual.index.settings import resolve_settings
 from llama_index_contextual.index.sources import decode, gather, read_bytes
 from llama_index_contextual.index.storage import Storage
+from llama_index_contextual.postprocessor.chosen import chosen_postprocessors
 from llama_index_contextual.retrievers import KEYWORD_WEIGHT, POOL, ContextualFusionRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from chromadb.api import ClientAPI
     from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -80,7 +81,7 @@ class ContextualIndex:
         create: bool = True,
         lock_timeout: float = 0.0,
         client: ClientAPI | None = None,
-        config: str | Path | Configuration | None = None,
+        config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
         **context_options: Any,
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
@@ -104,8 +105,9 @@ class ContextualIndex:
             lock_timeout: Seconds to wait while another process writes.
             client: A Chroma client to use instead of the local one, e.g. ``chromadb.HttpClient(...)``, which lets
                 several processes write.
-            config: A configuration file, or what :func:`load_configuration` read. By default ``contextual.toml`` in the
-                folder, where there is one. Arguments come before it, and it comes before what the index was made with.
+            config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
+                folder. By default ``contextual.toml`` in the folder, where there is one. Arguments come before it, and
+                it comes before what the index was made with.
             **context_options: Settings of the context generator, e.g. ``llm=``.
 
         Raises:
@@ -284,26 +286,42 @@ class ContextualIndex:
         return len(ids)
 
     def as_retriever(
-        self, similarity_top_k: int = 10, *, filters: MetadataFilters | None = None, **options: Any
+        self,
+        similarity_top_k: int | None = None,
+        *,
+        filters: MetadataFilters | None = None,
+        recency: bool | float | None = None,
+        **options: Any,
     ) -> ContextualFusionRetriever:
         """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
 
         Args:
-            similarity_top_k: How many chunks to return.
+            similarity_top_k: How many chunks to return. Default: what the configuration says, else 10.
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
-            **options: More settings of :class:`ContextualFusionRetriever`.
+            recency: Whether newer notes win among near equals; a number is the half-life in days. Default: what the
+                configuration says, else False.
+            **options: More settings of :class:`ContextualFusionRetriever`. ``node_postprocessors`` replace those of the
+                configuration and of ``recency``.
         """
         if self._storage.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
+        said = self.settings.configuration.retrieval
+        if similarity_top_k is None:
+            similarity_top_k = said.top_k or 10
         similarity_top_k = whole("similarity_top_k", similarity_top_k)
         arms = live_arms(self._storage.reader, self.settings.embedding, filters)
         options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
+        if "node_postprocessors" not in options:
+            options["node_postprocessors"] = chosen_postprocessors(said, recency, pool=options["candidate_pool"])
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
         """A query engine that answers from the index; ``llm`` defaults to LlamaIndex's ``Settings.llm``."""
-        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters"} - {"llm", "node_postprocessors"}
+        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency"} - {
+            "llm",
+            "node_postprocessors",
+        }
         retrieving = {key: options.pop(key) for key in list(options) if key in known}
         retriever = self.as_retriever(similarity_top_k, **retrieving)
         return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)

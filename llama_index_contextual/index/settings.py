@@ -19,7 +19,7 @@ from llama_index_contextual.index.state import DEFAULT_NAME, Layout, ManifestDam
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from chromadb.api import ClientAPI
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -129,7 +129,7 @@ def resolve_settings(
     reindex: Reindex,
     lock_timeout: float,
     client: ClientAPI | None,
-    config: str | Path | Configuration | None,
+    config: str | Path | Configuration | Callable[[Path], Configuration] | None,
 ) -> IndexSettings:
     """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
 
@@ -145,7 +145,10 @@ def resolve_settings(
     layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
     if layout.root == root:
         raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")
-    said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
+    if callable(config):
+        said = config(root)
+    else:
+        said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
     if show_context_to_llm is None:
         show_context_to_llm = bool(said.context.show_to_llm)
     embed_model, context, context_options, choices = _remembered(

@@ -1,0 +1,163 @@
+"""``config``: the settings in force and where each comes from, the commented file, and the reference page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from llama_index_contextual.cli.common import AsJson, Config, Indexed, Storage, open_index, print_json, print_text
+from llama_index_contextual.config import FILE, PREFIX, Configuration, fields_of, shown_of
+from llama_index_contextual.errors import SettingError
+
+if TYPE_CHECKING:
+    from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.state import Manifest
+
+_INTRODUCTION: Final = f"""# Settings
+
+One file, `{FILE}` in the folder of the documents, is read by Python, the command line and the MCP server alike. It may
+also be the table `[tool.llama-index-contextual]` of the folder's `pyproject.toml`, or a file that `--config` names.
+`llama-index-contextual config --init` writes it with every setting commented out. `llama-index-contextual config`
+prints the settings in force and where each comes from. A value is taken from the first place that says it:
+
+1. an argument in Python, or an option of the command line
+2. an environment variable: `{PREFIX}CHUNKS__SIZE` for `chunks.size`; a list is separated by commas
+3. the file
+4. the index, which remembers what made it
+5. the default
+
+Whoever can write the file chooses which servers see your texts. Read it before you index a folder of others.
+`scripts/settings_page.py` makes this page."""
+_WIDTH: Final = 60  # characters of a value; --json shows all
+_REMEMBERED: Final = {"embedding.model": "embed_model", "context.mode": "context", "context.llm.model": "llm"}
+
+
+def config(
+    folder: Indexed = None,
+    storage: Storage = None,
+    config: Config = None,
+    init: Annotated[bool, typer.Option("--init", help=f"Write a commented {FILE} into the folder.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings in force and where each comes from."""
+    if init:
+        path = (folder or Path()) / FILE
+        if path.exists():
+            raise SettingError(f"{path} is there already. Cure: edit it, or remove it first.")
+        path.write_text(commented_file(), "utf-8")
+        print_text(f"{path}: every setting with its default, commented out")
+        return
+    with open_index(folder, storage, config, reindex="ignore") as index:
+        rows = in_force(index.settings, index.manifest())
+    if as_json:
+        print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
+        return
+    width = max(len(key) for key, _, _ in rows)
+    shown = [(f"{key:{width}}  {_shown(value)}", origin) for key, value, origin in rows]
+    column = min(max(len(line) for line, _ in shown), 70)
+    print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in shown))
+
+
+def in_force(settings: IndexSettings, manifest: Manifest) -> list[tuple[str, Any, str]]:
+    """Return key, value and origin of every setting: what was said, else what the index has, else the default.
+
+    Args:
+        settings: Of an open index.
+        manifest: What the index remembers.
+    """
+    said, known, rows = settings.configuration, manifest.choices, []
+    for key, info in fields_of():
+        value: Any = said
+        for part in key.split("."):
+            value = getattr(value, part)
+        if key in said.origins:
+            rows.append((key, value, said.origins[key]))
+            continue
+        default = shown_of(info)["default"]
+        real = _real(settings, key)
+        origin = "index" if _REMEMBERED.get(key) in known else "default"
+        rows.append((key, default if real is None else real, origin))
+    return rows
+
+
+def _real(settings: IndexSettings, key: str) -> Any:
+    """Return what an open index uses, for the keys that shape it; None for the others."""
+    section, _, name = key.rpartition(".")
+    python = next(shown_of(info)["python"] for known, info in fields_of() if known == key) or name
+    contexts = settings.pipeline.contexts
+    generator = getattr(contexts.generator, "first", contexts.generator)
+    if key == "embedding.model":
+        return settings.choices.get("embed_model")
+    if key == "context.mode":
+        return contexts.context
+    if key == "context.llm.model":
+        return settings.choices.get("llm")
+    source = {"files": settings.files, "chunks": settings.pipeline.parser, "context": contexts}.get(section)
+    if section == "context.llm" and contexts.context == "llm" and key != "context.llm.prompt":
+        source = generator
+    return getattr(source, python, None)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str) and value.startswith("("):
+        return value
+    text = "-" if value is None or value == {} else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def commented_file() -> str:
+    """Return the file that ``config --init`` writes: every key with its meaning and its default, commented out."""
+    lines = [
+        "# Settings of llama-index-contextual for this folder. Remove a # to change one.",
+        "# An argument in Python, an option of the command line and an environment variable come before this file.",
+    ]
+    section = None
+    for key, info in fields_of():
+        if key == "descriptions":
+            continue
+        table, _, name = key.rpartition(".")
+        if table != section:
+            section = table
+            lines += ["", f"[{table}]"]
+        shown = shown_of(info)
+        default = shown["default"]
+        is_said = not isinstance(default, str) or not default.startswith("(")
+        note = "" if is_said else f" Default: {default[1:-1]}."
+        example = shown["example"] if not is_said or default in ((), None) else default
+        lines += [f"# {info.description}{note}", f"# {name} = {json.dumps(example, ensure_ascii=False)}"]
+    lines += ["", "[descriptions]", f"# {Configuration.model_fields['descriptions'].description}"]
+    return "\n".join([*lines, '# "api/" = "REST reference of the billing service"', ""])
+
+
+def reference() -> str:
+    """Return the reference page of the documentation, made from the same declarations that are obeyed."""
+    lines = [_INTRODUCTION]
+    section = None
+    for key, info in fields_of():
+        table, _, name = key.rpartition(".")
+        if key == "descriptions":
+            continue
+        if table != section:
+            section = table
+            lines += ["", f"## `[{table}]`", "", "| key | default | option | meaning |", "|---|---|---|---|"]
+        shown = shown_of(info)
+        option = f"`{shown['option']}`" if shown["option"] else ""
+        lines.append(f"| `{name}` | {_cell(shown['default'])} | {option} | {info.description} |")
+    meaning = Configuration.model_fields["descriptions"].description
+    lines += [
+        "",
+        "## `[descriptions]`",
+        "",
+        f"{meaning} It becomes part of every context below that folder or file.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _cell(default: Any) -> str:
+    if isinstance(default, str) and default.startswith("("):
+        return default[1:-1]
+    return f"`{json.dumps(default, ensure_ascii=False)}`"

@@ -1,0 +1,71 @@
+"""``config``: what is in force and where it comes from, the file that it writes, and the page of the documentation."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual.cli import app
+from llama_index_contextual.cli.settings import commented_file, reference
+from llama_index_contextual.config import fields_of, load_configuration
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments):
+    done = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
+    return tmp_path
+
+
+def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
+    run("index", folder, "--context", "pattern")
+    (folder / "contextual.toml").write_text("[memory]\nmax_results = 7\n", "utf-8")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE", "120")
+    found = json.loads(run("config", folder, "--json"))
+    assert set(found) == {key for key, _ in fields_of()}
+    assert found["context.mode"] == {"value": "pattern", "from": "index"}
+    assert found["chunks.size"] == {"value": 120, "from": "LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE"}
+    assert found["chunks.overlap"] == {"value": 24, "from": "default"}
+    assert found["memory.max_results"] == {"value": 7, "from": f"{folder}/contextual.toml:2"}
+    assert found["retrieval.recency"] == {"value": False, "from": "default"}
+    assert re.search(r"^chunks\.size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE)
+
+
+def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(folder):
+    run("config", "--init", folder)
+    text = (folder / "contextual.toml").read_text("utf-8")
+    assert load_configuration(folder).origins == {}
+    used = re.sub(r"^# (?=[\w\"/]+ = )", "", text, flags=re.MULTILINE)
+    (folder / "contextual.toml").write_text(
+        used.replace('prompt = "prompt.txt"', 'prompt = "{document}{chunks}"'), "utf-8"
+    )
+    assert set(load_configuration(folder).origins) == {key for key, _ in fields_of()}
+    with ContextualIndex.open(folder, context="headings", embed_model="local") as index:
+        assert index.settings.files.include == ("*.md", "*.txt")
+
+
+def test_a_file_that_is_there_is_not_replaced(folder):
+    run("config", "--init", folder)
+    before = (folder / "contextual.toml").read_bytes()
+    done = CliRunner().invoke(app, ["config", "--init", str(folder)])
+    assert "is there already" in str(done.exception)
+    assert (folder / "contextual.toml").read_bytes() == before
+
+
+def test_the_page_of_the_documentation_is_up_to_date():
+    page = (ROOT / "docs" / "settings.md").read_text("utf-8")
+    assert page == reference(), "run scripts/settings_page.py"
+    assert all(f"`{key.rpartition('.')[2]}`" in page or key == "descriptions" for key, _ in fields_of())
+    assert commented_file().count(" = ") >= len(list(fields_of()))
