@@ -398,7 +398,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
         key = f"{prefix}{name}"
         if isinstance(value, dict) and key != "descriptions":
             yield from _flat(value, f"{key}.")
-        else:
+        elif value != {}:
             yield key, value
 
 

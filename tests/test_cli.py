@@ -156,6 +156,7 @@ def test_errors_are_one_message_with_a_cure_and_an_exit_code(run, tmp_path, monk
 @pytest.mark.parametrize("storage", [None, "my index"])
 def test_the_command_that_cures_a_missing_index_can_be_pasted(run, tmp_path, folder, storage):
     (tmp_path / folder).mkdir()
+    (tmp_path / folder / "page.md").write_text("# Tea\n\nGreen.\n", "utf-8")
     stored = [] if storage is None else ["--storage", str(tmp_path / storage)]
     done = run("search", "x", "-f", tmp_path / folder, *stored)
     command = shlex.split(done.stderr.partition("Cure: ")[2])
@@ -383,7 +384,8 @@ def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):
         plain, recent = (index.as_retriever(recency=recency).retrieve("deploy") for recency in (None, 30))
     assert {hit.node.metadata["path"]: hit.score for hit in plain} == pytest.approx(scores)
     assert recent[0].node.metadata["path"] == "2026-01-01.md"
-    assert recent[-1].score < plain[-1].score
+    [old] = [hit.score for hit in recent if hit.node.metadata["path"] == "2019-01-01.md"]
+    assert old < scores["2019-01-01.md"]
 
 
 def test_the_version_is_printed(run):
@@ -422,13 +424,14 @@ def test_names_cannot_command_the_terminal_or_forge_lines(run, tmp_path):
             assert not any(line.startswith("1. 9.99") for line in done.stdout.splitlines()), command
 
 
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
 def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     shutil.copytree(NOTES / "docs", tmp_path / "notes")
     command = ["index", tmp_path / "notes", "--context", "llm", "--llm", "openai:m@http://127.0.0.1:9/v1"]
     done = run(*command)
     assert done.returncode == 3
     assert "chunks have no context of llm:m yet (" in done.stderr
-    assert "no answer" in done.stderr
+    assert done.stderr.count("no answer") == 1
     assert run(*command, "--strict").returncode == 1
 
 

@@ -108,7 +108,7 @@ def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
         ("[chunks]\n\nsise = 3\n", r"contextual\.toml:3: chunks\.sise is not known\. Cure: use one of size, overlap"),
         (
             "[chuncks]\nsize = 3\n",
-            r"contextual\.toml:2: chuncks.* is not known\. Cure: use one of descriptions, files, chunks",
+            r"contextual\.toml:2: chuncks.* is not known\. Cure: use one of files, chunks, context",
         ),
         ('[context]\nmode = "magic"\n', r"contextual\.toml:2: context\.mode='magic' .*'off', 'headings'"),
         (

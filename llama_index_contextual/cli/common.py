@@ -113,6 +113,7 @@ def tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__:
 def _names() -> dict[str, str]:
     """Return the option, or else the key of the configuration, by the name of a setting in Python."""
     found = {"context": "--context", "storage": "--storage", "reindex": "--reindex", "top_k": "--top-k"}
+    found |= {"since": "--since", "until": "--until"}
     for key, info in fields_of():
         shown = shown_of(info)
         found.setdefault(shown["python"] or key.rpartition(".")[2], shown["option"] or key)

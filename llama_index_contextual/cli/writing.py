@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003  typer reads the annotations
@@ -144,7 +145,9 @@ def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: b
     if any(key in reason for key in _NO_KEY):
         raise ContextError(f"{reason}: no context can be made. Cure: set OPENAI_API_KEY, or choose another --llm.")
     del yes  # until a refresh asks for it
-    report = contextual.refresh(show_progress=messages.is_terminal)
+    with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all
+        warnings.filterwarnings("ignore", message=".* but fell back")
+        report = contextual.refresh(show_progress=messages.is_terminal)
     paid = contextual.settings.pipeline.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if as_json:
