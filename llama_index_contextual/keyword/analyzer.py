@@ -128,6 +128,12 @@ class Analyzer:
         """Return the terms of a query with all alternatives as one flat list, each once, in order."""
         return list(dict.fromkeys(term for group in self.query_groups(text) for term in group))
 
+    def has_stop_words(self, text: str) -> bool:
+        """Return whether a text holds a stop word of any language that it may be in."""
+        codes = self.languages if self.language == "auto" else (self.language,)
+        words = {fold(word) for word in WORD.findall(normalise(text))}
+        return any(not words.isdisjoint(stop_words(code)) for code in codes)
+
     def _language_of(self, words: list[str]) -> str:
         if self.language != "auto":
             return self.language

@@ -34,14 +34,19 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword.segments import Segment
 
 Bools = npt.NDArray[np.bool_]
-ColumnTest = Callable[[str, Callable[[Any], bool]], Bools]
+ColumnTest = Callable[[MetadataFilter], Bools]
 
 # Nobody filters by these: they are long, or different for every chunk. Only the records hold them.
 NOT_COLUMNS: Final = frozenset({CONTEXT, LEXICAL_CONTEXT, FRONT_MATTER, CHUNK_HASH})
 
 # Vector stores keep a node's document under three names, so filters may ask for any of them.
 REF_DOC_ID: Final = "ref_doc_id"
+
+# A filter on this key is on the node's words and not on its metadata: TEXT_MATCH wants a phrase, CONTAINS terms.
+WORDS: Final = "(words)"
 _REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
+
+WordTest = Callable[["Segment", MetadataFilter], Bools]
 
 _KEPT: Final = 64  # filters that a segment remembers; 64 masks of 100,000 rows take 6 MB
 _EMPTY: Final[tuple[Any, ...]] = ("", [], (), {})
@@ -115,11 +120,11 @@ def select(filters: MetadataFilters, column_test: ColumnTest, size: int) -> Bool
 
     Args:
         filters: Any nesting of AND, OR and NOT (no member holds). Filters without members admit everything.
-        column_test: Returns, for a key and a condition, the rows whose value satisfies it.
+        column_test: Returns the rows that a single filter admits.
         size: Number of rows.
     """
     verdicts = [
-        select(one, column_test, size) if isinstance(one, MetadataFilters) else column_test(one.key, condition_of(one))
+        select(one, column_test, size) if isinstance(one, MetadataFilters) else column_test(one)
         for one in filters.filters
     ]
     if not verdicts:
@@ -135,7 +140,7 @@ def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> bool
     """Return whether filters admit one document, given its metadata."""
     if filters is None:
         return True
-    return bool(select(filters, lambda key, holds: np.array([holds(metadata.get(key))]), 1)[0])
+    return bool(select(filters, lambda one: np.array([condition_of(one)(metadata.get(one.key))]), 1)[0])
 
 
 def check_filters(filters: object) -> None:
@@ -237,18 +242,20 @@ class FilterMasks:
     def __reduce__(self) -> tuple[type[FilterMasks], tuple[()]]:
         return (FilterMasks, ())  # a cache
 
-    def of(self, segments: Sequence[Segment], filters: MetadataFilters) -> list[Bools]:
-        """Return for each segment the rows that filters admit."""
+    def of(self, segments: Sequence[Segment], filters: MetadataFilters, words: WordTest) -> list[Bools]:
+        """Return for each segment the rows that filters admit; ``words`` evaluates those on :data:`WORDS`."""
         key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
-        return [self._mask(segment, filters, key) for segment in segments]
+        return [self._mask(segment, filters, key, words) for segment in segments]
 
-    def _mask(self, segment: Segment, filters: MetadataFilters, key: str) -> Bools:
+    def _mask(self, segment: Segment, filters: MetadataFilters, key: str, words: WordTest) -> Bools:
         with self._lock:
             known = self._known.setdefault(segment.columns, OrderedDict())
             if key in known:
                 known.move_to_end(key)
                 return known[key]
-        mask = select(filters, lambda name, holds: _test(segment, name, holds), len(segment))
+        mask = select(
+            filters, lambda one: words(segment, one) if one.key == WORDS else _test(segment, one), len(segment)
+        )
         with self._lock:
             known[key] = mask
             while len(known) > _KEPT:
@@ -256,7 +263,8 @@ class FilterMasks:
         return mask
 
 
-def _test(segment: Segment, key: str, holds: Callable[[Any], bool]) -> Bools:
+def _test(segment: Segment, one: MetadataFilter) -> Bools:
+    key, holds = one.key, condition_of(one)
     if key in NOT_COLUMNS:
         rows = range(len(segment))
         return np.fromiter((holds(segment.records.node(row).metadata.get(key)) for row in rows), np.bool_, len(segment))

@@ -10,6 +10,7 @@ The score is Lucene's BM25: ``sum over terms of idf * tf / (tf + k1 * (1 - b + b
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.schema import MetadataMode
+from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.filters import REF_DOC_ID, Bools, FilterMasks
+from llama_index_contextual.keyword.languages import fold, normalise
 from llama_index_contextual.keyword.segments import (
     Counts,
     Ints,
@@ -35,7 +38,7 @@ from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
-    from llama_index.core.vector_stores.types import MetadataFilters
+    from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -43,6 +46,8 @@ _MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
 _FAN: Final = 4  # segments of one size class before they are merged
 _SMALLEST: Final = 256  # documents: everything below is one size class
 _AT_ONCE: Final = 2_000_000  # entries scored together: some 50 MB for the moment of a query
+_MOST_READ: Final = 5000  # nodes of a segment that are read for a phrase; beyond them its words need not be adjacent
+_SINGLE_WORD: Final = re.compile(r"\w+")
 _SHORT: Final = 8  # rows a block below which a maximum a block saves nothing
 
 Group = tuple[str, ...]  # one term of a query: its alternatives count as the same term
@@ -159,8 +164,12 @@ class Snapshot:
 
     def entries(self, group: Group) -> list[tuple[Ints, Counts]]:
         """Return for each segment the live rows that hold any of the alternatives, ascending, and how often they do."""
+        return [self.entries_in(segment, group) for segment in self.segments]
+
+    def entries_in(self, segment: Segment, group: Group) -> tuple[Ints, Counts]:
+        """Return the live rows of one segment that hold any of the alternatives, and how often they do."""
         numbers = [number for term in group if (number := self.terms.find(term)) is not None]
-        return [_union([segment.entries(number) for number in numbers]) for segment in self.segments]
+        return _union([segment.entries(number) for number in numbers])
 
     @cached_property
     def norms(self) -> list[npt.NDArray[np.float64]]:
@@ -350,13 +359,35 @@ class KeywordIndex:
         return self.snapshot.values(key, node_ids)
 
     def _admitted(self, snapshot: Snapshot, filters: MetadataFilters | None) -> Masks | None:
-        return None if filters is None else self._masks.of(snapshot.segments, filters)
+        if filters is None:
+            return None
+        return self._masks.of(snapshot.segments, filters, lambda segment, one: self._holding(snapshot, segment, one))
+
+    def _holding(self, snapshot: Snapshot, segment: Segment, one: MetadataFilter) -> Bools:
+        """Return the rows that hold the words of a filter on WORDS, for TEXT_MATCH side by side."""
+        groups = self.analyzer.query_groups(str(one.value))
+        held = np.full(len(segment), bool(groups))
+        for group in groups:
+            rows, _ = snapshot.entries_in(segment, group)
+            has = np.zeros(len(segment), dtype=np.bool_)
+            has[rows] = True
+            held &= has
+        if one.operator == FilterOperator.TEXT_MATCH and np.count_nonzero(held) <= _MOST_READ:
+            phrase = _spaced(str(one.value))
+            for row in np.flatnonzero(held).tolist():
+                held[row] = phrase in _spaced(lexical_text(segment.records.node(row)))
+        return held
 
 
 def lexical_text(node: BaseNode) -> str:
     """Return what BM25 reads of a node: the EMBED view and, after it, the lexical context and the front matter."""
     text = node.get_content(metadata_mode=MetadataMode.EMBED)
     return "\n".join([text, *(str(node.metadata[key]) for key in _MORE_WORDS if node.metadata.get(key))])
+
+
+def _spaced(text: str) -> str:
+    """Return the folded words of a text, each between single spaces."""
+    return f" {' '.join(fold(word) for word in _SINGLE_WORD.findall(normalise(text)))} "
 
 
 def _tidy(segments: Sequence[Segment]) -> tuple[Segment, ...]:

@@ -19,6 +19,7 @@ from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.filters import both, check_filters
 from llama_index_contextual.keyword.index import K1, B
 from llama_index_contextual.keyword.persistence import load_index, save_index
+from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from llama_index_contextual.keyword.index import Snapshot, TermScores
+    from llama_index_contextual.keyword.index import Match, Snapshot, TermScores
     from llama_index_contextual.retrievers.search import T
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,8 @@ class ContextualBM25Retriever(BM25Retriever):
     For LlamaIndex it is a ``BM25Retriever``; the engine is another one, :class:`KeywordIndex`. Documents and queries
     have the same analyzer. Adding or deleting a node touches that node only, and scores still equal those of a full
     rebuild. Scores are BM25 (Lucene's form), greater than 0. A node without a matching term is never returned; ties
-    break by node id. Nodes come back as new objects, equal (same ``hash``) to those of the vector store.
+    break by node id. Nodes come back as new objects, equal (same ``hash``) to those of the vector store. A query may
+    hold the operators of :mod:`llama_index_contextual.keyword.query`.
 
     It is thread-safe: readers work on an immutable snapshot, writers take turns.
 
@@ -56,6 +58,8 @@ class ContextualBM25Retriever(BM25Retriever):
     Raises:
         SettingError: A setting cannot work.
     """
+
+    filters_words = True  # its filters may be those of a query's operators
 
     def __init__(
         self,
@@ -234,15 +238,21 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """Return ids and scores of the best ``top_k``, best first; [] for a query without terms."""
-        groups = self.analyzer.query_groups(query.query_str)
-        matches = self._ask(lambda store: store.keyword_query(groups, top_k, self.filters))
+        matches = self._ask(lambda store: self._matches(store, query.query_str, top_k))
         return [Candidate(match.node_id, match.score) for match in matches]
 
-    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        groups = self.analyzer.query_groups(query_bundle.query_str)
+    def _matches(self, store: KeywordSearch, text: str, top_k: int) -> list[Match]:
+        """Answer a query with its operators, or as plain text where no node satisfies them."""
+        parsed = parse_query(text, self.analyzer)
+        filters = both(self.filters, parsed.filters)
+        found = store.keyword_query(self.analyzer.query_groups(parsed.text), top_k, filters)
+        if found or not parsed.operators or store.selected_ids(filters):
+            return found
+        return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters)
 
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         def work(store: KeywordSearch) -> list[NodeWithScore]:
-            matches = store.keyword_query(groups, self.similarity_top_k, self.filters)
+            matches = self._matches(store, query_bundle.query_str, self.similarity_top_k)
             nodes = store.nodes(match.node_id for match in matches)
             return [NodeWithScore(node=nodes[m.node_id], score=m.score) for m in matches if m.node_id in nodes]
 

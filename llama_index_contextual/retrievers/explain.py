@@ -110,7 +110,8 @@ class Explanation:
         k: RRF's constant.
         hits: Best first.
         pool_size: Documents that any arm proposed.
-        warnings: What was degraded: arms that failed or were late.
+        warnings: What was degraded or ignored: arms that failed or were late, operators that nothing satisfies.
+        operators: Operators of the query that the answer obeys, such as ``path:notes/``.
     """
 
     queries: tuple[str, ...]
@@ -120,6 +121,7 @@ class Explanation:
     hits: tuple[Hit, ...]
     pool_size: int
     warnings: tuple[str, ...] = field(default=())
+    operators: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -136,6 +138,7 @@ class Explanation:
         """Return plain JSON values."""
         return {
             "queries": list(self.queries),
+            "operators": list(self.operators),
             "arms": self.arms,
             "mode": self.mode,
             "k": self.k,
@@ -150,7 +153,8 @@ class Explanation:
 
     def _heading(self) -> str:
         arms = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
-        return f"{' | '.join(self.queries)}   ({self.mode}, k={self.k:g}; {arms}; pool of {self.pool_size})"
+        asked = " ".join((" | ".join(self.queries), *self.operators))
+        return f"{asked}   ({self.mode}, k={self.k:g}; {arms}; pool of {self.pool_size})"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         header = ["#", "score", *self.arms, "terms (documents)", "steps", "source", "text"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,8 +16,9 @@ from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.checks import amount, whole
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.filters import check_filters
+from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.retrievers.arms import (
     ArmAnswer,
     ArmQuery,
@@ -29,6 +31,7 @@ from llama_index_contextual.retrievers.arms import (
     rank_answers,
     report_failures,
 )
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of
 from llama_index_contextual.retrievers.fusion import Fused, Mode, fuse
 from llama_index_contextual.retrievers.neighbours import Reach, expand_hits
@@ -54,13 +57,33 @@ class FusedPool:
         queries: The original, then its variants.
         fused: Best first.
         given: Nodes that arms handed over with their answer.
-        warnings: What was degraded.
+        warnings: What was degraded or ignored.
+        operators: Operators of the query that the answer obeys.
     """
 
     queries: tuple[QueryBundle, ...]
     fused: tuple[Fused, ...]
     given: dict[str, BaseNode]
     warnings: tuple[str, ...]
+    operators: tuple[str, ...]
+
+
+class _Plan(NamedTuple):
+    """Say how a query with operators is answered.
+
+    Args:
+        queries: Without operators.
+        arms: Those that evaluate the operators by themselves return nothing else.
+        operators: As they were written.
+        admitted: Ids of the nodes that satisfy the operators; None for all.
+        notes: What was ignored.
+    """
+
+    queries: list[QueryBundle]
+    arms: list[BaseRetriever]
+    operators: tuple[str, ...] = ()
+    admitted: frozenset[str] | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +103,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     scores normalised over the pool: the best has 1, and each is greater than 0 (RECIPROCAL_RANK). Postprocessors such
     as a recency decay act on them before the cut. Scores rank hits and do not measure relevance: for that
     :meth:`explain` gives the cosine and the matched terms.
+
+    Where one of the arms is a :class:`ContextualBM25Retriever`, the whole answer obeys a query's operators:
+    ``"exact phrase"``, ``-not``, ``path:`` and ``tag:``, as :mod:`llama_index_contextual.keyword.query` reads them.
 
     Args:
         retrievers: The arms. Ours answer with ids and read only the nodes that are returned; others with their own
@@ -240,8 +266,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return [query, *(await self._aget_queries(query.query_str) if self.num_queries > 1 else [])]
 
     def _answer(self, queries: list[QueryBundle]) -> FusedAnswer:
-        asked = self._arm_queries(queries)
-        pool = self._pool(queries, asked, ask_arms(asked, self.candidate_pool, self.arm_timeout))
+        plan = self._plan(queries)
+        asked = self._arm_queries(plan)
+        pool = self._pool(plan, asked, ask_arms(asked, self.candidate_pool, self.arm_timeout))
         found = self._load(pool)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
@@ -251,8 +278,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return FusedAnswer(self._cut(found), pool, steps)
 
     async def _aanswer(self, queries: list[QueryBundle]) -> FusedAnswer:
-        asked = self._arm_queries(queries)
-        pool = self._pool(queries, asked, await ask_arms_async(asked, self.candidate_pool, self.arm_timeout))
+        plan = await asyncio.to_thread(self._plan, queries)
+        asked = self._arm_queries(plan)
+        pool = self._pool(plan, asked, await ask_arms_async(asked, self.candidate_pool, self.arm_timeout))
         found = await asyncio.to_thread(self._load, pool)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
@@ -261,19 +289,43 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             note_steps(steps, postprocessor, before, found)
         return FusedAnswer(await asyncio.to_thread(self._cut, found), pool, steps)
 
-    def _arm_queries(self, queries: list[QueryBundle]) -> list[ArmQuery]:
+    def _plan(self, queries: list[QueryBundle]) -> _Plan:
+        """Read the operators of the original query; ignore them where no node satisfies them."""
+        keyword = next((arm for arm in self._retrievers if isinstance(arm, ContextualBM25Retriever)), None)
+        parsed = keyword and parse_query(queries[0].query_str, keyword.analyzer)
+        if keyword is None or not parsed or not parsed.operators:
+            return _Plan(queries, self._retrievers)
+        admitted = frozenset(keyword.selected_ids(parsed.filters))
+        if not admitted:
+            note = f"nothing matches {' '.join(parsed.operators)}, which was therefore ignored"
+            warnings.warn(f"Query {queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
+            return _Plan(queries, self._retrievers, notes=(note,))
+        arms = [
+            cast("Any", arm).with_filters(parsed.filters) if getattr(arm, "filters_words", False) else arm
+            for arm in self._retrievers
+        ]
+        original = own_copy(queries[0])
+        original.query_str = parsed.text
+        return _Plan([original, *queries[1:]], arms, parsed.operators, admitted)
+
+    def _arm_queries(self, plan: _Plan) -> list[ArmQuery]:
         """Return every query for every arm that gets it."""
         return [
             ArmQuery(number, position, arm, own_copy(query))
-            for position, query in enumerate(queries)
-            for number, arm in enumerate(self._retrievers)
+            for position, query in enumerate(plan.queries)
+            for number, arm in enumerate(plan.arms)
             if position == 0 or self.variants == "all" or is_keyword(arm)
         ]
 
-    def _pool(self, queries: list[QueryBundle], asked: list[ArmQuery], answers: list[ArmAnswer]) -> FusedPool:
+    def _pool(self, plan: _Plan, asked: list[ArmQuery], answers: list[ArmAnswer]) -> FusedPool:
         notes = report_failures(
             asked, answers, self._names, timeout=self.arm_timeout, strict=self.on_arm_failure == "raise"
         )
+        if (admitted := plan.admitted) is not None:  # for arms that do not evaluate operators
+            answers = [
+                answer if isinstance(answer, Exception) else [one for one in answer if one.node_id in admitted]
+                for answer in answers
+            ]
         fused = fuse(
             rank_answers(asked, answers, self._names, self._retriever_weights, self.candidate_pool),
             mode=Mode(self.mode.value),
@@ -283,7 +335,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             count_unscored=self.count_unscored,
         )
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
-        return FusedPool(tuple(queries), tuple(fused), given, notes)
+        return FusedPool(tuple(plan.queries), tuple(fused), given, (*plan.notes, *notes), plan.operators)
 
     def _load(self, pool: FusedPool) -> list[NodeWithScore]:
         """Read nodes of the pool: all where postprocessors want to see them, else as many as are returned.
@@ -324,7 +376,10 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         vectors = {name for name, arm in arms if not is_keyword(arm)}
         fused = {one.node_id: one for one in answer.pool.fused}
         hits = hits_of(answer.nodes, fused, answer.steps, terms, vectors)
-        return Explanation(queries, self.arms, self.mode.value, self.rrf_k, hits, len(fused), answer.pool.warnings)
+        pool = answer.pool
+        return Explanation(
+            queries, self.arms, self.mode.value, self.rrf_k, hits, len(fused), pool.warnings, pool.operators
+        )
 
 
 def as_bundles(queries: Sequence[str | QueryBundle]) -> list[QueryBundle]:

@@ -146,6 +146,11 @@ class ContextualVectorRetriever(BaseRetriever):
         return made
 
     @property
+    def filters_words(self) -> bool:
+        """Return whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
+        return self._reader is not None or self.companion is not None
+
+    @property
     def embed_model(self) -> BaseEmbedding:
         """Embeds queries; ``Settings.embed_model`` is resolved only if none was given."""
         return self._embed_model or Settings.embed_model

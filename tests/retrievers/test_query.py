@@ -1,0 +1,125 @@
+"""Operators of a query: "exact phrase", -not, path:, tag:; ordinary questions stay as they are."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+
+QUESTIONS = [
+    'What is "Little Women" about according to Joanna?',
+    'When did Joanna first watch "Eternal Sunshine of the Spotless Mind?',
+    "What is the purpose of the `kubectl get pods --namespace=kube-system -l k8s-app=cilium` command?",
+    "What is the purpose of the WasmEdge::PO namespace?",
+    "how do I use find -name on a folder",
+    "What does path: mean, and tag: too?",
+    "well-known follow-up e-mail",
+    '¿Qué dijo "mañana" en la reunión?',
+    '"',
+    "- -- -x",
+    "-alone",
+    "path:notes/",
+    "",
+]
+
+
+@pytest.fixture
+def keyword(nodes):
+    return ContextualBM25Retriever(nodes)
+
+
+@pytest.fixture(params=["companion", "alone"])
+def hybrid(request, index, embedding):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    companion = keyword if request.param == "companion" else None
+    return ContextualFusionRetriever([ContextualVectorRetriever(index, embedding, companion=companion), keyword])
+
+
+def ids(found):
+    return {one.node.node_id for one in found}
+
+
+@pytest.mark.parametrize("text", QUESTIONS)
+def test_an_ordinary_question_has_no_operators(text):
+    parsed = parse_query(text, Analyzer())
+    assert (parsed.text, parsed.operators, parsed.filters) == (text, (), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "rest", "operators"),
+    [
+        ('"warm sofa" cat -dog', "warm sofa cat", ('"warm sofa"', "-dog")),
+        ("what did we agree on path:notes/meeting", "what did we agree on", ("path:notes/meeting",)),
+        ('budget path:"my notes/" tag:#work', "budget", ('path:"my notes/"', "tag:#work")),
+        ('budget -"long walks"', "budget", ('-"long walks"',)),
+    ],
+)
+def test_operators_are_taken_out(text, rest, operators):
+    parsed = parse_query(text, Analyzer())
+    assert (parsed.text, parsed.operators) == (rest, operators)
+
+
+CASES = [
+    ('"budget of the house"', {"meeting"}),
+    ('"Budget of the House" kitchen', {"meeting"}),
+    ("budget -kitchen", {"meeting"}),
+    ("budget house -kitchen -architects", set()),
+    ('budget -"the kitchen"', {"meeting"}),
+    ("budget path:notes/bud", {"budget"}),
+    ("budget path:notes/bud path:MEETING", {"budget", "meeting"}),
+    ("the dog or the budget tag:home", {"dog"}),
+    ('"max_results"', {"config"}),
+]
+
+
+@pytest.mark.parametrize(("query", "expected"), CASES)
+def test_the_keyword_arm_obeys_them(keyword, query, expected):
+    assert ids(keyword.retrieve(query)) == expected
+
+
+@pytest.mark.parametrize(("query", "expected"), CASES)
+def test_a_hybrid_answer_obeys_them_in_every_arm(hybrid, keyword, query, expected):
+    admitted = set(keyword.selected_ids(parse_query(query, Analyzer()).filters))
+    explanation = hybrid.explain(query)
+    assert expected <= ids(explanation.nodes) == admitted
+    assert explanation.operators
+    assert all(one in str(explanation).splitlines()[0] for one in explanation.operators)
+    assert explanation.to_dict()["operators"] == list(explanation.operators)
+    assert ids(asyncio.run(hybrid.aretrieve(query))) == admitted
+
+
+@pytest.mark.parametrize("query", ['"house of the budget" kitchen', "budget path:nowhere/", "budget tag:nothing"])
+def test_operators_that_nothing_satisfies_are_ignored_and_that_is_said(hybrid, keyword, query):
+    assert ids(keyword.retrieve(query)) >= {"budget", "meeting"}
+    with pytest.warns(ContextualWarning, match="nothing matches .* ignored"):
+        explanation = hybrid.explain(query)
+    assert ids(explanation.nodes) >= {"budget", "meeting"}
+    assert not explanation.operators
+    assert any("ignored" in warning for warning in explanation.warnings)
+
+
+def test_a_phrase_is_found_whatever_its_case_accents_and_punctuation():
+    nodes = [
+        TextNode(id_="side by side", text="Una CANCIÓN,\n\ntriste."),
+        TextNode(id_="apart", text="Una triste historia y una canción."),
+    ]
+    assert ids(ContextualBM25Retriever(nodes).retrieve('"cancion triste"')) == {"side by side"}
+
+
+def test_operators_keep_to_a_views_own_filters_and_to_what_is_written_later(keyword):
+    keyword.add([TextNode(id_="new", text="the budget of the house, again", metadata={"path": "later/new.md"})])
+    assert ids(keyword.retrieve('"budget of the house"')) == {"meeting", "new"}
+    keyword.delete(["meeting"])
+    assert ids(keyword.retrieve('"budget of the house"')) == {"new"}
+    view = keyword.with_filters(parse_query("x path:notes", Analyzer()).filters)
+    assert "new" not in ids(view.retrieve("budget -zebra"))
