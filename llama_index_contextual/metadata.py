@@ -42,6 +42,7 @@ CONTENT_TYPE: Final = "content_type"  # "text", "code", "table", "list", ... or 
 TOKEN_COUNT: Final = "token_count"  # noqa: S105  a key's name, not a secret
 CHUNK_HASH: Final = "chunk_hash"  # of the chunk's text alone
 OVERFLOW: Final = "overflow"  # True where the chunk had to exceed chunk_size; absent otherwise
+UNREAD: Final = "unread"  # True where the local embedding does not know most of the words; absent otherwise
 CONTINUES: Final = "continues"  # later pieces of a split fence or table: its language or header row, for the context
 
 # What gives it context back.
@@ -92,6 +93,11 @@ def citation(path: str, start_line: object, end_line: object) -> str:
 def shortened(text: str) -> str:
     """Return a text of at most :data:`MOST_CHARS` characters, with ``…`` where it was cut."""
     return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1].rstrip()}…"
+
+
+def short_tags(tags: str) -> str:
+    """Return the first of comma-separated tags, whole ones, up to :data:`MOST_CHARS` characters."""
+    return tags if len(tags) <= MOST_CHARS else tags[:MOST_CHARS].rpartition(",")[0]
 
 
 def short_header_path(titles: Sequence[str]) -> str:

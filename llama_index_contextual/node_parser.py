@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -25,7 +26,7 @@ from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import dates, metadata
 from llama_index_contextual.checks import explained, refuse_unknown
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.identity import (
     Origin,
     given_id_func,
@@ -37,6 +38,7 @@ from llama_index_contextual.identity import (
 from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
 from llama_index_contextual.text import is_markdown, without_surrogates
+from llama_index_contextual.tokens import is_unread
 
 # Counts and hashes say nothing to an embedding or an LLM.
 _BOOKKEEPING: Final = (
@@ -45,6 +47,7 @@ _BOOKKEEPING: Final = (
     metadata.TOKEN_COUNT,
     metadata.CHUNK_HASH,
     metadata.OVERFLOW,
+    metadata.UNREAD,
     metadata.CONTINUES,
     metadata.DATE_TS,
     metadata.FRONT_MATTER,
@@ -52,7 +55,18 @@ _BOOKKEEPING: Final = (
 _MOST_TITLES: Final = 4  # that a chunk of many sections names
 _SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
 _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
-_OF_ONE_CHUNK: Final = (metadata.HEADER_PATH, metadata.OVERFLOW, metadata.CONTINUES, metadata.FRONT_MATTER)
+_OF_ONE_CHUNK: Final = (
+    metadata.HEADER_PATH,
+    metadata.OVERFLOW,
+    metadata.UNREAD,
+    metadata.CONTINUES,
+    metadata.FRONT_MATTER,
+)
+# The same words each time, so that Python shows the warning once.
+_UNREAD: Final = (
+    "Some chunks are mostly in a script that the local model does not know, or in words of over 100 letters. Their "
+    "vectors say little; they have unread=True, and keywords still find them. Cure: a multilingual embedding."
+)
 _HIDDEN_FROM_EMBED: Final = (*_BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
 
 
@@ -151,6 +165,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         seen: Counter[tuple[str, str]] = Counter()  # for all documents: the pages of a PDF have one path
         for document in get_tqdm_iterable(nodes, show_progress, "Parsing nodes"):
             parsed.extend(self._parse_document(document, seen))
+        if any(metadata.UNREAD in node.metadata for node in parsed):
+            warnings.warn(_UNREAD, ContextualWarning, stacklevel=2)
         return parsed
 
     async def _aparse_nodes(
@@ -203,9 +219,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             for key in _OF_ONE_CHUNK:
                 shared.pop(key, None)
         for key in (metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION):
-            value = front.text(key)
-            if value and key not in shared:
-                shared[key] = value
+            if value := shared.get(key) or front.text(key):
+                short = metadata.short_tags if key == metadata.TAGS else metadata.shortened
+                shared[key] = short(value) if isinstance(value, str) else value
         day = (
             _day(shared.get(metadata.DATE))
             or _day(front.values.get(metadata.DATE))
@@ -262,6 +278,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         values[metadata.CHUNK_HASH] = blake2b(chunk.encode(), digest_size=16).hexdigest()
         if span.overflow:
             values[metadata.OVERFLOW] = True
+        if self.tokenizer == "minilm" and is_unread(chunk):
+            values[metadata.UNREAD] = True
         if span.continues:
             values[metadata.CONTINUES] = span.continues
         for title in reversed(span.headings):

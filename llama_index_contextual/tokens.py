@@ -45,6 +45,7 @@ _PIECE: Final = 10_000  # characters at once where tiktoken's regular expression
 # with the text of the next line, and byte pairs never merge across.
 _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
+_ENDLESS: Final = re.compile(r"\S{101}")
 _VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's name for cl100k's file in its cache
 # gigatoken remembers every word it has seen: up to 6 bytes for each byte of text without repetitions, 328 MB after
 # 61 MB of random words. Loading the vocabulary anew takes 0.16 s, so starting over after this many characters is cheap.
@@ -248,6 +249,19 @@ def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
         raise MissingExtraError("tokenizers", "local") from error
     path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
     return BertWordPieceTokenizer(path, lowercase=True)
+
+
+def is_unread(text: str) -> bool:
+    """Return whether most letters of a text are in words that the local model does not know.
+
+    Such are words in other scripts, and unbroken runs of more than 100 characters: each is one unknown word to it.
+    """
+    if text.isascii() and not _ENDLESS.search(text):
+        return False
+    encoding = minilm_tokenizer().encode(text, add_special_tokens=False)
+    places = zip(encoding.tokens, encoding.offsets, strict=True)
+    unknown = sum(end - start for token, (start, end) in places if token == "[UNK]")  # noqa: S105  no secret
+    return bool(unknown * 2 > sum(map(len, text.split())))
 
 
 def count_word_pieces(text: str) -> int:

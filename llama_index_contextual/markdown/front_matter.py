@@ -27,9 +27,8 @@ _FENCED: Final = re.compile(
     r"\ufeff?(---|\+\+\+)[ \t]*(?:\r\n?|\n)(.*?)(?<![^\r\n])(\1|\.\.\.)[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL
 )
 _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # the C one where PyYAML was built with it
-# Its composer calls itself for each level of nesting, up to the end of the process; Python's raises RecursionError. So
-# few characters cannot nest too deeply for a thread's stack of 512 KiB.
-_SAFE_CHARS: Final = 1000
+_MOST_CHARS: Final = 100_000  # a second of Python's own YAML parser
+_DEEPEST: Final = 50  # lists and mappings in one another; libyaml's composer ends the process where there are 100,000
 _FLAGS: Final = frozenset({"", "true", "false"})
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
@@ -47,14 +46,14 @@ class FrontMatter:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, key: str) -> str:
-        """The value as one flat string, lists comma-separated; empty where it is missing or nested deeper."""
+        """Return the value as one flat string, lists comma-separated; empty where it is missing or nested deeper."""
         value = self.values.get(key)
         if isinstance(value, list | tuple):
             return ", ".join(str(item).strip() for item in value if item and not isinstance(item, list | dict))
         return "" if value is None or isinstance(value, dict) else " ".join(str(value).split())
 
     def rest(self, without: Collection[str]) -> str:
-        """The values of all keys but some, in their order, as one string; flags and what is nested are left out."""
+        """Return the values of all keys but some, in their order, as one string; without flags and nested ones."""
         values = (self.text(key) for key in self.values if key not in without)
         return " ".join(value for value in values if value.lower() not in _FLAGS)
 
@@ -62,8 +61,9 @@ class FrontMatter:
 def read_front_matter(text: str, source: str = "") -> FrontMatter:
     """Read the front matter at the top of a text.
 
-    A block that does not parse is reported with a :class:`~llama_index_contextual.errors.ContextualWarning` and stays
-    text; a block that is no mapping (a paragraph between two rules) is no front matter and stays text silently.
+    A block that does not parse, or has more than 100,000 characters, stays text, and a
+    :class:`~llama_index_contextual.errors.ContextualWarning` says so. A block that is no mapping (a paragraph between
+    two rules) stays text without a warning.
 
     Args:
         text: The whole document.
@@ -73,26 +73,33 @@ def read_front_matter(text: str, source: str = "") -> FrontMatter:
     if match is None or (match[1] == "+++" and match[3] != "+++"):
         return FrontMatter()
     try:
+        if len(match[2]) > _MOST_CHARS:
+            raise ValueError(f"it has {len(match[2]):,} characters, more than {_MOST_CHARS:,}")  # noqa: TRY301
         values = tomllib.loads(match[2].replace("\r\n", "\n")) if match[1] == "+++" else _read_yaml(match[2])
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         warnings.warn(
-            f"The front matter of {source or 'a document'} is broken and is kept as text: {reason}",
+            f"The front matter of {source or 'a document'} cannot be read and is kept as text: {reason}",
             ContextualWarning,
             stacklevel=2,
         )
         return FrontMatter()
-    if not isinstance(values, dict):
+    if values is None:
         return FrontMatter()
     return FrontMatter(match.end(), {str(key).lower(): value for key, value in values.items()})
 
 
 def _read_yaml(source: str) -> dict[str, Any] | None:
-    """A mapping's scalars and lists of scalars, as strings; None for anything but a mapping.
+    """Return a mapping's scalars and lists of scalars, as strings; None for anything but a mapping.
 
-    Only composed, not constructed: that takes a third of the time, and YAML's own dates would raise on 2026-02-31.
+    The values are not made into objects: that takes three times as long, and YAML's own dates raise on 2026-02-31.
     """
-    node = yaml.compose(source, Loader=_YAML_LOADER if len(source) <= _SAFE_CHARS else yaml.BaseLoader)
+    depth = 0
+    for event in yaml.parse(source, Loader=_YAML_LOADER):  # this does not call itself for each level; the composer does
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+    node = yaml.compose(source, Loader=_YAML_LOADER)
     if not isinstance(node, yaml.MappingNode):
         return {} if node is None else None
     return {key.value: _plain(value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
@@ -100,7 +107,7 @@ def _read_yaml(source: str) -> dict[str, Any] | None:
 
 def _plain(node: yaml.Node) -> Any:
     if isinstance(node, yaml.ScalarNode):
-        return None if node.style is None and node.value in _NULLS else node.value
+        return None if not node.style and node.value in _NULLS else node.value
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item) for item in node.value if isinstance(item, yaml.ScalarNode)]
     return {}

@@ -87,7 +87,7 @@ def test_a_chunk_of_a_quote_starts_where_it_still_reads_as_one(how, starts):
 
 def test_broken_front_matter_is_a_warning_and_stays_text():
     text = "---\ntitle: [broken\n---\n\nText.\n"
-    with pytest.warns(ContextualWarning, match="page.md is broken"):
+    with pytest.warns(ContextualWarning, match="page.md cannot be read"):
         assert read_front_matter(text, "page.md").end == 0
 
 

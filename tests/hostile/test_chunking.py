@@ -1,0 +1,155 @@
+"""Documents that are made to hurt, or that just happen: chunks stay small, and so does what they carry."""
+
+import itertools
+import time
+import warnings
+
+import pytest
+import regex
+from llama_index.core import Document
+
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.markdown import ChunkSettings, front_matter, read_front_matter, split_markdown
+from llama_index_contextual.tokens import CHARS_PER_TOKEN
+
+UNBROKEN = {
+    "Thai": "การทดสอบภาษาไทยที่ไม่มีช่องว่างระหว่างคำ" * 800,
+    "Khmer": "ភាសាខ្មែរមិនមានចន្លោះរវាងពាក្យ" * 800,
+    "Lao": "ພາສາລາວບໍ່ມີຊ່ອງຫວ່າງລະຫວ່າງຄໍາ" * 800,
+    "Burmese": "မြန်မာစာတွင်စကားလုံးများကြားတွင်နေရာမရှိပါ" * 800,
+    "a hexadecimal line": "0123456789abcdef" * 62_500,
+    "families": "\U0001f468\u200d\U0001f469\u200d\U0001f467" * 4_000,
+}
+
+
+def nodes(text, **settings):
+    return HeadingAwareMarkdownNodeParser(**settings)([Document(text=text, metadata={"path": "a.md"})])
+
+
+@pytest.fixture(params=["minilm", "cl100k"])
+def settings(request):
+    if request.param == "minilm":
+        pytest.importorskip("tokenizers")
+    return ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20, tokenizer=request.param)
+
+
+@pytest.mark.parametrize("text", UNBROKEN.values(), ids=UNBROKEN)
+def test_a_run_without_spaces_becomes_chunks_that_part_no_letter(text, settings):
+    spans = split_markdown(text, settings=settings)
+    assert max(span.end - span.start for span in spans) <= settings.chunk_size * CHARS_PER_TOKEN
+    assert "".join(text[span.start + span.overlap : span.end] for span in spans) == text
+    letters = {0, *(match.end() for match in regex.finditer(r"\X", text))}
+    assert all(span.start in letters for span in spans)
+
+
+@pytest.mark.parametrize("space", [" ", "\t", "\u3000", "\xa0"])
+def test_a_run_of_spaces_does_not_make_a_chunk_of_it(space, settings):
+    text = f"before{space * 32_000}after{space * 20}the end"
+    spans = split_markdown(text, settings=settings)
+    assert [text[span.start : span.end].split() for span in spans] == [["before"], ["after", "the", "end"]]
+
+
+def test_what_the_local_model_cannot_read_is_marked_and_said_once():
+    pytest.importorskip("tokenizers")
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=200, chunk_overlap=0, tokenizer="minilm")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for name in ("Thai", "a hexadecimal line", "Thai"):
+            found = parser([Document(text=UNBROKEN[name])])
+            assert all(node.metadata["unread"] for node in found[:-1])  # the last one may be short enough to read
+            assert len(found) > 9
+        mixed = parser([Document(text="# Café\n\nThe naïve façade, 漢字, and Zürich in plain English words.")])
+    assert not any("unread" in node.metadata for node in mixed)
+    [warning] = [one for one in caught if issubclass(one.category, ContextualWarning)]
+    assert "multilingual" in str(warning.message)
+
+
+def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():
+    long = "word " * 5_000
+    tags = ", ".join(f"tag-{number}" for number in range(500))
+    text = (
+        f"---\ntitle: {long}\ntags: [{tags}]\ndescription: {long}\n---\n# {long}\n\n## {long}\n\n" + "A line. " * 5_000
+    )
+    found = nodes(text)
+    for node in found:
+        for key in ("title", "tags", "description", "header_path"):
+            assert len(node.metadata[key]) <= 300
+    assert found[-1].metadata["title"].endswith("…")
+    assert tags.startswith(found[-1].metadata["tags"] + ",")  # whole ones
+    deep = "".join(f"{'#' * level} {'x' * 90}{level}\n\n" for level in range(1, 7)) + "Text."
+    [node] = nodes(deep)
+    assert node.metadata["header_path"].startswith("… > ")
+    assert node.metadata["header_path"].endswith("x6")
+
+
+def test_a_long_title_is_of_the_caller_or_of_the_front_matter():
+    [node] = HeadingAwareMarkdownNodeParser()([Document(text="Text.", metadata={"title": "t" * 1000, "tags": "a, b"})])
+    assert (len(node.metadata["title"]), node.metadata["tags"]) == (300, "a, b")
+
+
+GROWING = {
+    "image brackets in a heading": lambda n: "# " + "![a](" * n + "\n\ntext\n",
+    "link brackets in a heading": lambda n: "# " + "[a](" * n + "\n\ntext\n",
+    "footnote brackets in a heading": lambda n: "# " + "[^a][" * n + "\n\ntext\n",
+    "nested front matter": lambda n: "---\na: " + "[" * n + "\n---\n",
+    "long front matter": lambda n: "---\n" + "".join(f"key{i}: value\n" for i in range(n // 8)) + "---\ntext",
+    "many days": lambda n: "".join(f"## 2026-11-{i % 28 + 1:02}\n\n" for i in range(n // 8)),
+    "many rules": lambda n: "a\n\n---\n\n" * (n // 8),
+}
+
+
+@pytest.mark.parametrize("make", GROWING.values(), ids=GROWING)
+@pytest.mark.filterwarnings("ignore:The front matter")
+def test_four_times_as_long_takes_no_nine_times(make):
+    def seconds(size):
+        document, best = [Document(text=make(size))], float("inf")
+        for _ in range(3):
+            began = time.thread_time()
+            HeadingAwareMarkdownNodeParser(cut_at_rules=True)(document)
+            best = min(best, time.thread_time() - began)
+        return best
+
+    seconds(100)
+    for _ in range(3):  # other work on the machine slows single runs
+        if seconds(40_000) < 9 * max(seconds(10_000), 0.01):
+            return
+    pytest.fail("it grows faster than the text")
+
+
+def test_front_matter_has_a_limit_and_stays_text_beyond_it():
+    lines = "".join(f"key{number}: some value\n" for number in range(10_000))
+    with pytest.warns(ContextualWarning, match=r"a.md cannot be read and is kept as text: it has \d\d\d,\d\d\d char"):
+        found = nodes(f"---\n{lines}---\n\nText.")
+    assert "key9999" in found[-1].text
+    assert read_front_matter(f"---\n{lines[:90_000]}\n---\n").values
+
+
+@pytest.mark.parametrize("loader", ["CBaseLoader", "BaseLoader"])
+def test_long_front_matter_reads_alike_with_and_without_libyaml(loader, monkeypatch):
+    monkeypatch.setattr(front_matter, "_YAML_LOADER", getattr(front_matter.yaml, loader))
+    filler = "".join(f"key{number}: value\n" for number in range(200))
+    front = read_front_matter(f"---\n{filler}a: &x one\nb: *x\nc: [1, two, {{d: e}}]\nf: {{g: h}}\ni: ~\n---\n")
+    assert [front.text(key) for key in "abcfi"] == ["one", "one", "1, two", "", ""]
+    with pytest.warns(ContextualWarning, match="more than 50 levels"):
+        assert not read_front_matter("---\na: " + "[" * 60 + "]" * 60 + "\n---\n").end
+
+
+@pytest.mark.parametrize("fence", ["```", "~~~"])
+@pytest.mark.parametrize("below", ["", "\n", "\n\nText below it.\n", "\n\n\n\n# Next\n\nText.\n"])
+def test_a_fence_of_exactly_the_budget_stays_whole(fence, below):
+    for lines in range(3, 40):
+        code = f"{fence}py\n" + "value = compute()\n" * lines + fence
+        [whole] = split_markdown(code, settings=ChunkSettings(chunk_size=10_000))
+        given = ChunkSettings(chunk_size=whole.tokens, chunk_overlap=0, min_chunk_size=0)
+        spans = split_markdown(f"Text above it.\n\n{code}{below}", settings=given)
+        assert code in [f"Text above it.\n\n{code}{below}"[span.start : span.end] for span in spans], lines
+
+
+@pytest.mark.parametrize("levels", ["#", "##", "# ## ### #### ##### ######"])
+def test_a_run_of_bare_headings_is_within_the_budget(levels):
+    kinds = itertools.cycle(levels.split())
+    text = "".join(f"{next(kinds)} A heading without any text, number {number}\n\n" for number in range(300))
+    for overlap in (0, 20):
+        spans = split_markdown(text, settings=ChunkSettings(chunk_size=100, chunk_overlap=overlap, min_chunk_size=12))
+        assert max(span.tokens for span in spans) <= 100
