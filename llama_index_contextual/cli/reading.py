@@ -230,7 +230,7 @@ def evaluate(
         ),
     ],
     context: Annotated[
-        list[str] | None, typer.Option(help="headings, pattern or llm; several times. Default: headings and pattern")
+        list[str] | None, typer.Option(help="off, headings, pattern or llm; several times. Default: the first three")
     ] = None,
     llm: Annotated[
         str | None, typer.Option(help="For --context llm, as for index. It costs what the LLM costs.")

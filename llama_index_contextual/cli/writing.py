@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003  typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,14 +26,12 @@ from llama_index_contextual.cli.common import (
     print_text,
     tell,
 )
-from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
     from llama_index_contextual.context import LLMContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index import ContextualIndex
-
-_NO_KEY: Final = ("API_KEY", "API key")  # what a probe says where no call can succeed
 
 
 def index(
@@ -111,9 +109,8 @@ def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
     """Refuse before any work what cannot end well.
 
     Raises:
-        SettingError: A setting of a language model was given, but another kind of context is in force.
-        DocumentError: A first index would be empty.
-        ContextError: The language model takes no call, because its key is missing or wrong.
+        SettingError: A setting of a language model was given, but another kind of context is in force; or a first index
+            would be empty.
     """
     from llama_index_contextual.index.files import find_files
 
@@ -141,9 +138,8 @@ def _model_of(contextual: ContextualIndex) -> LLMContextGenerator | None:
 
 def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: bool) -> None:
     model = _model_of(contextual)
-    reason = "" if model is None or model.fallback_only else str(model.probe() or "")
-    if any(key in reason for key in _NO_KEY):
-        raise ContextError(f"{reason}: no context can be made. Cure: set OPENAI_API_KEY, or choose another --llm.")
+    if model is not None:
+        model.require_key()
     del yes  # until a refresh asks for it
     with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all
         warnings.filterwarnings("ignore", message=".* but fell back")

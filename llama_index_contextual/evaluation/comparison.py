@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 TOP_K: Final = (5, 10, 20)
+MRR_DEPTH: Final = 10  # the same for all, so that the figure does not grow with top_k
 _DRAWS: Final = 2000  # of the bootstrap
 _SHOWN: Final = 400  # characters of a hit in a report
 _FEW: Final = 30  # with fewer questions an interval says little
@@ -39,7 +40,7 @@ class Measured:
     Attributes:
         name: Its name, as the table shows it.
         recalls: Share of each question's passages in the first k hits, shape ``(questions, len(top_k))``, 0 to 1.
-        mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1.
+        mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1; hits after the 10th count as none.
         notes: More figures, by column name.
         firsts: For each question the first hit, as citation and text; "" where there is none.
     """
@@ -97,7 +98,7 @@ class Comparison:
         return list(zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data. Recalls are from 0 to 1, differences in points."""
+        """Return plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
         return {
             "baseline": self.baseline,
             "questions": len(self.questions),
@@ -141,7 +142,7 @@ class Comparison:
         """Return the table as text, its header first; recalls and MRR in per cent."""
         notes = list(dict.fromkeys(name for row in self.rows for name in row.notes))
         return [
-            ["recall, %", *(f"@{k}" for k in self.top_k), "MRR", *notes],
+            ["recall, %", *(f"@{k}" for k in self.top_k), f"MRR@{MRR_DEPTH}", *notes],
             *(
                 [
                     row.name,
@@ -175,7 +176,12 @@ class Comparison:
         return remarks
 
     def _difference_to_dict(self, name: str) -> dict[str, Any]:
-        return {"difference": {str(k): list(ends) for k, ends in zip(self.top_k, self.difference(name), strict=True)}}
+        ends = zip(self.top_k, self.difference(name), strict=True)
+        return {
+            "difference": {str(k): [points / 100 for points in interval] for k, interval in ends},
+            "gained": [question.text for question in self.gained(name)],
+            "lost": [question.text for question in self.lost(name)],
+        }
 
     def _row(self, name: str) -> Measured:
         for row in self.rows:
@@ -221,8 +227,7 @@ def measure(
     notes: Mapping[str, float] | None = None,
 ) -> Measured:
     """Ask one retriever all questions. See :func:`compare`."""
-    if not questions:
-        raise SettingError("there are no questions. Cure: give load_questions(file), or a list of Question.")
+    check_questions(questions)
     most, returned = max(top_k), getattr(retriever, "similarity_top_k", None)
     if isinstance(returned, int) and returned < most:
         raise SettingError(
@@ -234,13 +239,24 @@ def measure(
     golds = [frozenset(question.gold) for question in questions]
     recalls = [[recall_at(k, hits, gold) for k in top_k] for hits, gold in zip(covered, golds, strict=True)]
     firsts = tuple(_shown(hits[0].node) if hits else "" for hits in found)
-    return Measured(name, np.array(recalls), mean_reciprocal_rank(covered, golds), notes or {}, firsts)
+    mrr = mean_reciprocal_rank([hits[:MRR_DEPTH] for hits in covered], golds)
+    return Measured(name, np.array(recalls), mrr, notes or {}, firsts)
 
 
 def _shown(node: BaseNode) -> str:
     """Return a hit as a report shows it: where it is from, and how it begins."""
     place = citation(path_of(node.metadata), node.metadata.get(START_LINE), node.metadata.get(END_LINE))
     return f"{place or node.node_id}\n{node.get_content(MetadataMode.NONE)[:_SHOWN]}"
+
+
+def check_questions(questions: Sequence[Question]) -> None:
+    """Refuse an empty list, before anything is indexed for it.
+
+    Raises:
+        SettingError: There are no questions.
+    """
+    if not questions:
+        raise SettingError("there are no questions. Cure: give load_questions(file), or a list of Question.")
 
 
 def check_top_k(top_k: Iterable[int]) -> tuple[int, ...]:

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import tempfile
+import time
 import warnings
-from contextlib import contextmanager
+from contextlib import ExitStack
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.context import ChunkContext, ContextGenerator, LLMContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.evaluation.comparison import TOP_K, Comparison, Measured, check_top_k, measure
+from llama_index_contextual.evaluation.comparison import (
+    MRR_DEPTH,
+    TOP_K,
+    Comparison,
+    Measured,
+    check_questions,
+    check_top_k,
+    measure,
+)
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import SourceDocument
     from llama_index_contextual.evaluation.questions import Question
-    from llama_index_contextual.index.files import FileRules
 
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
 LIKENESS: Final = "chunks alike"
 _NAMED: Final = 3  # questions that a warning names
+_SAMPLE: Final = 8  # texts that are embedded to see how fast it goes
 
 
 def evaluate(
@@ -48,6 +58,7 @@ def evaluate(
     :class:`ContextualIndex`. Differences are to "text alone". The context "off" embeds the metadata that LlamaIndex
     embeds by itself: here path and header path. "Chunks alike" is the mean cosine of two chunks of an index, -1 to 1.
     Contexts whose words are in all chunks push it up, and recall down. The files are those of the folder's own index.
+    Every different text is embedded once.
 
     Args:
         folder: The documents.
@@ -58,44 +69,67 @@ def evaluate(
         storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
             made in a temporary folder and deleted.
         top_k: Numbers of hits to count.
-        say: Called with a line before each index is made.
+        say: Called with an estimate first, and with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
         **options: More of :meth:`ContextualIndex.open`. Those of a context, such as ``llm=``, are for ``"llm"``.
 
     Raises:
         SettingError: A setting is wrong, or there are no documents or questions.
+        ContextError: The key of the language model is missing or refused.
     """
     counted = check_top_k(top_k)
-    options = {"files": _files(folder, options), **options}
-    rows: list[Measured] = []
-    with _storage(storage) as root:
+    check_questions(questions)
+    with ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
+        root = temporary if storage is None else Path(storage).expanduser()
+        shared = _shared(folder, {"embed_model": embed_model, **options}, temporary / "embeddings.sqlite3")
+        stack.callback(shared["embed_model"].embeddings_cache.close)
+        indexes = {}  # all are opened before any is filled: a wrong setting must not cost the work of those before it
         for kind in dict.fromkeys([BASELINE, *contexts]):
+            chosen = _options_for(kind, folder, {**options, **shared})
+            index = ContextualIndex.open(folder, storage=root / kind.replace(" ", "-"), **chosen)
+            indexes[kind] = stack.enter_context(index)
+        if say is not None:
+            say(_estimate(indexes))
+        rows: list[Measured] = []
+        for kind, index in indexes.items():
             if say is not None:
                 say(f"Indexing {folder}: {kind}")
-            chosen = _options_for(kind, folder, {"embed_model": embed_model, **options})
-            with ContextualIndex.open(folder, storage=root / kind.replace(" ", "-"), **chosen) as index:
-                _fill(index, show_progress=show_progress)
-                hybrid = index.as_retriever(max(counted))
-                if kind == BASELINE:
-                    _warn_of_lost_gold(index.nodes(), questions)
-                    rows.append(measure(f"{BASELINE}, vectors alone", hybrid.retrievers[0], questions, counted))
-                rows.append(measure(kind, hybrid, questions, counted, notes={LIKENESS: index.likeness()}))
+            _fill(index, show_progress=show_progress)
+            hybrid = index.as_retriever(max(*counted, MRR_DEPTH))
+            if kind == BASELINE:
+                _warn_of_lost_gold(index.nodes(), questions)
+                rows.append(measure(f"{BASELINE}, vectors alone", hybrid.retrievers[0], questions, counted))
+            rows.append(measure(kind, hybrid, questions, counted, notes={LIKENESS: index.likeness()}))
     return Comparison(tuple(questions), counted, tuple(rows), BASELINE)
 
 
-@contextmanager
-def _storage(given: str | Path | None) -> Iterator[Path]:
-    if given is not None:
-        yield Path(given).expanduser()
-        return
-    with tempfile.TemporaryDirectory(prefix="contextual-evaluation-") as folder:
-        yield Path(folder)
+def _shared(folder: str | Path, options: dict[str, Any], cache: Path) -> dict[str, Any]:
+    """Return what all rows share: the files, and an embedding that embeds each text once.
+
+    Each kind of context has default files of its own, but rows must not differ by their files.
+    """
+    shown: dict[str, Any] = {key: options[key] for key in ("files", "config", "embed_model") if key in options}
+    settings = ContextualIndex.open(folder, reindex="ignore", **shown).settings
+    remembering = settings.embedding.model_copy(update={"embeddings_cache": SQLiteKVStore(cache)})
+    return {"files": settings.files, "embed_model": remembering}
 
 
-def _files(folder: str | Path, options: dict[str, Any]) -> FileRules:
-    """Return the rules for all rows. Each kind of context has a default of its own, and rows must not differ by it."""
-    shown = {key: options[key] for key in ("files", "config") if key in options}
-    return ContextualIndex.open(folder, reindex="ignore", **shown).settings.files
+def _estimate(indexes: Mapping[str, ContextualIndex]) -> str:
+    """Return what a run will cost: chunks, minutes of embedding, calls of a language model. Embeds a few texts."""
+    estimates = {kind: index.estimate() for kind, index in indexes.items()}
+    chunks = estimates[BASELINE].chunks
+    sample = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(_SAMPLE)]
+    started = time.monotonic()
+    indexes[BASELINE].settings.embedding.get_text_embedding_batch(sample)
+    minutes = (time.monotonic() - started) / _SAMPLE * chunks * len(indexes) / 60
+    calls = [
+        f"; {kind}: {found.calls} calls, at most {found.tokens.prompt:,} tokens in and {found.tokens.completion:,} out"
+        for kind, found in estimates.items()
+        if found.calls
+    ]
+    embedding = f"about {minutes:.0f} min" if minutes > 1 else "less than a minute"
+    return f"{chunks} chunks in {len(indexes)} indexes: {embedding} of embedding at most{''.join(calls)}"
 
 
 def _options_for(kind: str, folder: str | Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +137,11 @@ def _options_for(kind: str, folder: str | Path, options: dict[str, Any]) -> dict
     rest = {key: value for key, value in options.items() if key in common}
     if kind == "llm":  # the generator of the folder's own index, whose cache keeps what was paid for
         own = ContextualIndex.open(folder, context=kind, **{**options, "reindex": "ignore"})
-        return {"context": own.settings.pipeline.contexts.generator, **rest}
+        generator = own.settings.pipeline.contexts.generator
+        model = getattr(generator, "first", generator)
+        if isinstance(model, LLMContextGenerator):
+            model.require_key()
+        return {"context": generator, **rest}
     return {"context": _TextAlone() if kind == BASELINE else kind, **rest}
 
 

@@ -26,7 +26,7 @@ def test_says_what_contexts_find_and_which_questions_changed(evaluate):
     done = evaluate("--top-k", "1", "--top-k", "5")
     assert done.exit_code == 0, done.output
     table = done.stdout.splitlines()
-    assert table[0].split()[2:5] == ["@1", "@5", "MRR"]
+    assert table[0].split()[2:5] == ["@1", "@5", "MRR@10"]
     assert [line.split("  ")[0] for line in table[1:4]] == ["text alone, vectors alone", "text alone", "headings"]
     assert "  What is the default timeout of the gateway?" in table[table.index("headings gained 4 at 1:") :]
     assert "Indexing" in done.stderr

@@ -57,7 +57,7 @@ def test_the_interval_holds_the_difference_and_narrows_with_more_questions():
 def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
     found = compare({"<mine>": Fixed("a"), "other [x]": Fixed("c", "b")}, QUESTIONS, top_k=[1, 2])
     lines = str(found).splitlines()
-    assert lines[0].split() == ["recall,", "%", "@1", "@2", "MRR"]
+    assert lines[0].split() == ["recall,", "%", "@1", "@2", "MRR@10"]
     assert lines[1].split() == ["<mine>", "33.3", "33.3", "33.3"]
     assert lines[2].split() == ["other", "[x]", "16.7", "33.3", "33.3"]
     assert lines[3].startswith("other [x] less <mine>: @1 -16.7 [")
@@ -67,7 +67,8 @@ def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
     assert "<td>&lt;mine&gt;</td><td>33.3</td>" in html
     data = found.to_dict()
     assert data["rows"][1]["recall"] == {"1": pytest.approx(1 / 6), "2": pytest.approx(1 / 3)}
-    assert data["rows"][1]["difference"]["1"][0] == pytest.approx(-100 / 6)
+    assert data["rows"][1]["difference"]["1"][0] == pytest.approx(-1 / 6)
+    assert (data["rows"][1]["gained"], data["rows"][1]["lost"]) == (["two"], ["one"])
     assert "difference" not in data["rows"][0]
 
 
@@ -97,3 +98,9 @@ def test_a_row_or_a_k_that_does_not_exist_is_named():
         found.gained("yours")
     with pytest.raises(SettingError, match=r"k=7 was not counted.*\[5, 10, 20\]"):
         found.lost("mine", k=7)
+
+
+def test_the_rank_counts_to_the_same_depth_whatever_is_counted_besides():
+    late = Fixed(*"ghijklmnopq", "a")
+    for top_k in ([1], [20]):
+        assert compare({"late": late}, QUESTIONS, top_k=top_k).rows[0].mrr == 0, "its first hit is the twelfth"

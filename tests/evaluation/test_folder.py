@@ -50,7 +50,7 @@ def test_contexts_find_what_the_text_alone_does_not(folder, embedding):
     assert recalls["text alone"] < 1
     assert found.gained("headings")
     assert not found.lost("headings")
-    assert len(said) == 4
+    assert len(said) == 5, "an estimate, and a line for each index"
     assert list(folder.parent.iterdir()) == [folder], "nothing is left"
     assert not (folder / ".contextual").exists()
 
@@ -124,3 +124,31 @@ def test_the_questions_of_the_examples_have_answers_in_the_notes(embedding, recw
     assert not [warning for warning in recwarn if issubclass(warning.category, ContextualWarning)]
     alone, headings = (row.recalls[:, 0].mean() for row in found.rows[1:])
     assert headings > alone
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"contexts": ["headings", "magic"]}, "'magic' is not known"),
+        ({"contexts": ["headings", "llm"], "llm": "magic:x"}, "magic:x"),
+        ({"questions": []}, "there are no questions"),
+        ({"chunk": 3}, "chunk"),
+    ],
+)
+def test_a_bad_setting_is_refused_before_anything_is_embedded(folder, embedding, monkeypatch, settings, message):
+    embedded = []
+    monkeypatch.setattr(LocalEmbedding, "_get_text_embeddings", lambda _, texts: embedded.extend(texts))
+    with pytest.raises(SettingError, match=message):
+        evaluate(folder, **{"questions": QUESTIONS, "embed_model": embedding, "contexts": ["llm"], **settings})
+    assert embedded == []
+
+
+def test_each_different_text_is_embedded_once_and_the_run_is_estimated(folder, embedding, monkeypatch):
+    embedded, embed = [], LocalEmbedding._get_text_embeddings
+    monkeypatch.setattr(
+        LocalEmbedding, "_get_text_embeddings", lambda self, texts: embedded.extend(texts) or embed(self, texts)
+    )
+    said = []
+    evaluate(folder, QUESTIONS, embed_model=embedding, top_k=[1], say=said.append)
+    assert len(embedded) == len(set(embedded)), "pattern writes what headings writes, and each question is asked often"
+    assert said[0].startswith("8 chunks in 4 indexes: less than a minute of embedding at most")

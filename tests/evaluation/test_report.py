@@ -44,7 +44,7 @@ def test_a_page_with_plot_failures_and_changed_questions(comparison):
 
 def test_the_same_as_markdown(comparison):
     text = markdown_report(comparison)
-    assert "| recall, % | @1 | @2 | MRR |" in text
+    assert "| recall, % | @1 | @2 | MRR@10 |" in text
     assert "## contexts: 1 gained in the first 1\n\n- second\n" in text
     assert text.count("\n| plain |") == 1
 

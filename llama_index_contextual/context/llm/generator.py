@@ -20,7 +20,7 @@ from llama_index_contextual.context.llm.prompt import CONTEXT_PROMPT, PromptBudg
 from llama_index_contextual.context.llm.request import Patience
 from llama_index_contextual.context.llm.run import Run, RunSettings, estimate
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
-from llama_index_contextual.errors import SettingError, StorageError
+from llama_index_contextual.errors import ContextError, SettingError, StorageError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
@@ -182,6 +182,12 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
     def probe(self) -> str | None:
         """Return why the model cannot be used now, or None where its server shows a sign of life in time."""
         return probe(self.llm, self.patience.probe_timeout)
+
+    def require_key(self) -> None:
+        """Raise a ContextError where no call can succeed, because the key is missing or refused."""
+        reason = "" if self.fallback_only else str(self.probe() or "")
+        if any(word in reason for word in ("API_KEY", "API key")):
+            raise ContextError(f"{reason}: no context can be made. Cure: set OPENAI_API_KEY, or choose another llm.")
 
     def config(self) -> dict[str, Any]:
         """Return the settings as plain data: names instead of objects, and no key."""
