@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
 _UNKNOWN, _CLS, _SEP = 100, 101, 102  # [UNK], [CLS] and [SEP] in the vocabulary
 _SPECIAL_TOKENS: Final = 2
+_TIMED_TEXTS: Final = 32  # about a second on two cores
 
 
 class LocalEmbedding(BaseEmbedding):
@@ -164,6 +167,44 @@ class LocalEmbedding(BaseEmbedding):
 
     async def _aget_query_embedding(self, query: str) -> list[float]:
         return await asyncio.to_thread(self._get_query_embedding, query)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingEstimate:
+    """What embedding some texts would take.
+
+    Attributes:
+        texts: How many different texts.
+        tokens: Word pieces of all of them, as the local model counts.
+        seconds: Time on this machine as busy as it is now; None where the embedding is not local.
+    """
+
+    texts: int
+    tokens: int
+    seconds: float | None
+
+
+def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> EmbeddingEstimate:
+    """Say how long embedding some texts would take, by embedding a few of them; nothing is sent to a server for that.
+
+    Args:
+        embedding: Any; of a server's the time is not known.
+        texts: As they would be embedded.
+
+    Raises:
+        MissingExtraError: The ``local`` extra is not installed.
+    """
+    different = list(dict.fromkeys(texts))
+    local = embedding if isinstance(embedding, LocalEmbedding) else LocalEmbedding()
+    tokens = [local.count_tokens(text) for text in different]
+    if local is not embedding or not different:
+        return EmbeddingEstimate(len(different), sum(tokens), None if different else 0.0)
+    chosen = range(0, len(different), -(-len(different) // _TIMED_TEXTS))
+    local.embed(different[:1])  # loads the model
+    started = time.perf_counter()
+    local.embed([different[number] for number in chosen])
+    share = sum(tokens) / max(sum(tokens[number] for number in chosen), 1)
+    return EmbeddingEstimate(len(different), sum(tokens), (time.perf_counter() - started) * share)
 
 
 def _mostly_unknown(encoding: Encoding) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
@@ -14,7 +15,13 @@ from llama_index.core.embeddings import MockEmbedding
 
 from llama_index_contextual import embedding as module
 from llama_index_contextual import local_model
-from llama_index_contextual.embedding import LocalEmbedding, embedding_limit, model_id, resolve_embedding
+from llama_index_contextual.embedding import (
+    LocalEmbedding,
+    embedding_limit,
+    estimate_embedding,
+    model_id,
+    resolve_embedding,
+)
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 
 
@@ -89,6 +96,21 @@ def test_nothing_of_a_long_text_is_left_out(local):
         np.testing.assert_allclose(same, cut.embed([start])[0], atol=1e-5)
     with pytest.raises(EmbeddingError, match="smaller chunks"):
         LocalEmbedding(long_text="error").embed([start])
+
+
+def test_the_estimate_of_a_part_is_about_what_the_whole_takes(local):
+    texts = [f"The gateway number {number} times out after an hour. " * (1 + number % 9) for number in range(300)]
+    estimate = estimate_embedding(local, [*texts, *texts])
+    assert (estimate.texts, estimate.tokens) == (300, sum(map(local.count_tokens, texts)))
+    started = time.perf_counter()
+    local.embed(texts)
+    assert 0.2 < estimate.seconds / (time.perf_counter() - started) < 5
+    assert estimate_embedding(local, []).seconds == 0
+
+
+def test_the_estimate_asks_no_server():
+    estimate = estimate_embedding(resolve_embedding("ollama:nomic-embed-text@http://127.0.0.1:9"), ["hello world"])
+    assert (estimate.texts, estimate.tokens, estimate.seconds) == (1, 2, None)
 
 
 def test_empty_input_and_blank_text(local):
