@@ -8,18 +8,15 @@ For a missing key only NE, NIN and IS_EMPTY hold. A comparison between types (``
 Numbers compare by value (3 == 3.0), but True is not 1, as in Chroma.
 
 Metadata is kept by key and not by node, with each distinct value once, so that a filter looks at values and not at
-documents. The rows that a filter admits are remembered for each segment.
+documents.
 """
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +27,6 @@ from llama_index_contextual.metadata import CHUNK_HASH, CONTEXT, FRONT_MATTER, L
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from llama_index_contextual.keyword.segments import Segment
 
 Bools = npt.NDArray[np.bool_]
 ColumnTest = Callable[[MetadataFilter], Bools]
@@ -44,11 +39,8 @@ REF_DOC_ID: Final = "ref_doc_id"
 
 # A filter on this key is on the node's words and not on its metadata: TEXT_MATCH wants a phrase, CONTAINS terms.
 WORDS: Final = "(words)"
-_REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
+REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
 
-WordTest = Callable[["Segment", MetadataFilter], Bools]
-
-_KEPT: Final = 64  # filters that a segment remembers; 64 masks of 100,000 rows take 6 MB
 _EMPTY: Final[tuple[Any, ...]] = ("", [], (), {})
 _LISTS: Final = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL})
 
@@ -229,45 +221,3 @@ class Columns:
             return [None] * int(keep.sum())
         values = (*column.values, None)
         return [values[code] for code in column.codes[keep].tolist()]
-
-
-class FilterMasks:
-    """Remember the rows that filters admit, by segment and filter. It is thread-safe."""
-
-    def __init__(self) -> None:
-        # The key is Columns: versions of a segment with fewer live rows share it, and it goes away with the last.
-        self._known: WeakKeyDictionary[Columns, OrderedDict[str, Bools]] = WeakKeyDictionary()
-        self._lock = Lock()
-
-    def __reduce__(self) -> tuple[type[FilterMasks], tuple[()]]:
-        return (FilterMasks, ())  # a cache
-
-    def of(self, segments: Sequence[Segment], filters: MetadataFilters, words: WordTest) -> list[Bools]:
-        """Return for each segment the rows that filters admit; ``words`` evaluates those on :data:`WORDS`."""
-        key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
-        return [self._mask(segment, filters, key, words) for segment in segments]
-
-    def _mask(self, segment: Segment, filters: MetadataFilters, key: str, words: WordTest) -> Bools:
-        with self._lock:
-            known = self._known.setdefault(segment.columns, OrderedDict())
-            if key in known:
-                known.move_to_end(key)
-                return known[key]
-        mask = select(
-            filters, lambda one: words(segment, one) if one.key == WORDS else _test(segment, one), len(segment)
-        )
-        with self._lock:
-            known[key] = mask
-            while len(known) > _KEPT:
-                known.popitem(last=False)
-        return mask
-
-
-def _test(segment: Segment, one: MetadataFilter) -> Bools:
-    key, holds = one.key, condition_of(one)
-    if key in NOT_COLUMNS:
-        rows = range(len(segment))
-        return np.fromiter((holds(segment.records.node(row).metadata.get(key)) for row in rows), np.bool_, len(segment))
-    columns = segment.columns.by_key
-    column = columns.get(REF_DOC_ID if key in _REF_DOC_ALIASES and key not in columns else key)
-    return np.full(len(segment), holds(None)) if column is None else column.where(holds)

@@ -24,10 +24,11 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.filters import REF_DOC_ID, Bools, FilterMasks
+from llama_index_contextual.keyword.filters import REF_DOC_ID, Bools
 from llama_index_contextual.keyword.languages import fold, normalise
 from llama_index_contextual.keyword.segments import (
     Counts,
+    FilterMasks,
     Ints,
     Records,
     Segment,
