@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -90,7 +91,7 @@ class ContextualBM25Retriever(BM25Retriever):
         self.filters = filters
         self._index: KeywordIndex | None = KeywordIndex(self.analyzer, k1=k1, b=b)
         self._reader: StoreReader[KeywordSearch] = Unchanging(self._index)
-        if nodes:
+        if nodes is not None:
             self.add(nodes)
 
     @classmethod
@@ -161,8 +162,9 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes; a node whose id is indexed already replaces the old one. Only these nodes are analysed."""
-        self.object_map.update({n.index_id: n.obj for n in nodes if isinstance(n, IndexNode) and n.obj is not None})
-        self.index.add(nodes)
+        given = checked_nodes(nodes)
+        self.object_map.update({n.index_id: n.obj for n in given if isinstance(n, IndexNode) and n.obj is not None})
+        self.index.add(given)
 
     def update(self, nodes: Sequence[BaseNode]) -> None:
         """Do the same as :meth:`add`, for callers that think of it as a change."""
@@ -367,3 +369,26 @@ class ContextualBM25Retriever(BM25Retriever):
         if new:
             self.add(stored_nodes(vector_store, sorted(new)))
         return bool(gone or new)
+
+
+def checked_nodes(nodes: object) -> list[BaseNode]:
+    """Return nodes as a list.
+
+    Raises:
+        SettingError: They are anything else; the message says what was probably meant.
+    """
+    kind = type(nodes).__name__
+    if hasattr(nodes, "nodes") and hasattr(nodes, "as_retriever"):  # a ContextualIndex
+        raise SettingError(f"nodes={kind} is an index. Cure: its as_retriever(), or nodes=index.nodes().")
+    for name, mark in (("index", "as_retriever"), ("docstore", "docs"), ("vector_store", "stores_text")):
+        if hasattr(nodes, mark):
+            cure = f"ContextualBM25Retriever.from_defaults({name}=...)"
+            raise SettingError(f"nodes={kind} is not a list of nodes. Cure: {cure}.")
+    if isinstance(nodes, str | BaseNode) or not isinstance(nodes, Iterable):
+        raise SettingError(f"nodes={kind} is not a list of nodes. Cure: a list of LlamaIndex nodes.")
+    given = list(nodes)
+    wrong = next((node for node in given if not isinstance(node, BaseNode)), None)
+    if wrong is not None:
+        cure = "TextNode(text=...) for each text" if isinstance(wrong, str) else "LlamaIndex nodes"
+        raise SettingError(f"nodes hold a {type(wrong).__name__}. Cure: {cure}.")
+    return given

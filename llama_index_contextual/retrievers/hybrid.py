@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
@@ -38,7 +39,7 @@ from llama_index_contextual.retrievers.neighbours import Reach, expand_hits
 from llama_index_contextual.retrievers.search import CandidateRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
@@ -161,9 +162,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         object_map: dict[str, Any] | None = None,
         verbose: bool = False,
     ) -> None:
-        arms = list(retrievers)
-        if not arms:
-            raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
+        arms = checked_arms(retrievers)
         check_choice("variants", variants, ("keyword", "all"))
         check_choice("on_arm_failure", on_arm_failure, ("warn", "raise"))
         check_choice("mode", mode, tuple(one.value for one in FUSION_MODES))
@@ -411,6 +410,28 @@ def note_steps(
     for one in found:
         old = before.get(one.node.node_id, 0.0)
         steps.setdefault(one.node.node_id, []).append(Step(postprocessor.class_name(), old, one.score or 0.0))
+
+
+def checked_arms(retrievers: object) -> list[BaseRetriever]:
+    """Return the arms as a list.
+
+    Raises:
+        SettingError: They are not a sequence of retrievers; the message says what was probably meant.
+    """
+    kind = type(retrievers).__name__
+    if isinstance(retrievers, BaseRetriever):
+        raise SettingError(f"retrievers={kind} is a single retriever. Cure: a list, ContextualFusionRetriever([...]).")
+    if hasattr(retrievers, "as_retriever") or not isinstance(retrievers, Iterable):
+        cure = "[index.as_retriever()]" if hasattr(retrievers, "as_retriever") else "a list of retrievers"
+        raise SettingError(f"retrievers={kind} is not a list of retrievers. Cure: {cure}.")
+    arms = list(retrievers)
+    if not arms:
+        raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
+    for arm in arms:
+        if not isinstance(arm, BaseRetriever):
+            cure = "its as_retriever()" if hasattr(arm, "as_retriever") else "a LlamaIndex retriever"
+            raise SettingError(f"retrievers hold a {type(arm).__name__}, which is not a retriever. Cure: {cure}.")
+    return arms
 
 
 def checked_sizes(top_k: object, pool: object) -> tuple[int, int]:

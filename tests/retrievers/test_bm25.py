@@ -240,3 +240,21 @@ def test_mostly_deleted_segments_are_compacted(nodes):
 def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_documents(index, nodes):
     index.docstore.add_documents([Document(id_="page", text="carrots " * 100)])
     assert ids(ContextualBM25Retriever.from_defaults(index=index).retrieve("carrots")) == ["dog"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cure"),
+    [
+        ("index", r"VectorStoreIndex is not a list of nodes\. Cure: .*from_defaults\(index=\.\.\.\)"),
+        ("store", r"ChromaVectorStore is not a list of nodes\. Cure: .*from_defaults\(vector_store=\.\.\.\)"),
+        ("docstore", r"SimpleDocumentStore is not a list of nodes\. Cure: .*from_defaults\(docstore=\.\.\.\)"),
+        ("text", r"nodes=str is not a list of nodes\. Cure: a list"),
+        ("texts", r"nodes hold a str\. Cure: TextNode\(text=\.\.\.\)"),
+        ("node", r"nodes=TextNode is not a list of nodes\. Cure: a list"),
+        ("number", r"nodes=int is not a list of nodes\. Cure: a list"),
+    ],
+)
+def test_what_is_no_list_of_nodes_is_refused_with_the_cure(index, store, nodes, kind, cure):
+    given = {"index": index, "store": store, "docstore": SimpleDocumentStore(), "text": "carrots", "texts": ["carrots"]}
+    with pytest.raises(SettingError, match=cure):
+        ContextualBM25Retriever({**given, "node": nodes[0], "number": 7}[kind])
