@@ -11,7 +11,7 @@ if they were one (``"Synopsis; Examples"``).
 from __future__ import annotations
 
 import re
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -70,11 +70,22 @@ def path_of(metadata: Mapping[str, Any]) -> str:
     return str(metadata.get(PATH) or metadata.get(_FILE_PATH) or "").replace("\\", "/")
 
 
-def display_path(metadata: Mapping[str, Any]) -> str:
-    """Return the path to show for a document: of an absolute one the name, as the rest says more of the machine."""
+def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
+    """Return the path to show for a document; never an absolute one, which says more of the machine.
+
+    Args:
+        metadata: Of the document.
+        root: The folder that an absolute path is shown relative to; None is the working directory. Of a path elsewhere
+            the last two parts are shown.
+    """
     path = path_of(metadata) or str(metadata.get(_FILE_NAME) or "").replace("\\", "/")
-    absolute = PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
-    return PurePosixPath(path).name if absolute else path and PurePosixPath(path).as_posix()
+    pure, parts = PurePosixPath(path), PureWindowsPath(path).parts
+    if not pure.is_absolute() and not PureWindowsPath(path).is_absolute():
+        return path and pure.as_posix()
+    base = Path(root or ".").absolute().as_posix()
+    if base != "/" and pure.is_relative_to(base):
+        return pure.relative_to(base).as_posix()
+    return "/".join(parts[1:][-2:])
 
 
 def citation(path: str, start_line: object, end_line: object) -> str:

@@ -32,8 +32,10 @@ def test_a_path_reads_as_one_would_write_it(titles, path):
     ("metadata", "path", "shown"),
     [
         ({"path": "notes/a.md", "file_path": "/home/me/notes/a.md"}, "notes/a.md", "notes/a.md"),
-        ({"file_path": "/home/me/notes/a.md", "file_name": "a.md"}, "/home/me/notes/a.md", "a.md"),
-        ({"file_path": "C:\\Users\\me\\a.md"}, "C:/Users/me/a.md", "a.md"),
+        ({"file_path": "/home/me/notes/a.md", "file_name": "a.md"}, "/home/me/notes/a.md", "notes/a.md"),
+        ({"file_path": "C:\\Users\\me\\a.md"}, "C:/Users/me/a.md", "me/a.md"),
+        ({"file_path": "C:/a.md"}, "C:/a.md", "a.md"),
+        ({"file_path": "/a.md"}, "/a.md", "a.md"),
         ({"path": "notes\\a.md"}, "notes/a.md", "notes/a.md"),
         ({"file_name": "a.md"}, "", "a.md"),
         ({}, "", ""),

@@ -26,6 +26,7 @@ def group_by_document(
     *,
     documents: Iterable[BaseNode] | None = None,
     docstore: BaseDocumentStore | None = None,
+    root: str | None = None,
 ) -> list[tuple[DocumentChunks, list[int]]]:
     """Group nodes by the document they were cut from.
 
@@ -34,6 +35,7 @@ def group_by_document(
         documents: Whole documents, found by id, else by path.
         docstore: Where LlamaIndex keeps documents. A pipeline writes it *after* its transformations, so what it holds
             may be an older text: it is used only where every chunk is found in it.
+        root: What absolute paths are shown relative to; see :func:`~llama_index_contextual.metadata.display_path`.
 
     Returns:
         For each document its chunks, and the positions in ``nodes`` that they came from. Documents appear in the
@@ -53,7 +55,7 @@ def group_by_document(
             positions = found
         chunks = tuple(nodes[position] for position in positions)
         given = known.get(doc_id) or known.get(path_of(chunks[0].metadata))
-        document = _source_document(doc_id, chunks, given, docstore)
+        document = _source_document(doc_id, chunks, given, docstore, root)
         result.append((DocumentChunks(document, chunks), positions))
     return result
 
@@ -72,12 +74,16 @@ def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
 
 
 def _source_document(
-    doc_id: str, chunks: tuple[BaseNode, ...], given: BaseNode | None, docstore: BaseDocumentStore | None
+    doc_id: str,
+    chunks: tuple[BaseNode, ...],
+    given: BaseNode | None,
+    docstore: BaseDocumentStore | None,
+    root: str | None,
 ) -> SourceDocument:
     first = chunks[0].metadata
     metadata: dict[str, Any] = {} if given is None else dict(given.metadata)
     metadata.update({key: first[key] for key in _SHARED if key in first})
-    path = display_path(metadata) or display_path(first)
+    path = display_path(metadata, root) or display_path(first, root)
     text, whole, origin = _text(doc_id, chunks, given, docstore)
     return SourceDocument(doc_id, path, text, MappingProxyType(metadata), whole, origin)
 

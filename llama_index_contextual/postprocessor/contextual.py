@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         generator: A generator of your own, instead.
         documents: The whole documents, where the nodes given here are only some of a document's chunks.
         docstore: Where to look for them otherwise; an outdated text in it is noticed and not used.
+        root: The folder that absolute paths, as ``SimpleDirectoryReader`` gives them, are shown relative to. None is
+            the working directory. Of a path outside of it the last two parts are shown (``guide/README.md``).
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
         show_progress: Whether to draw a progress bar that counts chunks.
         **options: Settings of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``.
@@ -60,6 +63,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
     generator: Any = Field(default=None, description="What makes the contexts; None when they are off.")
     documents: Any = Field(default=None, exclude=True, description="Whole documents, to find a chunk's own.")
     docstore: Any = Field(default=None, exclude=True, description="Where else to find them.")
+    root: str | None = Field(default=None, description="What absolute paths are shown relative to.")
     show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
     show_progress: bool = Field(default=False, description="Draw a progress bar that counts chunks.")
 
@@ -70,6 +74,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         generator: ContextGenerator | dict[str, Any] | None = None,
         documents: Iterable[BaseNode] | None = None,
         docstore: BaseDocumentStore | None = None,
+        root: str | os.PathLike[str] | None = None,
         show_context_to_llm: bool = False,
         show_progress: bool = False,
         callback_manager: Any = None,
@@ -86,6 +91,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                 generator=made,
                 documents=documents if documents is None else _whole(documents),
                 docstore=docstore,
+                root=None if root is None else os.fspath(root),
                 show_context_to_llm=show_context_to_llm,
                 show_progress=show_progress,
                 **kept,
@@ -184,7 +190,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         if generator is None or not bare:
             return nodes
         copies = [_copy(node) for node in bare]
-        groups = group_by_document(copies, documents=self.documents, docstore=self.docstore)
+        groups = group_by_document(copies, documents=self.documents, docstore=self.docstore, root=self.root)
         self._write(copies, groups, generator.generate_all([chunks for chunks, _ in groups]), required=False)
         by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
         return [NodeWithScore(node=by_object.get(id(found.node), found.node), score=found.score) for found in nodes]
@@ -205,7 +211,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
     ) -> list[tuple[DocumentChunks, list[int]]]:
         """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
         whole = self.documents if documents is None else _whole(documents)
-        groups = group_by_document(nodes, documents=whole, docstore=self.docstore)
+        groups = group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
         if self.generator.free:
             return groups
         current = (self.generator.name, self.generator.version)

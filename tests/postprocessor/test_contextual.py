@@ -279,4 +279,21 @@ def test_instruction_prefixes_go_around_context_and_text(nodes):
 
 def test_absolute_paths_do_not_get_into_contexts():
     [node] = ContextualNodePostprocessor()([TextNode(text="x", metadata={"file_path": "/home/ana/notes/plan.md"})])
-    assert node.metadata["context"] == "Document: plan.md"
+    assert node.metadata["context"] == "Document: notes/plan.md"
+
+
+@pytest.mark.parametrize("where", ["working directory", "root", "elsewhere"])
+def test_files_of_one_name_are_told_apart_in_a_plain_pipeline(where, tmp_path, monkeypatch):
+    for folder in ("project/a", "project/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "README.md").write_text("# Readme\n\nWords.\n")
+    monkeypatch.chdir({"working directory": tmp_path}.get(where, "/"))
+    step = ContextualNodePostprocessor(root=tmp_path / "project" if where == "root" else None)
+    documents = SimpleDirectoryReader(str(tmp_path), recursive=True).load_data()
+    nodes = IngestionPipeline(transformations=[HeadingAwareMarkdownNodeParser(), step]).run(documents=documents)
+    top = "project/" if where == "working directory" else ""
+    assert sorted(node.metadata["context"].splitlines()[0] for node in nodes) == [
+        f"Document: {top}a/README.md > Readme",
+        f"Document: {top}b/README.md > Readme",
+    ]
+    assert ContextualNodePostprocessor.from_dict(step.to_dict()).root == step.root
