@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS kv (
 class SQLiteFile:
     """A SQLite file in WAL mode, shared by threads and processes; each commit is on disk when it returns.
 
-    The file is opened at its first use, and again in a forked child, which must not use its parent's connection.
+    The file is made at its first write, and opened again in a forked child, which must not use its parent's connection.
     A pickled or copied one opens the same file.
 
     ::
@@ -52,7 +52,7 @@ class SQLiteFile:
         rows = file.read(lambda database: database.execute("SELECT * FROM vectors").fetchall())
 
     Args:
-        path: The file. It and its folder are created at the first use.
+        path: The file. It and its folder are created at the first write.
         set_aside: Whether a damaged file, or one that is no database, is renamed to ``<name>.damaged`` with a
             :class:`ContextualWarning`, and a new one is started. Right for what can be computed again; else damage is
             an error.
@@ -92,8 +92,15 @@ class SQLiteFile:
         return self
 
     def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Return what ``work`` returns, which must fetch all its rows: another thread may go on afterwards."""
+        """Return what ``work`` returns, which must fetch all its rows: another thread may go on afterwards.
+
+        Reading makes no file: where there is none, ``work`` is done on empty tables.
+        """
         with self._lock:
+            if self._connection is None and not self.path.exists():
+                with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+                    self._create_tables(empty)
+                    return work(empty)
             return self._mended(work)
 
     def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
@@ -144,13 +151,16 @@ class SQLiteFile:
             try:
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute("PRAGMA synchronous=FULL")  # on disk at each commit, not at the next checkpoint
-                for statement in self._tables:
-                    database.execute(statement)
+                self._create_tables(database)
             except BaseException:
                 database.close()
                 raise
             self._connection, self._process = database, os.getpid()
         return self._connection
+
+    def _create_tables(self, database: sqlite3.Connection) -> None:
+        for statement in self._tables:
+            database.execute(statement)
 
     def _disconnect(self) -> None:
         if self._connection is not None and self._process == os.getpid():

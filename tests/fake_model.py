@@ -117,8 +117,10 @@ class FakeModel(ThreadingHTTPServer):
 
 
 def good_text(request: Request) -> str:
-    """One line per chunk, with words that no chunk of the tests has."""
-    return "\n".join(f"{number}: Explains matter {number} of this very treatise." for number in request.numbers)
+    """One line per chunk, with words that no chunk of the tests has, and without a number that none has."""
+    return "\n".join(
+        f"{number}: Explains matter {chr(64 + number)} of this very treatise." for number in request.numbers
+    )
 
 
 def always(reply: Reply) -> Callable[[Request, int], Reply]:

@@ -15,9 +15,10 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import HEADER_PATH
 from llama_index_contextual.sqlite_store import SQLiteKVStore
+from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from llama_index.core.schema import BaseNode
 
@@ -26,13 +27,15 @@ if TYPE_CHECKING:
 Reuse = Literal["chunk", "document"]
 
 OBJECT: Final = "object:"  # before the name of something that was passed as an object
-_COLLECTION: Final = "contexts"
+_CONTEXTS: Final = "contexts"
+_FAILURES: Final = "context_failures"
+_LEFT_ALONE_AFTER: Final = 3  # times that a chunk got no context
 _STATES: Final = "context_states"
 _FILE: Final = "contexts.sqlite"
 
 
 def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> BaseKVStore | None:
-    """Give the store that a setting names.
+    """Return the store that a setting names.
 
     Args:
         cache: A file (SQLite); a store; True or None for a file in LlamaIndex's cache folder; False for none.
@@ -52,7 +55,7 @@ def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> Bas
 
 
 class ContextCache:
-    """Contexts by what they were made from.
+    """What a model said of chunks, by what it was asked; and how often it gave a chunk no context.
 
     A context is found again under its chunk's text, header path, model and prompt, together with either the
     document's path or the document's text. So it survives an edit elsewhere in its document (same path) and a renaming
@@ -61,65 +64,89 @@ class ContextCache:
 
     Args:
         store: Where; None keeps nothing.
-        version: The generator's: model, prompt, settings.
+        versions_of: Gives the hashes of model and prompt for a document: the present one, then earlier ones whose
+            contexts are as good.
         reuse: ``"chunk"`` or ``"document"``.
     """
 
-    def __init__(self, store: BaseKVStore | None, version: str, reuse: Reuse) -> None:
-        self.store, self._version, self._reuse = store, version, reuse
-
-    def keys(self, node: BaseNode, document: SourceDocument, text_hash: str) -> tuple[str, ...]:
-        """Give the keys that a chunk's context is kept under; ``text_hash`` is of the document's text."""
-        parts = [
-            node.get_content(metadata_mode=MetadataMode.NONE),
-            str(node.metadata.get(HEADER_PATH) or ""),
-            self._version,
-        ]
-        by_text = short_hash([*parts, "text", text_hash])
-        if self._reuse == "document":
-            return (by_text,)
-        return short_hash([*parts, "path", document.path or document.id]), by_text
+    def __init__(
+        self, store: BaseKVStore | None, versions_of: Callable[[SourceDocument], Sequence[str]], reuse: Reuse
+    ) -> None:
+        self.store, self._versions_of, self._reuse = store, versions_of, reuse
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
-        """Give the contexts of chunks; None for those that are not kept."""
-        if self.store is None:
-            return [None] * len(nodes)
-        text_hash = short_hash([document.text])
-        keys = [self.keys(node, document, text_hash) for node in nodes]
-        found = self._get([key for both in keys for key in both])
-        return [next((found[key]["text"] for key in both if key in found), None) for both in keys]
+        """Return the contexts of chunks; None for those that are not kept."""
+        found = [
+            next((one["text"] for one in kept if one is not None), None)
+            for kept in self._kept(nodes, document, _CONTEXTS)
+        ]
+        return [None if text is None else replace_surrogates(text)[0] for text in found]
 
     def keep(self, contexts: Sequence[tuple[BaseNode, str]], document: SourceDocument) -> None:
         """Keep contexts; they are on disk when this returns."""
-        if self.store is None or not contexts:
-            return
-        text_hash = short_hash([document.text])
-        pairs = [(key, {"text": text}) for node, text in contexts for key in self.keys(node, document, text_hash)]
-        if isinstance(self.store, SQLiteKVStore):
-            self.store.put_all(pairs, _COLLECTION)
-        else:  # not every store takes a batch
-            for key, value in pairs:
-                self.store.put(key, value, _COLLECTION)
+        self._keep([(node, {"text": text}) for node, text in contexts], document, _CONTEXTS)
 
-    def state(self) -> str:
-        """Give the mark of the last run that had to fall back; empty where none had to."""
-        kept = None if self.store is None else self.store.get(self._version, _STATES)
+    def left_alone(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
+        """Return why chunks are not asked about any more, having failed too often; None for all others."""
+        failed = [next(filter(None, kept), None) for kept in self._kept(nodes, document, _FAILURES)]
+        return [one["reason"] if one and one["times"] >= _LEFT_ALONE_AFTER else None for one in failed]
+
+    def note_failed(self, reasons: Sequence[tuple[BaseNode, str]], document: SourceDocument) -> None:
+        """Count that chunks got no context, although the model could be asked, and why."""
+        before = self._kept([node for node, _ in reasons], document, _FAILURES)
+        times = [1 + max((one["times"] for one in kept if one is not None), default=0) for kept in before]
+        counted = zip(reasons, times, strict=True)
+        self._keep([(node, {"reason": reason, "times": n}) for (node, reason), n in counted], document, _FAILURES)
+
+    def state(self, version: str) -> str:
+        """Return the mark of a version's last run that had to fall back; empty where none had to."""
+        kept = None if self.store is None else self.store.get(version, _STATES)
         return "" if kept is None else str(kept["run"])
 
-    def mark_failed(self) -> None:
+    def mark_failed(self, version: str) -> None:
         """Note that a run fell back, so that a pipeline's own cache does not take its result for final."""
         if self.store is not None:
-            self.store.put(self._version, {"run": uuid4().hex}, _STATES)
+            self.store.put(version, {"run": uuid4().hex}, _STATES)
 
     def close(self) -> None:
         """Close the store, where it is a file of ours."""
         if isinstance(self.store, SQLiteKVStore):
             self.store.close()
 
-    def _get(self, keys: list[str]) -> dict[str, dict[str, Any]]:
+    def _keys(self, node: BaseNode, document: SourceDocument, text_hash: str, version: str) -> tuple[str, ...]:
+        """Return the keys of a chunk for one version; ``text_hash`` is of the document's text."""
+        chunk = node.get_content(metadata_mode=MetadataMode.NONE)
+        parts = [chunk, str(node.metadata.get(HEADER_PATH) or ""), version]
+        by_text = short_hash([*parts, "text", text_hash])
+        if self._reuse == "document":
+            return (by_text,)
+        return short_hash([*parts, "path", document.path or document.id]), by_text
+
+    def _kept(
+        self, nodes: Sequence[BaseNode], document: SourceDocument, collection: str
+    ) -> list[list[dict[str, Any] | None]]:
+        """Return for each chunk what is kept of it, the best first."""
         if self.store is None:
-            return {}
+            return [[] for _ in nodes]
+        text_hash, versions = short_hash([document.text]), self._versions_of(document)
+        keys = [[key for one in versions for key in self._keys(node, document, text_hash, one)] for node in nodes]
+        wanted = [key for some in keys for key in some]
         if isinstance(self.store, SQLiteKVStore):
-            return self.store.get_many(keys, _COLLECTION)
-        values = ((key, self.store.get(key, _COLLECTION)) for key in keys)
-        return {key: value for key, value in values if value is not None}
+            found = self.store.get_many(wanted, collection)
+        else:
+            values = ((key, self.store.get(key, collection)) for key in wanted)
+            found = {key: value for key, value in values if value is not None}
+        return [[found.get(key) for key in some] for some in keys]
+
+    def _keep(
+        self, values: Sequence[tuple[BaseNode, dict[str, Any]]], document: SourceDocument, collection: str
+    ) -> None:
+        if self.store is None or not values:
+            return
+        text_hash, version = short_hash([document.text]), self._versions_of(document)[0]
+        pairs = [(key, value) for node, value in values for key in self._keys(node, document, text_hash, version)]
+        if isinstance(self.store, SQLiteKVStore):
+            self.store.put_all(pairs, collection)
+        else:  # not every store takes a batch
+            for key, value in pairs:
+                self.store.put(key, value, collection)

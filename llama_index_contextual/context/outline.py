@@ -133,6 +133,11 @@ def outline(text: str, path: str) -> Outline | None:
     return Outline(text, lexer.name, tuple(ordered), tuple(_comments(text, comments)))
 
 
+def is_code(path: str) -> bool:
+    """Return whether a file's name says that it is source code."""
+    return _lexer(path.rpartition("/")[2]) is not None
+
+
 def first_sentence(text: str) -> str:
     """Give a text's first sentence on one line, cut visibly where it is endless."""
     sentence = " ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split())

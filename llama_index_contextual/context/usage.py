@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events import BaseEvent
@@ -45,6 +47,23 @@ class Prices:
         return (fresh * self.prompt + tokens.cached * cached + tokens.completion * self.completion) / 1e6
 
 
+PRICES_OF: Final = "October 2026"
+# Dollars per million tokens: prompt, completion, cached prompt. Of the models that suit contexts.
+_PRICES: Final = {
+    "claude-haiku-4-5": (1.0, 5.0, 0.1), "claude-haiku-5-5": (0.1, 0.5, 0.01), "claude-sonnet-5-5": (2.0, 10.0, 0.1),
+    "gpt-4.1": (2.0, 8.0, 0.5), "gpt-4.1-mini": (0.4, 1.6, 0.1), "gpt-4.1-nano": (0.1, 0.4, 0.025),
+    "gpt-4o-mini": (0.15, 0.6, 0.075), "gpt-5-mini": (0.25, 2.0, 0.025), "gpt-5-nano": (0.05, 0.4, 0.005),
+    "gpt-5.4-mini": (0.75, 4.5, 0.075), "gpt-5.4-nano": (0.2, 1.25, 0.02),
+}  # fmt: skip
+_DATED_MODEL: Final = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")
+
+
+def list_prices(model: str) -> Prices | None:
+    """Return what a provider asked for a model in :data:`PRICES_OF`; None for a model that is not in the table."""
+    known = _PRICES.get(_DATED_MODEL.sub("", model))
+    return None if known is None else Prices(*known)
+
+
 @dataclass(slots=True)
 class ContextUsage:
     """What a generator has done since it was made.
@@ -53,7 +72,7 @@ class ContextUsage:
         chunks: Chunks that it was asked about.
         from_cache: Those whose context was in the cache.
         generated: Those whose context the model gave.
-        failed: Those that got none from it, by reason.
+        failed: Those that got none from it, by reason; those that were left alone by the last reason and "3 times".
         calls: Requests that were sent, repeated ones included.
         retries: Requests that were sent again after an error.
         tokens: As the server counted them; zero where it does not count.
@@ -74,16 +93,20 @@ class ContextUsage:
 
 @dataclass(frozen=True, slots=True)
 class ContextEstimate:
-    """What a run would cost at most, if nothing fails.
+    """What a run would cost, if nothing fails.
 
     Attributes:
         chunks: Chunks without a context of this model and prompt.
         from_cache: Those whose context is in the cache and costs nothing.
         calls: Requests.
         tokens: By LlamaIndex's tokenizer, which is not the model's own; ``cached`` counts what a server with a prefix
-            cache reads only once.
-        seconds: At a usual speed of reading and writing, one call after the other.
-        price: At the given prices; None without them.
+            cache reads only once. ``completion`` counts contexts of a usual length.
+        seconds: At a usual speed of such a server.
+        price: In the currency of the prices; None where none is known.
+        priced_by: Where the prices are from: ``"given"``, ``"local"`` (a server on this machine costs nothing),
+            ``"list of October 2026"`` (dollars), or empty.
+        model: The model's name; empty where none is needed.
+        local: Whether its server is on this machine.
     """
 
     chunks: int
@@ -92,6 +115,9 @@ class ContextEstimate:
     tokens: Tokens
     seconds: float
     price: float | None = None
+    priced_by: str = ""
+    model: str = ""
+    local: bool = False
 
 
 class ContextRunStartEvent(BaseEvent):

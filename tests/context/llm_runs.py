@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
@@ -10,7 +11,7 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 
 from llama_index_contextual.errors import ContextualWarning
 
-PAID = f"llm:{MODEL}"
+PAID = f"llm:{MODEL}+pattern"
 
 
 def make_nodes(count: int, document: str = "book.md") -> list[TextNode]:
@@ -41,7 +42,7 @@ def run(step, nodes, *, falls_back=0):
     """Run a step; expect its one warning exactly when chunks fall back."""
     if falls_back:
         with pytest.warns(
-            ContextualWarning, match=rf"^{falls_back} of \d+ chunks have no context from {PAID}"
+            ContextualWarning, match=rf"^{falls_back} of \d+ chunks have no context from {re.escape(PAID)}"
         ) as caught:
             step(nodes)
         assert sum(issubclass(warning.category, ContextualWarning) for warning in caught) == 1

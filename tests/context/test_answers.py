@@ -89,7 +89,7 @@ NO_CONTEXTS = {
         "Lo siento, no puedo hacerlo.",
     ],
     "copy of the chunk": [CHUNK, CHUNK.upper(), "Aurora left the harbour at seven in the morning"],
-    "copy of the document's beginning": ["Harbour log of the town of Bergen, kept by the harbour master since 1902."],
+    "copy of the document": ["Harbour log of the town of Bergen, kept by the harbour master since 1902."],
 }
 
 

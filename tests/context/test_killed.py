@@ -24,7 +24,7 @@ nodes = [
     for doc in range(10) for number in range(50)
 ]
 ContextualNodePostprocessor("llm", llm=llm, cache=cache, num_workers=4, batch_size=8, fallback=None)(nodes)
-assert all(node.metadata["context_source"] == "llm:fake" for node in nodes)
+assert all(node.metadata["context_source"] == "llm:fake+pattern" for node in nodes)
 """
 
 

@@ -6,10 +6,13 @@ import pytest
 from fake_model import Reply, always
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
 from llama_index_contextual.context import Prices
 from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.llm.prompt import count_tokens
+from llama_index_contextual.context.usage import PRICES_OF
 
 
 def test_budget_of_calls_stops_cleanly_and_a_later_run_goes_on(step, fake_model):
@@ -113,3 +116,46 @@ def test_progress_counts_chunks_across_documents(step):
     assert {progress.total for progress in seen} == {8}
     generator.generate_all(groups, seen.append)
     assert (seen[-1].done, seen[-1].cached) == (8, 8)
+
+
+def counted(request, _):
+    """A server that counts as LlamaIndex does, and whose contexts have a usual length."""
+    about = "situates the paragraph in the book by telling which part of the whole it belongs to and who speaks of it"
+    text = "\n".join(f"{n}: Matter {chr(64 + n)} {about}, besides what readers know already." for n in request.numbers)
+    usage = {"prompt_tokens": count_tokens(request.prompt), "completion_tokens": count_tokens(text)}
+    return Reply(text=text, usage=usage)
+
+
+@pytest.mark.parametrize("options", [{}, {"context_window": 2000}], ids=["whole documents", "a small window"])
+def test_an_estimate_agrees_with_the_run_that_follows(step, fake_model, options):
+    fake_model.reply = counted
+    nodes = [*make_nodes(30), *make_nodes(5, "other.md"), *make_nodes(1, "third.md")]
+    one = step(**options)
+    planned = one.estimate(nodes)
+    run(one, nodes)
+    used = one.usage
+    assert used.calls == pytest.approx(planned.calls, rel=0.1)
+    assert used.tokens.prompt == pytest.approx(planned.tokens.prompt, rel=0.1)
+    taken, foreseen = (tokens.prompt + tokens.completion for tokens in (used.tokens, planned.tokens))
+    assert taken == pytest.approx(foreseen, rel=0.1)
+
+
+def test_an_estimate_writes_nothing(step, fake_model, tmp_path):
+    step(cache=tmp_path / "new" / "contexts.sqlite").estimate(make_nodes(3))
+    assert list(tmp_path.rglob("*")) == []
+    assert (fake_model.requests, fake_model.probes) == ([], 0)
+
+
+def test_an_estimate_tells_servers_apart_and_knows_prices(step):
+    here = step().estimate(make_nodes(3))
+    assert (here.local, here.price, here.priced_by, here.model) == (True, 0.0, "local", "fake")
+    there = {
+        name: step(llm=OpenAILike(model=name, api_base="https://example.org/v1", api_key="k")).estimate(make_nodes(3))
+        for name in ("gpt-4.1-mini-2025-04-14", "unheard-of")
+    }
+    known, unknown = there.values()
+    assert (known.local, known.priced_by) == (False, f"list of {PRICES_OF}")
+    assert known.price == pytest.approx(Prices(0.4, 1.6, 0.1).of(known.tokens))
+    assert (unknown.price, unknown.priced_by) == (None, "")
+    assert known.seconds < here.seconds
+    assert step().estimate(make_nodes(3), prices=Prices(1, 1)).priced_by == "given"

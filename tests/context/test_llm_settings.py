@@ -19,9 +19,9 @@ from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 def test_settings_llm_is_taken_where_it_is_set_and_openai_never_guessed(monkeypatch):
     monkeypatch.setattr(Settings, "_llm", None)
-    assert LLMContextGenerator(cache=False).name == "llm:qwen3:0.6b"
+    assert LLMContextGenerator(cache=False).name == "llm:qwen3:0.6b+pattern"
     monkeypatch.setattr(Settings, "_llm", MockLLM())
-    assert LLMContextGenerator(cache=False).name == "llm:MockLLM"
+    assert LLMContextGenerator(cache=False).name == "llm:MockLLM+pattern"
 
 
 WRONG = [
@@ -45,6 +45,9 @@ WRONG = [
     ({"reuse": "never"}, "reuse='never'"),
     ({"cache": 3}, "cache=3"),
     ({"prompt": PromptTemplate("{chunks}")}, "must hold {document}"),
+    ({"prompt": PromptTemplate("{document} {chunks} {author}")}, r"unknown fields \['author'\]"),
+    ({"prompt": PromptTemplate("{section} {document} {chunks}")}, "in this order"),
+    ({"beside": "title"}, "beside='title'"),
     ({"fallback": "guess"}, "fallback='guess'"),
     ({"fallback": 5}, "fallback=5"),
     ({"fallback": [["headings"]]}, r"fallback=\[\['headings'\]\]"),
@@ -67,7 +70,7 @@ def test_nothing_is_an_amount_where_it_means_something(options):
 def test_prompts_can_be_read_and_changed_the_way_of_llamaindex(step):
     generator = step().generator.first
     before = generator.version
-    assert "<document>" in generator.get_prompts()["context_prompt"].format(document="", chunks="", count=1)
+    assert "<document path=" in generator.get_prompts()["context_prompt"].format(document="", chunks="", count=1)
     generator.update_prompts({"context_prompt": PromptTemplate("{document} {chunks}")})
     assert generator.version != before
     with pytest.raises(SettingError, match="in this order"):
@@ -77,7 +80,7 @@ def test_prompts_can_be_read_and_changed_the_way_of_llamaindex(step):
 def test_prompts_of_a_step_s_generator_can_be_read_and_changed_with_its_fallbacks(step):
     one = step()
     before = one.fingerprint
-    assert list(one.generator.get_prompts()) == ["context_prompt"]
+    assert list(one.generator.get_prompts()) == ["context_prompt", "code_context_prompt"]
     one.generator.update_prompts({"context_prompt": PromptTemplate("{document} {chunks}")})
     assert one.fingerprint != before
 
@@ -120,3 +123,21 @@ def test_an_llm_object_is_not_written_down():
     one = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False)
     with pytest.raises(SettingError, match="Cure: pass it again"):
         ContextualNodePostprocessor.from_dict(one.to_dict())
+
+
+def test_a_password_of_a_url_is_never_written_down(fake_model, tmp_path, monkeypatch):
+    url = fake_model.llm.partition("@")[2].replace("://", "://ana:secret@")
+    one = ContextualNodePostprocessor("llm", llm=f"openai:{MODEL}@{url}", cache=tmp_path / "c.sqlite")
+    run(one, make_nodes(1))
+    assert fake_model.requests[0].headers["Authorization"].startswith("Basic ")
+    one.close()
+    for place in (one.to_json(), repr(one), one.fingerprint, *(str(file.read_bytes()) for file in tmp_path.iterdir())):
+        assert "secret" not in place
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS", "ana:secret")
+    again = ContextualNodePostprocessor.from_dict(one.to_dict())
+    run(again, make_nodes(2, "other.md"))
+    sent = [request.headers["Authorization"] for request in fake_model.requests]
+    assert sent[0] == sent[1]
+    with pytest.raises(SettingError) as refused:
+        LLMContextGenerator("openia:m@http://ana:secret@host/v1")
+    assert "secret" not in str(refused.value)

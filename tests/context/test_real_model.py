@@ -20,7 +20,10 @@ from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 # CI's machines are slow and shared.
 PATIENT = {"patience": {"chunk_timeout": 60.0}, "max_output_tokens": 24, "batch_size": 2}
 # Why a context was not taken, where the small model's words are to blame and not the way to it.
-WORDS = {"empty", "refused", "malformed", "copy of the chunk", "copy of the document's beginning"}
+WORDS = {
+    "empty", "refused", "malformed", "repetition", "data instead of a sentence", "several answers", "invented",
+    "copy of the prompt", "copy of the chunk", "copy of the document",
+}  # fmt: skip
 TEXT = (
     "# Harbour log\n\n"
     "The ferry Aurora left the harbour of Bergen at seven in the morning with forty passengers. "
@@ -66,7 +69,7 @@ def test_openai_interface_by_name(llama_server, document, nodes, tmp_path):
     run(step, nodes)
     usage = step.usage
     assert usage.calls >= 2
-    assert set(count_by_source(nodes)) <= {f"llm:{llama_server.model}", "pattern"}
+    assert set(count_by_source(nodes)) <= {f"llm:{llama_server.model}+pattern", "pattern"}
     assert usage.generated + usage.failed.total() == len(nodes)
     # The document comes first in every prompt, so after the first call the server has read it already.
     assert usage.tokens.cached > (usage.calls - 1) * 0.8 * len(get_tokenizer()(TEXT))

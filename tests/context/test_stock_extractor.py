@@ -85,7 +85,7 @@ def test_a_failure_is_final_there_and_an_upgrade_here(document, splitter, stock,
     with pytest.warns(ContextualWarning, match="fell back"):
         assert all(node.metadata["context"] for node in pipeline.run(documents=[document]))
     fake_model.reply = lambda *_: Reply()
-    assert set(count_by_source(pipeline.run(documents=[document]))) == {f"llm:{MODEL}"}
+    assert set(count_by_source(pipeline.run(documents=[document]))) == {f"llm:{MODEL}+pattern"}
 
 
 def test_thoughts_are_stored_there_and_cut_here(document, splitter, stock, ours, fake_model):
@@ -94,7 +94,7 @@ def test_thoughts_are_stored_there_and_cut_here(document, splitter, stock, ours,
     stock(store_of(document))(nodes)
     assert nodes[0].metadata["context"].startswith("<think>")
     nodes = splitter([document])[:1]
-    ours()(nodes)
+    ours(beside=None)(nodes)
     assert nodes[0].metadata["context"] == "About ships of the harbour."
 
 
@@ -126,7 +126,7 @@ def test_the_context_is_in_the_prompt_there_and_hidden_here(document, splitter, 
     nodes = splitter([document])[:1]
     ours()(nodes)
     assert "context:" not in nodes[0].get_content(MetadataMode.LLM)
-    assert nodes[0].get_content(MetadataMode.EMBED).startswith("context: About ships")
+    assert nodes[0].get_content(MetadataMode.EMBED).startswith("context: Document: log.md\nAbout ships")
 
 
 def test_no_llm_is_an_assertion_there_and_settings_llm_here(monkeypatch, document):
@@ -135,7 +135,7 @@ def test_no_llm_is_an_assertion_there_and_settings_llm_here(monkeypatch, documen
     monkeypatch.setattr(Settings, "_llm", MockLLM())
     with pytest.raises(AssertionError):
         DocumentContextExtractor(docstore=store_of(document))
-    assert ContextualNodePostprocessor("llm", cache=False).generator.name == "llm:MockLLM"
+    assert ContextualNodePostprocessor("llm", cache=False).generator.name == "llm:MockLLM+pattern"
 
 
 def test_an_oversized_document_is_sent_whole_there_and_never_here(document, splitter, stock, ours, fake_model):

@@ -93,7 +93,7 @@ def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, e
     with ContextualIndex.open(
         folder, embed_model=embedding, context="llm", llm=fake_model.llm, patience={"probe_timeout": 5}
     ) as index:
-        assert index.refresh().context_sources == {"llm:fake": 8}
+        assert index.refresh().context_sources == {"llm:fake+pattern": 8}
     assert len(fake_model.requests) == asked
 
 

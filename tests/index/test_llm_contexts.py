@@ -18,7 +18,7 @@ def llm(fake_model):
 def test_a_second_refresh_asks_for_nothing(opened, fake_model, llm):
     index = opened(**llm)
     report = index.refresh()
-    assert report.context_sources == {"llm:fake": report.chunks}
+    assert report.context_sources == {"llm:fake+pattern": report.chunks}
     asked = len(fake_model.requests)
     assert asked > 0
     assert index.refresh().embedded == 0
@@ -30,12 +30,12 @@ def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(folder, emb
     with ContextualIndex.open(folder, embed_model=embedding, **llm) as index:
         with pytest.warns(ContextualWarning):
             report = index.refresh()
-        assert "llm:fake" not in report.context_sources
+        assert "llm:fake+pattern" not in report.context_sources
         assert sum(report.context_sources.values()) == report.chunks
     fake_model.probe_status = 200
     with ContextualIndex.open(folder, embed_model=embedding) as index:  # it remembers context and model
         report = index.refresh()
-        assert report.context_sources == {"llm:fake": report.chunks}
+        assert report.context_sources == {"llm:fake+pattern": report.chunks}
         assert report.embedded == report.chunks, "another context is another embedded text"
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.text import replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_CHARS: Final = 600  # about 150 tokens; the prompt asks for one or two sentences
 _MIN_LETTERS: Final = 8
 _COPIED_WORDS: Final = 6  # so many words in a row are a quotation
 _COPIED_SHARE: Final = 0.8
+_NEAR_SHARE: Final = 0.85  # of a context's words that stand in the chunk in the same order
+_LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
+_LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before them
 
 _THINKING: Final = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END: Final = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
@@ -28,6 +39,24 @@ _PREAMBLE: Final = re.compile(
 _MARKUP: Final = re.compile(r"^\s*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
 _EMPHASIS: Final = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*")  # __ is part of names
 _QUOTES: Final = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "«": "»", "`": "`"}
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
+_LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
+_SECOND_ANSWER: Final = re.compile(
+    r"(?:^|\s)1\s*[:.)]\s.+\s2\s*[:.)]\s|[.!?]\W{0,2}\s(?:chunk\s+)?[2-9]\s*[:)]\s|\bchunk 1\b.*\bchunk 2\b",
+    re.IGNORECASE,
+)
+_PLACEHOLDER: Final = re.compile(r"\W*(?:the )?context (?:of|for) (?:the )?chunk(?: \d+)?\W*", re.IGNORECASE)
+_KEY_AND_VALUE: Final = re.compile(r"^\W*\{|[\"'](?:context|chunk|text|answer|number|id|\d+)[\"']\s*:", re.IGNORECASE)
+_ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
+_DIGITS: Final = re.compile(r"\d+")
+_NUMBERS: Final = re.compile(r"\d{1,40}(?:[,\u2019']\d{3}(?!\d))*")
+_NUMERALS: Final = (
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+)  # fmt: skip
+_IDENTIFIER: Final = re.compile(
+    r"`([^`]+)`|\b(\w+_\w+)\b|\b([a-z]{2,}[A-Z][a-z]\w*)\b|\b([A-Za-z]\w*(?:\.[A-Za-z]\w*)*\(\))"
+)
+_MOST_WORDS: Final = 1000  # of a chunk that a context is compared with
 _REFUSAL: Final = re.compile(
     r"^(?:i(?:'m| am)\s+(?:sorry|unable|not able|an? (?:ai|language))|sorry\b"
     r"|i\s+(?:can(?:no|')t|do not have|don't have)|as an ai\b|unfortunately,? i\b|(?:please|could you)\s+provide\b"
@@ -61,9 +90,9 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
 
 
 def clean(text: str, max_chars: int = MAX_CHARS) -> str:
-    """Take off everything that models wrap a context in, and put it on one line of at most ``max_chars``."""
-    text = _TAG.sub("", _FENCE.sub("", _without_thinking(text)))
-    text = _PREAMBLE.sub("", text.strip(), count=1)
+    """Return a context without all that models wrap it in: one line, at most ``max_chars``, which can be stored."""
+    text = _TAG.sub("", _FENCE.sub("", _without_thinking(replace_surrogates(text)[0])))
+    text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
     text = _EMPHASIS.sub(r"\1", _MARKUP.sub("", text))
     text = " ".join(text.split())
     while len(text) > 1 and _QUOTES.get(text[0]) == text[-1]:
@@ -71,24 +100,74 @@ def clean(text: str, max_chars: int = MAX_CHARS) -> str:
     return _cap(text, max_chars)
 
 
-def refusal(context: str, chunk: str, document: str) -> str | None:
-    """Say why a cleaned context is none, or None where it is one.
+def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | None:
+    """Return why a cleaned context is none, in words that are the same for the same reason; None where it is one.
 
     Args:
         context: What the model said about the chunk.
         chunk: The chunk's text.
-        document: The document's first characters; the whole will do.
+        document: What the model knew besides: the document with its path, title and date.
+        prompt: What it was told to do.
     """
-    if sum(character.isalnum() for character in context) < _MIN_LETTERS:
-        return "empty"
-    if _REFUSAL.match(context):
-        return "refused"
     words = _words(context)
-    if _copied(words, _words(chunk)):
-        return "copy of the chunk"
-    if _copied(words, _words(document[: 2 * MAX_CHARS])):
-        return "copy of the document's beginning"
-    return None
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("repetition", lambda: _LOOP.search(context) or _is_loop(words)),
+        ("empty", lambda: sum(character.isalnum() for character in context) < _MIN_LETTERS),
+        ("refused", lambda: _REFUSAL.match(context)),
+        ("data instead of a sentence", lambda: _is_data(context)),
+        ("several answers", lambda: _SECOND_ANSWER.search(context)),
+        ("copy of the prompt", lambda: _PLACEHOLDER.fullmatch(context) or _copied(words, _spaced(prompt))),
+        ("copy of the chunk", lambda: _copied(words, _spaced(chunk)) or _nearly_copied(words, _words(chunk))),
+        ("copy of the document", lambda: _copied(words, _spaced(document))),
+        ("invented", lambda: invented(context, f"{document}\n{chunk}")),
+    )
+    return next((reason for reason, holds in checks if holds()), None)
+
+
+def invented(context: str, known: str) -> list[str]:
+    """Return the numbers, dates and identifiers of a context that stand in nothing that the model knew.
+
+    A number counts in any form (``1,000``, ``05``, ``five``), a date as the numbers that it consists of. Identifiers
+    are what no prose has: ``snake_case``, ``camelCase``, ``a.b()`` and what stands between backticks.
+    """
+    said = _ABOUT_CHUNK.sub("", context)
+    numbers = {match[0] for match in _NUMBERS.finditer(said)}
+    names = {next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(said)}
+    folded = " ".join(known.casefold().split()) if names else ""
+    return sorted(
+        [one for one in numbers if not _holds_number(known, re.sub(r"\D", "", one))]
+        + [one for one in names if " ".join(one.casefold().removesuffix("()").split()) not in folded]
+    )
+
+
+def _holds_number(text: str, digits: str) -> bool:
+    bare = digits.lstrip("0") or "0"
+    forms = [bare, f"{int(bare):,}".replace(",", "[,.\u2019' ]")]
+    if re.search(rf"(?<!\d)0*(?:{'|'.join(forms)})(?!\d)", text):
+        return True
+    return int(bare) < len(_NUMERALS) and re.search(rf"\b{_NUMERALS[int(bare)]}\b", text, re.IGNORECASE) is not None
+
+
+def _is_loop(words: list[str]) -> bool:
+    return len(words) >= _LOOP_WORDS and len(set(words)) < _LOOP_SHARE * len(words)
+
+
+def _is_data(context: str) -> bool:
+    """Whether a context is JSON or a piece of it."""
+    if _KEY_AND_VALUE.search(context):
+        return True
+    try:
+        return isinstance(json.loads(context), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _nearly_copied(words: list[str], source: list[str]) -> bool:
+    """Whether nearly all of a context's words stand in the source in the same order, if not side by side."""
+    if len(words) < _COPIED_WORDS:
+        return False
+    blocks = SequenceMatcher(None, words, source[:_MOST_WORDS], autojunk=False).get_matching_blocks()
+    return sum(block.size for block in blocks) >= _NEAR_SHARE * len(words)
 
 
 def _without_thinking(text: str) -> str:
@@ -109,11 +188,13 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.casefold())
 
 
-def _copied(words: list[str], source: list[str]) -> bool:
-    """Whether a context's words stand in the source in the same order, nearly all of them."""
+@lru_cache(maxsize=8)  # all chunks of a document are compared with it
+def _spaced(text: str) -> str:
+    return f" {' '.join(_words(text))} "
+
+
+def _copied(words: list[str], source: str) -> bool:
+    """Whether a context's words stand in the source side by side, nearly all of them."""
     size = min(_COPIED_WORDS, len(words))
-    if not size or len(source) < size:
-        return False
-    known = {tuple(source[i : i + size]) for i in range(len(source) - size + 1)}
-    grams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
-    return sum(gram in known for gram in grams) >= _COPIED_SHARE * len(grams)
+    grams = [f" {' '.join(words[i : i + size])} " for i in range(len(words) - size + 1)]
+    return size > 0 and sum(gram in source for gram in grams) >= _COPIED_SHARE * len(grams)

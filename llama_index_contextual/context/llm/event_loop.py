@@ -18,7 +18,7 @@ from llama_index.core import Settings
 from llama_index.core.llms import LLM
 
 from llama_index_contextual.context.cache import OBJECT
-from llama_index_contextual.context.llm.model import ModelSpec, model_name
+from llama_index_contextual.context.llm.model import ModelSpec, model_name, without_credentials
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
@@ -85,8 +85,10 @@ class Connection:
             return self._llm
 
     def config(self) -> str | None:
-        """Give what was given as plain data: an object's name, marked as one."""
-        return f"{OBJECT}{model_name(self.given)}" if isinstance(self.given, LLM) else self.given
+        """Return what was given as plain data: an object's name, marked as one; a URL without its password."""
+        if isinstance(self.given, LLM):
+            return f"{OBJECT}{model_name(self.given)}"
+        return None if self.given is None else without_credentials(self.given)
 
 
 def _check(given: object) -> None:

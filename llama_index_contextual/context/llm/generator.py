@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from copy import copy
@@ -14,11 +15,13 @@ from llama_index.core.prompts.mixin import PromptMixin
 from llama_index_contextual.checks import optional_whole, refuse_unknown, whole
 from llama_index_contextual.context.base import BulkContextGenerator, ChunkContext
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
+from llama_index_contextual.context.headings import HeadingContextGenerator
 from llama_index_contextual.context.llm.event_loop import Connection
 from llama_index_contextual.context.llm.model import ModelSpec, ServerWatch, is_local, model_name, probe
-from llama_index_contextual.context.llm.prompt import CONTEXT_PROMPT, PromptBudget, check_prompt
+from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
 from llama_index_contextual.context.llm.request import Patience
 from llama_index_contextual.context.llm.run import Run, RunSettings, estimate
+from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 from llama_index_contextual.errors import ContextError, SettingError, StorageError
 from llama_index_contextual.identity import short_hash
@@ -33,10 +36,12 @@ if TYPE_CHECKING:
     from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import DocumentChunks, Progress
+    from llama_index_contextual.context.base import DocumentChunks, Progress, SourceDocument
 
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
-_PROMPT_KEY: Final = "context_prompt"
+_PROSE, _CODE = "context_prompt", "code_context_prompt"
+_MOST_CHARS: Final = 600  # of a context with what stands beside it
+_BESIDE: Final = {"pattern": PatternContextGenerator, "headings": HeadingContextGenerator}
 
 
 class LLMContextGenerator(BulkContextGenerator, PromptMixin):
@@ -54,7 +59,11 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
             file in LlamaIndex's cache folder.
         reuse: ``"chunk"`` keeps a chunk's context when its document is edited elsewhere, although what it says about
             the rest may then be outdated; ``"document"`` makes it anew.
-        prompt: A template with ``{document}`` and after it ``{chunks}``.
+        prompt: A template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``,
+            ``{date}`` and, after the document, ``{section}`` can be in it. By default there is one for prose and one
+            for source code.
+        beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
+            names, of other documents the breadcrumb), ``"headings"``, or None for the sentence alone.
         batch_size: Chunks per call.
         num_workers: Calls at a time; by default 1 for a server on this machine, else 4.
         patience: How long to wait for the model and how often to ask it: a :class:`Patience`, or its fields as a dict.
@@ -65,6 +74,8 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         context_window: Tokens that the model takes; by default what the LLM says. A longer document is shown as
             its outline and what surrounds the chunks.
         fallback_only: Use what is in the cache, and never call.
+        retry: Ask again about chunks that got no context three times. Otherwise they are left alone until their text,
+            the model or the prompt changes.
         api_key: For a model given by name; by default the provider's environment variable.
 
     Raises:
@@ -80,6 +91,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
         reuse: Reuse = "chunk",
         prompt: BasePromptTemplate | None = None,
+        beside: str | None = "pattern",
         batch_size: int = 8,
         num_workers: int | None = None,
         patience: Patience | Mapping[str, Any] | None = None,
@@ -88,6 +100,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         max_output_tokens: int = 100,
         context_window: int | None = None,
         fallback_only: bool = False,
+        retry: bool = False,
         api_key: str | None = None,
     ) -> None:
         self._connection = Connection(llm, api_key)
@@ -100,8 +113,11 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         self.context_window = optional_whole("context_window", context_window)
         self.max_calls = optional_whole("max_calls", max_calls, least=0)  # 0 asks for nothing, and uses the cache
         self.max_tokens = optional_whole("max_tokens", max_tokens, least=0)
-        self._prompt = prompt or CONTEXT_PROMPT
-        check_prompt(self._prompt)
+        if beside is not None and beside not in _BESIDE:
+            raise SettingError(f"beside={beside!r} is not known. Cure: one of {', '.join(_BESIDE)}, or None.")
+        self.beside, self._free = beside, None if beside is None else _BESIDE[beside]()
+        self.retry = retry
+        self._prompts = Prompts() if prompt is None else Prompts(check_prompt(prompt), prompt)
         self._store = open_store(cache)
         self._fell_back = ""
         self._reset()
@@ -131,15 +147,24 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """Return ``llm:`` and the model's name."""
+        """Return ``llm:``, the model's name, and what stands beside its sentences: ``llm:qwen3:0.6b+pattern``."""
+        return f"{self._model}+{self.beside}" if self.beside else self._model
+
+    @property
+    def _model(self) -> str:
         given = self._connection.given
         return f"llm:{ModelSpec.parse(given).model if isinstance(given, str) else model_name(self.llm)}"
 
     @property
     def version(self) -> str:
-        """Return a hash of model, prompt and length; what changes no context, such as patience, is not in it."""
-        template = self._prompt.format(document="{document}", chunks="{chunks}", count="{count}")
-        return short_hash([self.name, _REVISION, template, self.max_output_tokens])
+        """Return a hash of model, prompts, length and what stands beside; patience and such change no context."""
+        beside = None if self._free is None else self._free.version
+        return short_hash([self._model, _REVISION, *self._prompts.texts(), self.max_output_tokens, beside])
+
+    def _answer_versions(self, document: SourceDocument) -> list[str]:
+        """Return hashes of what the model is asked about a document, which its answers are kept under."""
+        texts = self._prompts.texts(document)
+        return [short_hash([self._model, _REVISION, text, self.max_output_tokens]) for text in texts]
 
     @property
     def usage(self) -> ContextUsage:
@@ -168,12 +193,25 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         run = Run(self._settings(), progress)
         texts = await run(batches)
         self.last_failures, self.cache_error = run.books.failed, run.books.cache_error
-        if run.books.failed:
+        if run.books.may_change:
             self._fell_back = uuid4().hex
+        return await asyncio.to_thread(
+            lambda: [self._composed(batch, found) for batch, found in zip(batches, texts, strict=True)]
+        )
+
+    def _composed(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
+        """Put what is free before what the model said; done after the cache, so that it can change for nothing."""
+        free = [None] * len(sentences) if self._free is None else self._free.generate(batch.nodes, batch.document)
         name, version = self.name, self.version
         return [
-            [None if text is None else ChunkContext(text, name, version=version) for text in found] for found in texts
-        ]
+            None if sentence is None else ChunkContext(
+                "\n".join(filter(None, ["" if beside is None else _shortened(beside.text, sentence), sentence])),
+                name,
+                "" if beside is None else beside.lexical,
+                version,
+            )
+            for sentence, beside in zip(sentences, free, strict=True)
+        ]  # fmt: skip
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
         """Return what a run over these chunks would cost, without asking the model about them."""
@@ -201,7 +239,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     def state(self) -> str:
         """Return a mark of the last run that left chunks without a context; without a cache, of this object's runs."""
-        return self._fell_back if self._store is None else self._cache().state()
+        return self._fell_back if self._store is None else self._cache().state(self.version)
 
     @property
     def remembers_failures(self) -> bool:
@@ -214,28 +252,37 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         self._connection.loop.close()
 
     def _get_prompts(self) -> PromptDictType:
-        return {_PROMPT_KEY: self._prompt}
+        return {_PROSE: self._prompts.prose, _CODE: self._prompts.code}
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}
 
     def _update_prompts(self, prompts: PromptDictType) -> None:
-        if _PROMPT_KEY in prompts:
-            check_prompt(prompts[_PROMPT_KEY])
-            self._prompt = prompts[_PROMPT_KEY]
+        prose, code = prompts.get(_PROSE, self._prompts.prose), prompts.get(_CODE, self._prompts.code)
+        self._prompts = Prompts(check_prompt(prose), check_prompt(code))
 
     def _cache(self) -> ContextCache:
-        return ContextCache(self._store, self.version, self.reuse)
+        return ContextCache(self._store, self._answer_versions, self.reuse)
 
     def _numbers(self) -> dict[str, Any]:
-        names = ("batch_size", "max_calls", "max_tokens", "max_output_tokens", "context_window", "fallback_only")
+        names = (
+            "batch_size",
+            "max_calls",
+            "max_tokens",
+            "max_output_tokens",
+            "context_window",
+            "fallback_only",
+            "retry",
+            "beside",
+        )
         return {"num_workers": self.num_workers, **{name: getattr(self, name) for name in names}}
 
     def _settings(self) -> RunSettings:
         return RunSettings(
             source=self.name,
             llm=self.llm,
-            prompt=self._prompt,
+            prompts=self._prompts,
+            version=self.version,
             cache=self._cache(),
             budget=self._budget,
             server=self._server,
@@ -247,7 +294,14 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
             max_calls=self.max_calls,
             max_tokens=self.max_tokens,
             fallback_only=self.fallback_only,
+            retry=self.retry,
         )
+
+
+def _shortened(text: str, sentence: str) -> str:
+    """Return a free context within what a sentence leaves of the room; its first line says most."""
+    room = max(_MOST_CHARS - len(sentence), _MOST_CHARS // 4)
+    return text if len(text) <= room else f"{text.partition(chr(10))[0][: room - 1].rstrip()}…"
 
 
 def _patience(given: Patience | Mapping[str, Any] | None) -> Patience:

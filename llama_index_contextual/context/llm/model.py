@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.llms import ChatMessage
 
+CREDENTIALS: Final = "LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS"  # user:password, for a server given by its URL
 NO_ANSWER: Final = "server does not answer"
 OLLAMA_URL: Final = "http://localhost:11434"
 DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
@@ -28,6 +30,7 @@ _BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believe
 _BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
 _LEFT_ALONE: Final = 30.0  # seconds, after so many failed calls in a row
 _FAILURES: Final = 3
+_CREDENTIALS: Final = re.compile(r"(https?://)[^/\s]*@")
 _CLOSED: Final = frozenset({401, 403})
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")
@@ -48,8 +51,8 @@ class ModelSpec:
         model, _, url = rest.partition("@http")
         if provider not in ("ollama", "openai") or not model:
             raise SettingError(
-                f"llm={spec!r} names no model. Cure: 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', "
-                "or any LlamaIndex LLM object."
+                f"llm={without_credentials(spec)!r} names no model. Cure: 'ollama:MODEL', 'openai:MODEL', "
+                "'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object."
             )
         return cls(provider, model, f"http{url}" if url else None)
 
@@ -71,7 +74,7 @@ class ModelSpec:
             raise MissingExtraError("llama-index-llms-ollama", "llm") from error
         return Ollama(
             model=self.model,
-            base_url=self.base_url or OLLAMA_URL,
+            base_url=_with_credentials(self.base_url) if self.base_url else OLLAMA_URL,
             temperature=0.0,
             context_window=window or _OLLAMA_WINDOW,
             request_timeout=_CLIENT_TIMEOUT,
@@ -99,7 +102,7 @@ class ModelSpec:
             raise MissingExtraError("llama-index-llms-openai-like", "llm") from error
         return OpenAILike(
             model=self.model,
-            api_base=self.base_url,
+            api_base=_with_credentials(self.base_url or ""),
             api_key=api_key or "none",  # the client insists on one
             is_chat_model=True,
             temperature=0.0,
@@ -107,6 +110,17 @@ class ModelSpec:
             max_retries=0,
             timeout=_CLIENT_TIMEOUT,
         )
+
+
+def without_credentials(spec: str) -> str:
+    """Return a model's name without the user and password that its URL may hold, so that it can be written down."""
+    return _CREDENTIALS.sub(r"\1", spec)
+
+
+def _with_credentials(url: str) -> str:
+    """Return a URL with the user and password of the environment, where it has none of its own."""
+    given = os.environ.get(CREDENTIALS)
+    return url if not given or _CREDENTIALS.search(url) else url.replace("://", f"://{given}@", 1)
 
 
 def model_name(llm: LLM) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.base.llms.types import CacheControl, CachePoint, ChatMessage, MessageRole, TextBlock
 from llama_index.core.prompts import PromptTemplate
@@ -13,8 +13,10 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import get_tokenizer
 
 from llama_index_contextual.context.documents import position
+from llama_index_contextual.context.outline import is_code
+from llama_index_contextual.dates import date_in_words
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import HEADER_PATH
+from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +26,25 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import SourceDocument
 
+_OPENING: Final = '<document path="{path}" title="{title}" date="{date}">\n{document}\n</document>\n\n'
+_FORM: Final = (
+    "Answer with one line per chunk, its number first, in this form and with nothing else:\n"
+    "1: <one or two sentences about chunk 1>"
+)
 CONTEXT_PROMPT: Final = PromptTemplate(
+    _OPENING + "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
+    "For each chunk write a short context, one or two sentences, that situates it within the whole document and makes "
+    "it easier to find: say which subject, names, section and time it belongs to, and replace pronouns by what they "
+    "stand for. Use only what the document says. Do not repeat the chunk. " + _FORM
+)
+CODE_PROMPT: Final = PromptTemplate(
+    _OPENING + "Chunks of this source file, by number ({count} in all):\n\n{chunks}\n\n"
+    "For each chunk write a short context, one or two sentences, that makes it easier to find: say what it defines, "
+    "what that is for, and which class, module or feature it is part of. Use the names that stand in the code. "
+    "Do not repeat the code. " + _FORM
+)
+# What a model said to it before there was another prompt is as good, and is not paid for again.
+_EARLIER_PROMPT: Final = PromptTemplate(
     "<document>\n{document}\n</document>\n\n"
     "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
     "For each chunk write a short context, one or two sentences, that situates it within the whole document and makes "
@@ -34,8 +54,8 @@ CONTEXT_PROMPT: Final = PromptTemplate(
     "1: context of chunk 1"
 )
 _DOCUMENT_MARK: Final = "\x00document\x00"
-_FIELDS: Final = ("document", "chunks")
-_INSTRUCTION_TOKENS: Final = 250
+_FIELDS: Final = ("document", "chunks", "count", "path", "title", "section", "date")
+_INSTRUCTION_TOKENS: Final = 300
 _EXCERPT_CHARS: Final = 400  # of a longer chunk the question shows the beginning and the end: the document shows it all
 _CHARS_PER_TOKEN: Final = 3  # few, so that what is reserved suffices in any language with an alphabet
 _MARK_TOKENS: Final = 30  # around each chunk
@@ -125,60 +145,110 @@ class PromptBudget:
         return Window(max(room, tokens // 8)), size
 
 
+class Prompts(NamedTuple):
+    """What is asked about prose, and what about source code."""
+
+    prose: BasePromptTemplate = CONTEXT_PROMPT
+    code: BasePromptTemplate = CODE_PROMPT
+
+    def of(self, document: SourceDocument) -> BasePromptTemplate:
+        """Return the prompt for a document."""
+        return self.code if is_code(document.path) else self.prose
+
+    def texts(self, document: SourceDocument | None = None) -> list[str]:
+        """Return the prompt for a document as plain text, then earlier ones that asked the same; without one, all."""
+        if document is None:
+            return [_plain(self.prose), _plain(self.code)]
+        prompt = self.of(document)
+        earlier = [_EARLIER_PROMPT] if prompt in (CONTEXT_PROMPT, CODE_PROMPT) else []
+        return [_plain(prompt), *map(_plain, earlier)]
+
+
+def check_prompt(prompt: BasePromptTemplate) -> BasePromptTemplate:
+    """Return a prompt that shows document and chunks, in this order, and has no field that nobody fills in.
+
+    Raises:
+        SettingError: It does not.
+    """
+    named = {*prompt.template_var_mappings.values()} if prompt.template_var_mappings else set()
+    unknown = set(prompt.template_vars).difference(_FIELDS, named, prompt.kwargs, prompt.function_mappings or ())
+    if unknown:
+        raise SettingError(
+            f"The context prompt has unknown fields {sorted(unknown)}. Cure: use some of {', '.join(_FIELDS)}."
+        )
+    text = _filled(prompt, {field: f"\x00{field}" for field in _FIELDS})
+    positions = [text.find(f"\x00{field}") for field in ("document", "chunks")]
+    section = text.find("\x00section")
+    if -1 in positions or positions != sorted(positions) or -1 < section < positions[0]:
+        raise SettingError(
+            "The context prompt must hold {document} and after it {chunks} (and {section}): servers read the part that "
+            "calls share, the document, only once where it comes first. Cure: name both, in this order."
+        )
+    return prompt
+
+
+def _filled(prompt: BasePromptTemplate, fields: dict[str, Any]) -> str:
+    return prompt.format(**fields)
+
+
+def _plain(prompt: BasePromptTemplate) -> str:
+    return _filled(prompt, {field: f"{{{field}}}" for field in _FIELDS})
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a call sends besides its instruction; a run asks it, an estimate only counts it.
+    """What a call sends; a run asks it, an estimate only counts it.
 
     Attributes:
+        before: What stands before the document.
         document: The document as it is shown.
-        chunks: The chunks, by number.
-        count: How many they are.
+        after: The chunks, by number, and what is asked about them.
     """
 
+    before: str
     document: str
-    chunks: str
-    count: int
+    after: str
 
     @classmethod
     def about(
-        cls, nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: Window
+        cls,
+        nodes: Sequence[BaseNode],
+        document: SourceDocument,
+        outline: Sequence[BaseNode],
+        window: Window,
+        prompt: BasePromptTemplate,
     ) -> Question:
-        """Ask about some chunks; see :func:`shown`."""
-        return cls(shown(nodes, document, outline, window), describe_chunks(nodes), len(nodes))
+        """Ask about some chunks; see :func:`shown` and :func:`check_prompt`."""
+        sections = dict.fromkeys(str(node.metadata.get(HEADER_PATH) or "") for node in nodes)
+        metadata = {**document.metadata, **nodes[0].metadata}
+        fields = {
+            "path": document.path,
+            "title": metadata.get(TITLE) or "",
+            "date": date_in_words(metadata.get(DATE)),
+            "section": "; ".join(filter(None, sections)),
+        }
+        fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in fields.items()}
+        numbered = {"document": _DOCUMENT_MARK, "chunks": describe_chunks(nodes), "count": str(len(nodes))}
+        filled = _filled(prompt, {**numbered, **fields})
+        before, _, after = filled.partition(_DOCUMENT_MARK)
+        return cls(before, shown(nodes, document, outline, window), after)
 
     @property
     def tokens(self) -> int:
-        """About how long the prompt will be."""
-        return count_tokens(self.document) + count_tokens(self.chunks) + _INSTRUCTION_TOKENS
+        """How long the prompt is, by LlamaIndex's tokenizer."""
+        return count_tokens(self.document) + count_tokens(f"{self.before}\n{self.after}")
 
-    def messages(self, prompt: BasePromptTemplate, *, cache_point: bool) -> list[ChatMessage]:
-        """Fill in the prompt.
-
-        Args:
-            prompt: See :func:`check_prompt`.
-            cache_point: Whether to mark the end of the document, as Anthropic's interface wants it.
-        """
-        filled = prompt.format(document=_DOCUMENT_MARK, chunks=self.chunks, count=self.count)
-        before, _, after = filled.partition(_DOCUMENT_MARK)
+    def messages(self, *, cache_point: bool) -> list[ChatMessage]:
+        """Return it as a chat; ``cache_point`` marks the end of the document, as Anthropic's interface wants it."""
         if not cache_point:
-            return [ChatMessage(role=MessageRole.USER, content=f"{before}{self.document}{after}")]
+            content = f"{self.before}{self.document}{self.after}"
+            return [ChatMessage(role=MessageRole.USER, content=content)]
         blocks = [
-            TextBlock(text=f"{before}{self.document}"),
+            TextBlock(text=f"{self.before}{self.document}"),
             CachePoint(cache_control=CacheControl(type="ephemeral")),
-            TextBlock(text=after),
+            TextBlock(text=self.after),
         ]
         return [ChatMessage(role=MessageRole.USER, content=blocks)]
-
-
-def check_prompt(prompt: BasePromptTemplate) -> None:
-    """Raise SettingError unless a prompt shows document and chunks, in this order."""
-    text = prompt.format(document="\x00document", chunks="\x00chunks", count="")
-    positions = [text.find(f"\x00{field}") for field in _FIELDS]
-    if -1 in positions or positions != sorted(positions):
-        raise SettingError(
-            "The context prompt must hold {document} and after it {chunks}: servers read the part that calls share, "
-            "the document, only once where it comes first. Cure: name both, in this order."
-        )
 
 
 def batches(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: Window) -> list[list[BaseNode]]:

@@ -12,35 +12,40 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.context.base import ContextProgress
 from llama_index_contextual.context.llm.answers import refusal, split_answers
-from llama_index_contextual.context.llm.model import NO_ANSWER, context_window, is_local, marks_cache
+from llama_index_contextual.context.llm.model import NO_ANSWER, context_window, is_local, marks_cache, model_name
 from llama_index_contextual.context.llm.prompt import Question, batches, count_tokens
 from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, ask
 from llama_index_contextual.context.usage import (
+    PRICES_OF,
     ContextCallEvent,
     ContextEstimate,
     ContextRunEndEvent,
     ContextRunStartEvent,
+    Prices,
     Tokens,
     dispatcher,
+    list_prices,
 )
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
     from llama_index.core.llms import LLM
-    from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import DocumentChunks, Progress, SourceDocument
     from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.llm.model import ServerWatch
-    from llama_index_contextual.context.llm.prompt import PromptBudget
+    from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
     from llama_index_contextual.context.llm.request import Answer, Patience
-    from llama_index_contextual.context.usage import ContextUsage, Prices
+    from llama_index_contextual.context.usage import ContextUsage
 
 _MAX_SHRINKS: Final = 4
-_WRITING_RATE: Final = 20.0  # tokens a second that a model writes; for estimates alone
+_CONTEXT_TOKENS: Final = 40  # of a usual context with its number
+_LOCAL_WRITING: Final = 20.0  # tokens a second that a model on this machine writes; these are for estimates alone
+_REMOTE_READING, _REMOTE_WRITING = 5000.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class RunSettings:
 
     source: str
     llm: LLM
-    prompt: BasePromptTemplate
+    prompts: Prompts
+    version: str
     cache: ContextCache
     budget: PromptBudget
     server: ServerWatch
@@ -64,6 +70,7 @@ class RunSettings:
     max_calls: int | None
     max_tokens: int | None
     fallback_only: bool
+    retry: bool
 
     def divide_window(self) -> None:
         """Divide the model's window; this may ask its server, so never call it on an event loop."""
@@ -72,12 +79,25 @@ class RunSettings:
 
 @dataclass(slots=True)
 class Todo:
-    """A document with chunks that have no context yet; ``found`` is filled in."""
+    """A document with chunks that have no context yet; ``found`` is filled in, and what is to be remembered noted."""
 
     document: SourceDocument
     nodes: Sequence[BaseNode]
     missing: list[int]
     found: list[str | None]
+    left_alone: list[str]
+
+
+def _todo(settings: RunSettings, batch: DocumentChunks) -> Todo:
+    """Look up what the cache has of a document's chunks; those that were left alone are not asked about again."""
+    nodes, document = batch.nodes, batch.document
+    found = settings.cache.find(nodes, document)
+    missing = [index for index, text in enumerate(found) if text is None]
+    failed: list[str | None] = [None] * len(missing)
+    if not settings.retry:
+        failed = settings.cache.left_alone([nodes[index] for index in missing], document)
+    ask_about = [index for index, reason in zip(missing, failed, strict=True) if reason is None]
+    return Todo(document, nodes, ask_about, found, list(filter(None, failed)))
 
 
 class Run:
@@ -99,22 +119,21 @@ class Run:
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
         """Return one context per chunk; None where there is none, which the books give the reason of."""
-        results = await asyncio.to_thread(self._from_cache, documents)
-        todo = [
-            Todo(batch.document, batch.nodes, [i for i, text in enumerate(found) if text is None], found)
-            for batch, found in zip(documents, results, strict=True)
-        ]
-        chunks, missing = sum(len(found) for found in results), sum(len(one.missing) for one in todo)
-        self.books.start(documents=len(documents), chunks=chunks, cached=chunks - missing)
-        if missing:
+        todo = await asyncio.to_thread(lambda: [_todo(self._settings, batch) for batch in documents])
+        chunks, cached = (
+            sum(len(one.nodes) for one in todo),
+            sum(text is not None for one in todo for text in one.found),
+        )
+        self.books.start(documents=len(documents), chunks=chunks, cached=cached)
+        for one in todo:
+            for reason in one.left_alone:
+                self.books.fail(f"{reason}, 3 times", 1)
+        if any(one.missing for one in todo):
             await self._generate([one for one in todo if one.missing])
-        if self.books.failed:
-            await asyncio.to_thread(self._in_cache, self._settings.cache.mark_failed)
+        if self.books.may_change:
+            await asyncio.to_thread(self._in_cache, self._settings.cache.mark_failed, self._settings.version)
         self.books.end()
-        return results
-
-    def _from_cache(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
-        return [self._settings.cache.find(batch.nodes, batch.document) for batch in documents]
+        return [one.found for one in todo]
 
     def _in_cache(self, work: Any, *arguments: Any) -> None:
         try:
@@ -126,7 +145,7 @@ class Run:
         reason = await asyncio.to_thread(self._why_not)
         if reason is not None:
             for one in todo:
-                self.books.fail(reason, len(one.missing))
+                self.books.fail(reason, len(one.missing), for_now=True)
             return
         await asyncio.to_thread(self._settings.divide_window)
         await _all(self._document(one) for one in todo)
@@ -168,20 +187,21 @@ class Run:
             answer = await self._ask(todo, [todo.nodes[index] for index in group])
         except ContextOverflowError as error:
             if shrinks == _MAX_SHRINKS:
-                self.books.fail(error.reason, len(group))
+                await self._refused(todo, dict.fromkeys(group, error.reason))
                 return
             budget.shrink(window, error.window)
             for part in self._split(todo, group):
                 await self._group(todo, part, shrinks + 1)
             return
         except CallFailedError as error:
-            self.books.fail(error.reason, len(group))
+            self.books.fail(error.reason, len(group), for_now=True)
             return
         await self._accept(todo, group, answer)
 
     async def _ask(self, todo: Todo, nodes: list[BaseNode]) -> Answer:
         settings, books, server = self._settings, self.books, self._settings.server
-        question = Question.about(nodes, todo.document, todo.nodes, settings.budget.window)
+        prompt = settings.prompts.of(todo.document)
+        question = Question.about(nodes, todo.document, todo.nodes, settings.budget.window, prompt)
         tokens = question.tokens
         books.check_budget(tokens)
         if not server.allows_call():
@@ -191,7 +211,7 @@ class Run:
             with books.sending(tokens):
                 answer = await ask(
                     settings.llm,
-                    question.messages(settings.prompt, cache_point=marks_cache(settings.llm)),
+                    question.messages(cache_point=marks_cache(settings.llm)),
                     timeout=settings.patience.timeout(len(nodes), tokens, waiting),
                     max_tokens=settings.max_output_tokens * len(nodes),
                     patience=settings.patience,
@@ -209,29 +229,39 @@ class Run:
         contexts = split_answers(answer.text, len(group))
         if len(group) > 1:
             self._settings.budget.note_batch(matched=bool(contexts))
-        good, again, reasons = [], [], []
+        good, again, reasons = [], [], {}
         for number, index in enumerate(group, 1):
             context = contexts.get(number)
             if context is None:
                 again.append(index)
-                continue
-            text = todo.nodes[index].get_content(metadata_mode=MetadataMode.NONE)
-            reason = refusal(context, text, todo.document.text)
-            if reason is None:
+            elif (reason := self._refusal(context, todo, index)) is not None:
+                reasons[index] = reason
+            else:
                 todo.found[index] = context
                 good.append((todo.nodes[index], context))
-            else:
-                reasons.append(reason)
         await asyncio.to_thread(self._in_cache, self._settings.cache.keep, good, todo.document)
         self.books.call(todo.document, len(group), answer, accepted=len(good))
-        for reason in reasons:
-            self.books.fail(reason, 1)
+        if len(group) == 1 and again:
+            reasons, again = {group[0]: "malformed" if answer.text.strip() else "empty"}, []
+        await self._refused(todo, reasons)
         self.books.done(len(good))
-        if len(group) == 1:
-            self.books.fail("malformed" if answer.text.strip() else "empty", len(again))
-        else:
-            for index in again:
-                await self._group(todo, [index])
+        for index in again:
+            await self._group(todo, [index])
+
+    def _refusal(self, context: str, todo: Todo, index: int) -> str | None:
+        """Return why a context is none; the model knew the document, its path, title, date and the chunk's section."""
+        node, document = todo.nodes[index], todo.document
+        shared = {**document.metadata, **node.metadata}
+        known = [document.text, document.path, *(str(shared.get(key) or "") for key in (TITLE, DATE, HEADER_PATH))]
+        prompt = self._settings.prompts.texts(document)[0]
+        return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), "\n".join(known), prompt)
+
+    async def _refused(self, todo: Todo, reasons: dict[int, str]) -> None:
+        """Give up chunks of which the model said nothing of use, and remember that for later runs."""
+        noted = [(todo.nodes[index], reason) for index, reason in reasons.items()]
+        await asyncio.to_thread(self._in_cache, self._settings.cache.note_failed, noted, todo.document)
+        for reason in reasons.values():
+            self.books.fail(reason, 1, for_now=True)
 
 
 class Books:
@@ -244,12 +274,14 @@ class Books:
     Attributes:
         failed: Chunks that got no context, by reason.
         cache_error: Why contexts could not be kept, where that is so.
+        may_change: Whether another run asks about some of them again.
     """
 
     def __init__(self, settings: RunSettings, progress: Progress | None) -> None:
         self._settings, self._usage, self._progress = settings, settings.usage, progress
         self.failed: Counter[str] = Counter()
         self.cache_error: StorageError | None = None
+        self.may_change = False
         self._done = self._total = self._cached = 0
         self._reserved = 0  # tokens of the prompts that are being read
 
@@ -280,10 +312,11 @@ class Books:
             failed = sum(self.failed.values())
             self._progress(ContextProgress(self._done + self._cached, self._total, self._cached, failed))
 
-    def fail(self, reason: str, chunks: int) -> None:
-        """Give up some chunks."""
+    def fail(self, reason: str, chunks: int, *, for_now: bool = False) -> None:
+        """Give up some chunks; ``for_now`` means that the next run asks about them again."""
         if chunks:
             self.failed[reason] += chunks
+            self.may_change |= for_now
             self.done(chunks)
 
     def check_budget(self, prompt_tokens: int) -> None:
@@ -356,20 +389,45 @@ def estimate(
         prices: Per million tokens.
     """
     settings.divide_window()
-    budget = settings.budget
-    total, chunks, cached, calls = Tokens(), 0, 0, 0
-    for batch in documents:
-        found = settings.cache.find(batch.nodes, batch.document)
-        missing = [node for node, text in zip(batch.nodes, found, strict=True) if text is None]
-        chunks, cached = chunks + len(missing), cached + len(found) - len(missing)
-        before = ""
-        for group in batches(missing, batch.document, budget.size, budget.window) if missing else ():
-            question = Question.about(group, batch.document, batch.nodes, budget.window)
+    budget, total, calls = settings.budget, Tokens(), 0
+    todo = [_todo(settings, batch) for batch in documents]
+    for one in todo:
+        before, prompt = "", settings.prompts.of(one.document)
+        missing = [one.nodes[index] for index in one.missing]
+        for group in batches(missing, one.document, budget.size, budget.window) if missing else ():
+            question = Question.about(group, one.document, one.nodes, budget.window, prompt)
             again = count_tokens(question.document) if question.document == before else 0
-            total += Tokens(question.tokens, again, len(group) * settings.max_output_tokens)
+            total += Tokens(question.tokens, again, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
             before, calls = question.document, calls + 1
-    seconds = (total.prompt - total.cached) / settings.patience.reading_rate + total.completion / _WRITING_RATE
-    return ContextEstimate(chunks, cached, calls, total, seconds, None if prices is None else prices.of(total))
+    local, model = is_local(settings.llm), model_name(settings.llm)
+    price, priced_by = _price(total, prices, model, local=local)
+    return ContextEstimate(
+        chunks=sum(len(one.missing) for one in todo),
+        from_cache=sum(text is not None for one in todo for text in one.found),
+        calls=calls,
+        tokens=total,
+        seconds=_seconds(settings, total, local=local),
+        price=price,
+        priced_by=priced_by,
+        model=model,
+        local=local,
+    )
+
+
+def _seconds(settings: RunSettings, tokens: Tokens, *, local: bool) -> float:
+    """Return how long reading and writing takes: a server here does one call after the other, another several."""
+    reading, writing = (settings.patience.reading_rate, _LOCAL_WRITING) if local else (_REMOTE_READING, _REMOTE_WRITING)
+    alone = (tokens.prompt - tokens.cached) / reading + tokens.completion / writing
+    return alone if local else alone / settings.num_workers
+
+
+def _price(tokens: Tokens, given: Prices | None, model: str, *, local: bool) -> tuple[float | None, str]:
+    if given is not None:
+        return given.of(tokens), "given"
+    if local:
+        return 0.0, "local"
+    listed = list_prices(model)
+    return (None, "") if listed is None else (listed.of(tokens), f"list of {PRICES_OF}")
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -1,0 +1,116 @@
+"""A context from a language model adds to what is free, and an answer that was paid for once stays usable."""
+
+from __future__ import annotations
+
+from fake_model import MODEL, Reply, always
+from llama_index.core import Document
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.schema import TextNode
+from llm_runs import make_nodes, run
+
+from llama_index_contextual.identity import short_hash
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.sqlite_store import SQLiteKVStore
+
+NOTE = "# Morning Check-in\n\nWe moved the freeze to the twelfth.\n"
+SENTENCE = "Explains matter A of this very treatise."
+EARLIER = (  # the prompt of the first versions, word for word
+    "<document>\n{document}\n</document>\n\n"
+    "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
+    "For each chunk write a short context, one or two sentences, that situates it within the whole document and makes "
+    "it easier to find: say which subject, names, section and time it belongs to, and replace pronouns by what they "
+    "stand for. Do not repeat the chunk. Answer with one line per chunk, its number first, in this form and with "
+    "nothing else:\n"
+    "1: context of chunk 1"
+)
+
+
+def note():
+    return HeadingAwareMarkdownNodeParser()([Document(text=NOTE, metadata={"path": "memory/2026-01-28.md"})])
+
+
+def test_path_headings_and_day_stand_before_the_sentence(step):
+    [node] = note()
+    step()([node])
+    assert node.metadata["context"].splitlines() == [
+        "Document: memory/2026-01-28.md > Morning Check-in",
+        "Wednesday, 28 January 2026",
+        SENTENCE,
+    ]
+    assert "Morning Check-in" in node.metadata["lexical_context"]
+    assert node.metadata["context_source"] == f"llm:{MODEL}+pattern"
+
+
+def test_source_code_has_its_pattern_line_and_a_prompt_of_its_own(step, fake_model):
+    code = "class Engine:\n    def search(self, text):\n        return self.index.find(text)\n"
+    node = TextNode(text=code, start_char_idx=0, end_char_idx=len(code), metadata={"path": "search/engine.py"})
+    step()([node])
+    first, second = node.metadata["context"].splitlines()
+    assert first.startswith("From file: search/engine.py. Defines: class Engine, function search.")
+    assert second == SENTENCE
+    assert "say what it defines" in fake_model.requests[0].prompt
+    step()(note())
+    assert "say what it defines" not in fake_model.requests[1].prompt
+
+
+def test_each_part_can_be_left_out_without_paying_again(step, fake_model):
+    found = {}
+    for beside in ("pattern", "headings", None):
+        [node] = note()
+        step(beside=beside)([node])
+        found[beside] = (node.metadata["context"], node.metadata["context_source"], "lexical_context" in node.metadata)
+    assert found[None] == (SENTENCE, f"llm:{MODEL}", False)
+    assert found["headings"][1:] == (f"llm:{MODEL}+headings", False)
+    assert found["pattern"][0] == found["headings"][0]
+    assert len(fake_model.requests) == 1
+
+
+def test_a_node_that_has_only_the_sentence_gets_the_rest_for_nothing(step, fake_model):
+    [node] = note()
+    step(beside=None)([node])
+    step()([node])
+    assert node.metadata["context"].startswith("Document: memory/2026-01-28.md")
+    assert len(fake_model.requests) == 1
+
+
+def test_what_an_earlier_version_was_told_is_not_paid_for_again(step, fake_model, tmp_path):
+    nodes = make_nodes(2)
+    version = short_hash([f"llm:{MODEL}", 1, EARLIER, 100])
+    store = SQLiteKVStore(tmp_path / "contexts.sqlite")
+    for node in nodes:
+        key = short_hash([node.text, node.metadata["header_path"], version, "path", "book.md"])
+        store.put(key, {"text": f"Told earlier of {node.node_id}."}, "contexts")
+    run(step(), nodes)
+    assert [node.metadata["context"].splitlines()[-1] for node in nodes] == [
+        "Told earlier of book.md#0.",
+        "Told earlier of book.md#1.",
+    ]
+    assert not fake_model.requests
+
+
+def test_both_parts_share_the_room(step, fake_model):
+    words = [f"word{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(90)]
+    fake_model.reply = always(Reply(text=f"1: {' '.join(words)}"))
+    [node] = note()
+    node.metadata["header_path"] = " > ".join(["A heading that goes on and on"] * 9)
+    step()([node])
+    assert len(node.metadata["context"]) <= 751
+    assert node.metadata["context"].startswith("Document: memory/2026-01-28.md")
+    assert "worda" in node.metadata["context"]
+
+
+def test_the_prompt_is_told_path_title_section_and_date(step, fake_model):
+    prompt = PromptTemplate("[{path}|{title}|{date}]{document}[{section}|{count}]{chunks}")
+    [node] = note()
+    node.metadata["title"] = 'The "freeze"'
+    step(prompt=prompt)([node])
+    asked = fake_model.requests[0].prompt
+    assert asked.startswith("[memory/2026-01-28.md|The 'freeze'|Wednesday, 28 January 2026]")
+    assert "[Morning Check-in|1]" in asked
+
+
+def test_the_prompt_of_the_package_tells_them_too(step, fake_model):
+    step()(note())
+    assert '<document path="memory/2026-01-28.md" title="" date="Wednesday, 28 January 2026">' in (
+        fake_model.requests[0].prompt
+    )
