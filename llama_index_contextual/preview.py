@@ -1,7 +1,9 @@
-"""Show a file's chunks in the terminal, so that a person can judge them."""
+"""Show a file's chunks in the terminal or as a page, so that a person can judge them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +13,9 @@ from rich.panel import Panel
 from rich.text import Text
 
 from llama_index_contextual import metadata
+from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
+from llama_index_contextual.report import chunks_page
 
 if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
@@ -64,6 +68,46 @@ def chunks_of(
     if contexts is not None and contexts.generator is not None and nodes:
         ContextualNodePostprocessor(generator=contexts.generator.at_query_time(), documents=[document])(nodes)
     return name, nodes
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The chunks of one file. A notebook draws them as a page.
+
+    Attributes:
+        name: The file's path.
+        nodes: Its chunks in order, with their contexts.
+        budget: The most tokens of a chunk, or None where the parser has no such setting.
+    """
+
+    name: str
+    nodes: tuple[TextNode, ...]
+    budget: int | None
+
+    def to_html(self) -> str:
+        """Return a self-contained page: boundaries, overlaps, and four views of each chunk."""
+        return chunks_page(self.nodes, title=self.name, budget=self.budget)
+
+    def _repr_html_(self) -> str:
+        page = escape(self.to_html(), quote=True)
+        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width:100%;height:36rem;border:0"></iframe>'
+
+
+def preview_file(file: Path, parser: NodeParser, contexts: ContextualNodePostprocessor, root: Path) -> Preview:
+    """Return the chunks of a file as an index of these settings would have them; see :func:`chunks_of`.
+
+    Raises:
+        DocumentError: The file cannot be read, or is not in the folder.
+    """
+    try:
+        name, nodes = chunks_of(file, parser, contexts, root=root)
+    except OSError as error:
+        raise DocumentError(f"{file} cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8") from error
+    except ValueError as error:
+        raise DocumentError(f"{file} is not in {root}. Cure: name a file of the indexed folder.") from error
+    return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))
 
 
 def render_preview(

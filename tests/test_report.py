@@ -62,9 +62,10 @@ def test_chunks_with_their_views(nodes):
 
 
 def test_what_stands_in_the_chunk_before_is_shaded(nodes):
-    parser = HeadingAwareMarkdownNodeParser(chunk_size=12, chunk_overlap=6, min_chunk_size=1)
-    cut = parser([Document(text="# A\n\nOne two three four. Five six seven. Eight nine ten. Eleven twelve.")])
-    again = [b.text[: a.end_char_idx - b.start_char_idx] for a, b in pairwise(cut)]
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=16, chunk_overlap=8, min_chunk_size=1)
+    numbers = ("One two three", "Four five six", "Seven eight nine", "Ten eleven twelve", "More and more")
+    cut = parser([Document(text="# A\n\n" + " ".join(f"{number}." for number in numbers))])
+    again = [b.text[: max(0, a.end_char_idx - b.start_char_idx)] for a, b in pairwise(cut)]
     assert any(again), "the example overlaps"
     page = chunks_page(cut, title="a")
     for text in again:
@@ -95,3 +96,38 @@ def test_in_a_real_browser_nothing_of_a_document_runs(nodes, tmp_path):
     seen = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout  # noqa: S603
     assert "<title>the title</title>" in seen
     assert seen.count("document.title = 'hacked'") >= 2, "it is shown as text"
+
+
+def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
+    from llama_index_contextual import ContextualIndex
+    from llama_index_contextual.errors import DocumentError
+
+    (tmp_path / "gateway.md").write_text(TEXT, "utf-8")
+    with ContextualIndex.open(tmp_path) as index:
+        seen = index.preview("gateway.md")
+        assert not index.exists, "nothing is indexed"
+        assert seen.nodes[0].metadata["context"].startswith("Document: gateway.md")
+        check_harmless(seen.to_html())
+        assert "sandbox" in seen._repr_html_()
+        with pytest.raises(DocumentError, match=r"other\.md cannot be read"):
+            index.preview("other.md")
+        with pytest.raises(DocumentError, match="is not in"):
+            index.preview(__file__)
+
+
+def test_pages_from_the_command_line(tmp_path):
+    from typer.testing import CliRunner
+
+    from llama_index_contextual.cli import app
+
+    (tmp_path / "gateway.md").write_text(TEXT, "utf-8")
+    page = tmp_path / "page.html"
+    run = CliRunner().invoke
+    assert run(app, ["preview", str(tmp_path / "gateway.md"), "--html", str(page)]).exit_code == 0
+    check_harmless(page.read_text("utf-8"))
+    assert run(app, ["index", str(tmp_path)]).exit_code == 0
+    done = run(app, ["search", "default value", "--folder", str(tmp_path), "--html", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "<mark>default</mark>" in page.read_text("utf-8")
+    lost = run(app, ["search", "x", "--folder", str(tmp_path), "--html", str(tmp_path / "no" / "page.html")])
+    assert lost.exit_code != 0

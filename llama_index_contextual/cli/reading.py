@@ -60,6 +60,8 @@ Refresh = Annotated[
     typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
 ]
 
+Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
+
 
 def search(
     question: Annotated[str, typer.Argument(help="What you want to find.")],
@@ -80,6 +82,7 @@ def search(
     explain: Annotated[
         bool, typer.Option("--explain", help="Each arm's rank and score, and the matched terms.")
     ] = False,
+    html: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the chunks that answer a question, with the lines they stand in."""
@@ -98,6 +101,11 @@ def search(
     with open_index(folder, storage, config, settings, create=False) as contextual:
         hits = contextual.settings.configuration.retrieval.top_k or 5
         explanation = contextual.as_retriever(similarity_top_k=hits, filters=filters).explain(question)
+    if html:
+        from llama_index_contextual.keyword import Analyzer
+        from llama_index_contextual.report import hits_page
+
+        _write_page(html, hits_page(explanation, Analyzer()))
     if as_json:
         print_json(explanation.to_dict() if explain else [_hit_to_dict(hit) for hit in explanation.nodes])
         return
@@ -243,11 +251,13 @@ def evaluate(
     top_k: Annotated[
         list[int] | None, typer.Option(min=1, help="Hits to count; several times. Default: 5, 10, 20")
     ] = None,
+    html: Page = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask your own questions with and without contexts, and show what each kind finds."""
     from llama_index_contextual.evaluation import evaluate as run
-    from llama_index_contextual.evaluation import load_questions
+    from llama_index_contextual.evaluation import html_report, load_questions, markdown_report
 
     given: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config}
     comparison = run(
@@ -259,6 +269,9 @@ def evaluate(
         show_progress=messages.is_terminal,
         **{key: value for key, value in given.items() if value},
     )
+    for file, make in ((html, html_report), (markdown, markdown_report)):
+        if file:
+            _write_page(file, make(comparison, f"What contexts find in {folder}"))
     if as_json:
         print_json(comparison.to_dict())
         return
@@ -283,6 +296,7 @@ def preview(
     tokenizer: Annotated[str | None, typer.Option(help="minilm, cl100k or estimate.")] = None,
     context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
     config: Config = None,
+    html: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
@@ -294,7 +308,9 @@ def preview(
         pipeline = index.settings.pipeline
         step = pipeline.contexts if context else None
         try:
-            if as_json:
+            if html:
+                _write_page(html, index.preview(file).to_html())
+            elif as_json:
                 print_json(
                     [
                         _chunk_to_dict(node)
@@ -305,6 +321,16 @@ def preview(
                 Console(highlight=False).print(render_preview(file.resolve(), pipeline.parser, step, root=index.folder))
         except UnicodeDecodeError as error:
             raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8") from error
+
+
+def _write_page(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, "utf-8", errors="replace")
+    except OSError as error:
+        raise SettingError(
+            f"{file} cannot be written ({error.strerror}). Cure: name a file in a folder that exists."
+        ) from error
+    tell(f"Written: {file}")
 
 
 def _folder_of(file: Path) -> Path:

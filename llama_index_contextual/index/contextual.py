@@ -22,6 +22,7 @@ from llama_index_contextual.index.settings import resolve_settings
 from llama_index_contextual.index.sources import decode, gather, read_bytes
 from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.postprocessor.chosen import chosen_postprocessors
+from llama_index_contextual.preview import Preview, preview_file
 from llama_index_contextual.retrievers import KEYWORD_WEIGHT, POOL, ContextualFusionRetriever
 
 if TYPE_CHECKING:
@@ -336,6 +337,20 @@ class ContextualIndex:
         """Whether manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
         reader = self._storage.reader
         return reader.ask(lambda view: inspection.verify(self._storage.manifest(), view.store, reader, self._pending()))
+
+    def preview(self, path: str | Path) -> Preview:
+        """Return the chunks that a file has with this index's settings; a notebook draws them as a page.
+
+        The file is read as it is now, and nothing is indexed. Where contexts cost something, free ones stand in.
+
+        Args:
+            path: A file of the folder, relative to it or absolute.
+
+        Raises:
+            DocumentError: The file cannot be read, or is not in the folder.
+        """
+        pipeline = self.settings.pipeline
+        return preview_file((self.folder / path).resolve(), pipeline.parser, pipeline.contexts, self.folder)
 
     def nodes(self) -> list[BaseNode]:
         """Every node of the index, as new objects without vectors, in no particular order."""
