@@ -53,9 +53,9 @@ class FrontMatter:
         return "" if value is None or isinstance(value, dict) else " ".join(str(value).split())
 
     def rest(self, without: Collection[str]) -> str:
-        """Return the values of all keys but some, in their order, as one string; without flags and nested ones."""
-        values = (self.text(key) for key in self.values if key not in without)
-        return " ".join(value for value in values if value.lower() not in _FLAGS)
+        """Return all keys but some with their values, ``client: Acme; weight: 40``; no flags, nothing nested."""
+        values = {key: self.text(key) for key in self.values if key not in without}
+        return "; ".join(f"{key}: {value}" for key, value in values.items() if value and value.lower() not in _FLAGS)
 
 
 def read_front_matter(text: str, source: str = "") -> FrontMatter:

@@ -13,6 +13,7 @@ from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
 from llama_index_contextual.memory.lexicon import lexicon
 from llama_index_contextual.memory.message import (
+    MAX_MESSAGE,
     DerivedQueries,
     Query,
     clean_message,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Now = datetime | date | None
 
+_CUT_NOTE: Final = f"Message: only its first {MAX_MESSAGE:,} characters were read."
 _SEARCH_TOKENS: Final = 150  # of each hit of a search, as in a full digest of four
 
 
@@ -155,8 +157,14 @@ class MemoryContext:
         query = derived.queries[0].text
         entries = entries_of(chosen, self._search.alternatives(query), self._search.terms, settings.max_tokens)
         reason = "found" if entries else ("no hit with enough evidence" if ranked else "nothing found")
-        dates = tuple(_shown(named.first, named.last) for named in derived.dates)
-        return MemoryDigest(True, reason, entries, tuple(one.text for one in derived.queries), dates)  # noqa: FBT003
+        return MemoryDigest(
+            applicable=True,
+            reason=reason,
+            entries=entries,
+            queries=tuple(one.text for one in derived.queries),
+            dates=tuple(_shown(named.first, named.last) for named in derived.dates),
+            notes=(_CUT_NOTE,) if derived.is_cut else (),
+        )
 
     def _for_search(self, max_results: int, filters: MetadataFilters | None) -> MemorySettings:
         check_filters(filters)

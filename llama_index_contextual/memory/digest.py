@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
+NOTES: Final = ("(Index: ", "(Message: ")  # what a line below the hits starts with
 DISABLED: Final = "memory is switched off (enabled is false)"
 
 _NON_JOINER, _JOINER = "\u200c\u200d"
@@ -87,11 +88,14 @@ class MemoryDigest:
     """The queries that ran."""
     dates: tuple[str, ...] = ()
     """The dates that the message named, ``2026-04-05`` or ``2026-04-01/2026-04-30``."""
+    notes: tuple[str, ...] = ()
+    """What the answer does not cover, a line each: ``"Index: 3 files changed since; being indexed."``"""
 
     @property
     def markdown(self) -> str:
         """The digest as an agent reads it; one neutral line if there is nothing to say."""
-        return f"({DISABLED.capitalize()}.)" if self.reason == DISABLED else format_digest(self.entries)
+        shown = f"({DISABLED.capitalize()}.)" if self.reason == DISABLED else format_digest(self.entries)
+        return "\n".join([shown, *(f"({note})" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the fields, each entry's citation, and the Markdown."""

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.memory.dates_in_text import NamedDate, find_dates
-from llama_index_contextual.memory.digest import HEADER, NOTHING
+from llama_index_contextual.memory.digest import HEADER, NOTES, NOTHING
 from llama_index_contextual.memory.lexicon import HAS_CJK, unaccented, words
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _own_lines(lines: Sequence[str]) -> Iterator[str]:
                 fence = ""
             continue
         bare = text.lstrip("> \t")
-        in_digest = bare == HEADER or (in_digest and (not bare or bare.startswith("- [")))
+        in_digest = bare == HEADER or (in_digest and (not bare or bare.startswith(("- [", *NOTES))))
         if text[:3] in {"```", "~~~"}:
             after = text.lstrip(text[0])
             if "`" not in after:  # else it is code within a line
@@ -180,6 +180,8 @@ class DerivedQueries:
     queries: tuple[Query, ...]
     """The original first."""
     dates: tuple[NamedDate, ...]
+    is_cut: bool = False
+    """Whether the message was longer than what is read of it."""
 
 
 def derive_queries(
@@ -188,14 +190,14 @@ def derive_queries(
     """Derive up to three queries and the named dates. Keywords and names count only where they add something.
 
     Args:
-        message: What the user wrote; code and digests in it are left out.
+        message: What the user wrote, of which 16,384 characters are read; code and digests in it are left out.
         lexicon: Stop words and date patterns.
         today: What ``yesterday`` is relative to.
         rarity: Share of the index's chunks that lack a word. Rare words are taken for keywords, and a name that is in
             more than a fifth of the chunks makes no query: every note of a diary names its writer (recall@4 of LoCoMo
             notes fell by two points in a prototype). Without it the first keywords and all names are taken.
     """
-    text = clean_message(message)
+    text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
     names = find_names(text, lexicon, dates)
     keywords = find_keywords(text, lexicon, dates=dates, names=names, rarity=rarity)
@@ -206,7 +208,7 @@ def derive_queries(
         derived = " ".join(found)
         if derived and all(_same_words(derived, query.text) is False for query in queries):
             queries.append(Query(kind, derived))
-    return DerivedQueries(tuple(queries), dates)
+    return DerivedQueries(tuple(queries), dates, len(message) > MAX_MESSAGE)
 
 
 def find_keywords(

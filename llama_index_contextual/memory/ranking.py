@@ -13,7 +13,7 @@ from llama_index.core.schema import NodeWithScore
 from llama_index_contextual.dates import date_from_path, parse_date
 from llama_index_contextual.memory.digest import MemoryEntry, sanitise
 from llama_index_contextual.memory.snippet import choose_snippet
-from llama_index_contextual.metadata import CONTEXT, DATE, END_LINE, HEADER_PATH, START_LINE, path_of
+from llama_index_contextual.metadata import CONTEXT, DATE, END_LINE, FRONT_MATTER, HEADER_PATH, START_LINE, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -181,6 +181,9 @@ def entries_of(
             if group[0] in one.hit.terms
         }
         text = one.hit.node.get_content()
+        properties = str(one.hit.node.metadata.get(FRONT_MATTER) or "")
+        if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
+            text = "\n\n".join([*properties.split("; "), text])
         bare = _entry(one, "", None)
         share = left // (len(chosen) - position) - estimate_tokens(bare.line)
         if share < _LEAST_TOKENS:

@@ -7,9 +7,16 @@ from datetime import date, datetime, timezone
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.schema import Document, NodeWithScore, TextNode
 
-from llama_index_contextual import ContextualFusionRetriever, MemoryContext, RecencyPostprocessor
+from llama_index_contextual import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualNodePostprocessor,
+    HeadingAwareMarkdownNodeParser,
+    MemoryContext,
+    RecencyPostprocessor,
+)
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory import MemorySettings, note_filters
 from llama_index_contextual.memory.digest import HEADER, NOTHING
@@ -182,6 +189,32 @@ def test_search_has_no_gate_and_no_abstention(memory):
     assert len(found.entries) == 3
     assert found.queries == ("JC",)
     assert memory.search("what is the capital of Mongolia", max_results=10).entries
+
+
+def test_a_property_of_the_front_matter_is_found_by_its_name_and_shown(embedding):
+    text = "---\nbirthday: 1991-05-02\nshoe size: 38\n---\n# Ines\n\nInes is a friend from school.\n"
+    others = [f"# Note {number}\n\nSomebody went for a walk with number {number}.\n" for number in range(5)]
+    documents = [
+        Document(text=one, id_=f"{n}.md", metadata={"path": f"{n}.md"}) for n, one in enumerate([text, *others])
+    ]
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser().get_nodes_from_documents(documents))
+    memory = MemoryContext(ContextualFusionRetriever([ContextualBM25Retriever(nodes)]))
+    [entry] = memory.get("when is the birthday of Ines?").entries
+    assert "birthday: 1991-05-02" in entry.snippet
+    assert "birthday" not in memory.search("friend from school", max_results=1).entries[0].snippet
+
+
+def test_of_a_long_message_the_start_counts_and_the_digest_says_so(memory):
+    message = "does JC like ginger?"
+    digest = memory.get(f"{message}\n{' ' * 20_000}what does Cookie love?", now=NOW)
+    assert digest.entries == memory.get(message, now=NOW).entries
+    assert digest.markdown.splitlines()[-1] == "(Message: only its first 16,384 characters were read.)"
+    assert memory.get(message, now=NOW).notes == ()
+
+
+def test_agreement_is_a_reason(memory):
+    [first, *_] = memory.get("does JC like ginger?", now=NOW).entries
+    assert first.reasons[0] == "agreement x1.15"
 
 
 def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arms):
