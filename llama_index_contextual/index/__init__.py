@@ -1,9 +1,20 @@
-"""The index: opened, refreshed, asked."""
+"""The index: opened, refreshed, asked. What it keeps on disk is drawn in :mod:`llama_index_contextual.index.state`."""
 
+from llama_index_contextual.index.background import BackgroundRefresh, Freshness
 from llama_index_contextual.index.contextual import ContextualIndex
 from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
 from llama_index_contextual.index.migration import MigrationReport
 from llama_index_contextual.index.plan import RefreshReport
 
-__all__ = ["ContextualIndex", "FileRules", "IndexStatus", "MigrationReport", "Pending", "RefreshReport", "Verification"]
+__all__ = [
+    "BackgroundRefresh",
+    "ContextualIndex",
+    "FileRules",
+    "Freshness",
+    "IndexStatus",
+    "MigrationReport",
+    "Pending",
+    "RefreshReport",
+    "Verification",
+]

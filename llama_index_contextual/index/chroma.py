@@ -1,26 +1,26 @@
-"""Nodes in a Chroma collection: written so that an id's text, vector and metadata always belong together.
+"""Nodes in Chroma: the first :class:`~llama_index_contextual.index.store.Database`.
 
-Chroma holds what ``ChromaVectorStore`` of LlamaIndex would have written, so that the stock class reads it, and two keys
-more, outside the node: which manifest entry the node belongs to, and the hash of the text that was embedded.
+Chroma holds what ``ChromaVectorStore`` of LlamaIndex would have written, so that the stock class reads it, and the keys
+that :mod:`llama_index_contextual.index.store` names.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
+import shutil
 import sqlite3
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import chromadb
 import numpy as np
 from chromadb.config import Settings as ChromaSettings
 from chromadb.errors import NotFoundError
-from llama_index.core.schema import BaseNode, MetadataMode, TextNode
-from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored
+from llama_index_contextual.retrievers.chroma import ChromaDense
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,137 +30,171 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
+    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch
 
-ENTRY: Final = "_entry"  # the manifest's key of the document
-KIND: Final = "_kind"  # "file" or "document", as in the manifest
-EMBED_HASH: Final = "_embed_hash"  # of the EMBED view: equal hash, equal vector
-MODEL: Final = "embedding_model"  # in the collection's own metadata, should the manifest get lost
+_MODEL: Final = "embedding_model"  # in the collection's own metadata, should the manifest get lost
+_FILE: Final = "chroma.sqlite3"
 _PAGE: Final = 5000  # rows per read; writes go by the client's own limit, 5461 for the local one
 
 # What SQLite says of a broken file or one that is no database, and Chroma of one that lacks its tables. Only with these
 # may an index be set aside: a path, a lock or a permission is the same again once its cause is gone.
-_DAMAGE: Final = ("malformed", "not a database", "already exists", "no such table", "no such column")
+_DAMAGE: Final = (
+    "malformed",
+    "not a database",
+    "already exists",
+    "no such table",
+    "no such column",
+    "code: 11",
+    "file is corrupt",
+)
 # Chroma says many things of damaged vector files; these are about something else.
 _ELSEWHERE: Final = ("readonly", "unable to open", "is full", "no space", "permission", "is locked", "too many open")
-
-
-def embed_hash(node: BaseNode) -> str:
-    """Hash of what is embedded: the text with its context."""
-    text = node.get_content(metadata_mode=MetadataMode.EMBED)
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:32]
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A node as the store has it: its id, its manifest entry, the hash of its embedded text, and all metadata."""
-
-    id: str
-    entry: str
-    embed_hash: str
-    metadata: Mapping[str, Any]
-
-
-@dataclass(slots=True)
-class Row:
-    """A node on its way into the store.
-
-    Attributes:
-        node: The node.
-        metadata: Under which it will be stored; see :func:`store_metadata`.
-        stored: What the store has under its id, if anything.
-        vector: Of its embedded text, when it is known.
-    """
-
-    node: BaseNode
-    metadata: dict[str, Any]
-    stored: Stored | None = None
-    vector: Sequence[float] | None = None
-
-    @property
-    def embed_hash(self) -> str:
-        """Hash of its embedded text."""
-        return str(self.metadata[EMBED_HASH])
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether its id is new, or its embedded text changed."""
-        return self.stored is None or self.stored.embed_hash != self.embed_hash
-
-    @property
-    def is_relocated(self) -> bool:
-        """Whether its vector stays and its lines, neighbours or the like changed."""
-        return self.stored is not None and not self.is_fresh and self.stored.metadata != self.metadata
-
-    @property
-    def merged(self) -> dict[str, Any]:
-        """Metadata that replaces what is stored: Chroma merges, so a key that went has to be set to None."""
-        return {**dict.fromkeys(self.stored.metadata if self.stored else ()), **self.metadata}
-
-
-class DamagedError(StorageError):
-    """Chroma's files cannot be used as they are; what they held can be made again."""
-
-
-def open_client(folder: Path) -> ClientAPI:
-    """Open Chroma in a folder, without telemetry, apart from other clients of this process.
-
-    Chroma shares one system among all clients of a path in a process, so that closing and opening again would give
-    back the stale one. Another spelling of the same path is another system.
-    """
-    name = str(folder) + "".join("/." if bit == "1" else "//." for bit in f"{secrets.randbits(20):020b}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be made ({error.strerror}). Cure: choose another storage=.") from error
-    try:
-        return chromadb.PersistentClient(name, settings=ChromaSettings(anonymized_telemetry=False))
-    except UnicodeError as error:  # in the locale "C" the path of a folder "ñ" has no characters, only bytes
-        raise StorageError(
-            f"Chroma cannot open {str(folder)!a}: its path is not valid in this locale ({error}). What is indexed is "
-            "unharmed. Cure: PYTHONUTF8=1 in the environment, or a UTF-8 locale, or storage= with a plain name."
-        ) from error
-    except Exception as error:
-        if any(sign in str(error).lower() for sign in _DAMAGE):
-            raise DamagedError(f"Chroma cannot open {folder} ({error}).") from error
-        raise StorageError(
-            f"Chroma cannot open {folder} ({error}). What is indexed is unharmed. Cure: make it writable, see that the "
-            "disk has room, and end other programs that use it."
-        ) from error
-
 
 # Vectors are compared by angle, whatever their length.
 CONFIGURATION: Final[dict[str, Any]] = {"hnsw": {"space": "cosine"}}
 
 
-class NodeStore:
-    """One collection of nodes.
+def is_damage(error: BaseException) -> bool:
+    """Return whether what Chroma said means that a file of it is broken."""
+    return any(sign in str(error).lower() for sign in _DAMAGE)
+
+
+def has_data(folder: Path) -> bool:
+    """Return whether a local Chroma has ever been in a folder and still is."""
+    return (folder / _FILE).exists()
+
+
+class ChromaDatabase:
+    """The collections of one Chroma client.
 
     Args:
         client: Any Chroma client, local or of a server.
-        name: The collection; it is made if it does not exist.
-        model: Identity of the embedding model, which a new collection remembers.
+        folder: Of a local one that is ours, and closed with this object; None for one that the user gave.
     """
 
-    def __init__(self, client: ClientAPI, name: str, model: str = "") -> None:
-        self._client = client
-        self.name = name
-        # No embedding function: vectors always come from us, and Chroma's default would fetch a model.
-        self.collection: Collection = client.get_or_create_collection(
-            name,
-            embedding_function=None,
-            configuration=cast("Any", CONFIGURATION),
-            metadata={MODEL: model} if model else None,
-        )
-        self._batch = client.get_max_batch_size()
+    def __init__(self, client: ClientAPI, folder: Path | None = None) -> None:
+        self.client = client
+        self._folder = folder
+
+    @classmethod
+    def at(cls, folder: Path) -> ChromaDatabase:
+        """Open Chroma in a folder, without telemetry, apart from other clients of this process.
+
+        Chroma shares one system among all clients of a path in a process, so that closing and opening again would give
+        back the stale one. Another spelling of the same path is another system.
+
+        Raises:
+            DamagedError: Its database is broken.
+            StorageError: It cannot be opened now.
+        """
+        name = str(folder) + "".join("/." if bit == "1" else "//." for bit in f"{secrets.randbits(20):020b}")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{folder} cannot be made ({error.strerror}). Cure: choose another storage=.") from error
+        try:
+            client = chromadb.PersistentClient(name, settings=ChromaSettings(anonymized_telemetry=False))
+        except UnicodeError as error:  # in the locale "C" the path of a folder "ñ" has no characters, only bytes
+            raise StorageError(
+                f"Chroma cannot open {str(folder)!a}: its path is not valid in this locale ({error}). What is indexed "
+                "is unharmed. Cure: PYTHONUTF8=1 in the environment, or a UTF-8 locale, or storage= with a plain name."
+            ) from error
+        except Exception as error:
+            if is_damage(error):
+                raise DamagedError(f"Chroma cannot open {folder} ({error}).") from error
+            raise StorageError(
+                f"Chroma cannot open {folder} ({error}). What is indexed is unharmed. Cure: make it writable, see that "
+                "the disk has room, and end other programs that use it."
+            ) from error
+        return cls(client, folder)
+
+    def names(self) -> list[str]:
+        """Return the names of all collections."""
+        return [collection.name for collection in self.client.list_collections()]
+
+    def collection(self, name: str, model: str = "", *, create: bool = True) -> ChromaStore:
+        """Return a collection; without ``create`` one that is missing is a :class:`DamagedError`."""
+        try:
+            # No embedding function: vectors always come from us, and Chroma's default would fetch a model.
+            if create:
+                found = self.client.get_or_create_collection(
+                    name,
+                    embedding_function=None,
+                    configuration=cast("Any", CONFIGURATION),
+                    metadata={_MODEL: model} if model else None,
+                )
+            else:
+                found = self.client.get_collection(name, embedding_function=None)
+        except NotFoundError as error:
+            raise DamagedError(f"Chroma has lost the collection {name!r}.") from error
+        except Exception as error:
+            if is_damage(error):
+                raise DamagedError(f"Chroma cannot read the collection {name!r} ({error}).") from error
+            raise StorageError(
+                f"Chroma cannot open the collection {name!r} ({error}). What is indexed is unharmed. Cure: see that the "
+                "disk has room and the folder is writable, or that the server runs."
+            ) from error
+        return ChromaStore(found, self.client.get_max_batch_size())
+
+    def drop(self, name: str) -> None:
+        """Delete a collection; one that does not exist is ignored."""
+        with contextlib.suppress(NotFoundError):
+            self.client.delete_collection(name)
+
+    def vector_files(self, name: str) -> Path | None:
+        """Return the folder in which a local Chroma keeps a collection's vectors, or None where it has none yet."""
+        if self._folder is None:
+            return None
+        identity = str(self.client.get_collection(name, embedding_function=None).id)
+        query = "SELECT id FROM segments WHERE collection = ? AND scope = 'VECTOR'"
+        with contextlib.closing(sqlite3.connect(f"file:{self._folder / _FILE}?mode=ro", uri=True)) as database:
+            found = database.execute(query, (identity,)).fetchone()
+        return self._folder / found[0] if found and (self._folder / found[0]).is_dir() else None
+
+    def close(self) -> None:
+        """Let go of the client, if it is ours."""
+        if self._folder is not None:
+            cast("Any", self.client).close()  # ClientAPI, its declared type, does not have it
+
+
+def without_vector_files(folder: Path, name: str) -> ChromaDatabase:
+    """Open Chroma after deleting a collection's vector files: without them it reads the texts of that collection."""
+    database = ChromaDatabase.at(folder)
+    files = database.vector_files(name)
+    if files is None:
+        return database
+    database.close()
+    shutil.rmtree(files)  # what it held cannot be read any more
+    return ChromaDatabase.at(folder)
+
+
+class ChromaStore:
+    """One Chroma collection of nodes; see :class:`~llama_index_contextual.index.store.NodeStore`.
+
+    Args:
+        collection: The collection.
+        batch: Most rows that Chroma takes at once.
+    """
+
+    def __init__(self, collection: Collection, batch: int) -> None:
+        self.collection = collection
+        self.name = collection.name
+        self._batch = batch
+
+    @property
+    def model(self) -> str:
+        """Return the identity of the embedding model, "" where the collection does not say."""
+        return str((self.collection.metadata or {}).get(_MODEL, ""))
+
+    def search(self, companion: NodeSearch | None = None) -> DenseSearch:
+        """Return the side that retrievers ask."""
+        return ChromaDense(self.collection, companion)
 
     def check(self) -> None:
         """Read one vector and search for it.
 
         Chroma writes its vector files in place: of 60 processes killed while it wrote every 100 vectors, 3 left files
         that it cannot open again, and of lost ones it says nothing before they are asked for.
-
-        Raises:
-            DamagedError: That does not work.
         """
         try:
             if not self.collection.count():
@@ -179,7 +213,7 @@ class NodeStore:
             raise DamagedError(f"Chroma has lost the vectors of {self.name!r}.")
 
     def without_vectors(self) -> list[str]:
-        """Ids of nodes whose vector is lost. Reads every vector: 0.4 s for 5,000."""
+        """Return the ids of nodes whose vector is lost. Reads every vector: 0.4 s for 5,000."""
         ids = self.collection.get(include=[])["ids"]
         lost: list[str] = []
         for part in _parts(ids, _PAGE):
@@ -195,11 +229,11 @@ class NodeStore:
         return []
 
     def count(self) -> int:
-        """How many nodes there are."""
+        """Return the number of nodes."""
         return self.collection.count()
 
     def of_entries(self, entries: Sequence[str]) -> dict[str, list[Stored]]:
-        """Stored nodes by manifest entry; entries without nodes are absent."""
+        """Return stored nodes by manifest entry; entries without nodes are absent."""
         found: dict[str, list[Stored]] = {}
         for part in _parts(entries, 500):
             for stored, _ in self._read(where={ENTRY: {"$in": list(part)}}):
@@ -207,24 +241,21 @@ class NodeStore:
         return found
 
     def all(self) -> Iterator[Stored]:
-        """Every stored node, without text and vectors."""
+        """Yield every stored node, without text and vectors."""
         for stored, _ in self._read():
             yield stored
 
     def all_with_text(self) -> Iterator[tuple[Stored, str]]:
-        """Every stored node and its text."""
+        """Yield every stored node and its text."""
         yield from self._read(text=True)
 
     def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Every vector, a page at a time, shape ``(nodes, dimensions)``."""
+        """Yield every vector, a page at a time, shape ``(nodes, dimensions)``."""
         for offset in range(0, self.count(), _PAGE):
             yield np.array(self.collection.get(include=["embeddings"], limit=_PAGE, offset=offset)["embeddings"])
 
     def upsert(self, rows: Sequence[Row]) -> None:
-        """Write nodes with their vectors; an id that exists gets the new text, vector and metadata.
-
-        ``ChromaVectorStore.add`` would silently keep the old text of an id that exists.
-        """
+        """Write nodes with their vectors; ``ChromaVectorStore.add`` would keep the old text of an id that exists."""
         for part in _parts(rows, self._batch):
             with _explained("write"):
                 self.collection.upsert(
@@ -241,7 +272,7 @@ class NodeStore:
                 self.collection.update(ids=[row.node.node_id for row in part], metadatas=[row.merged for row in part])
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete nodes by id; unknown ids are no error."""
+        """Delete nodes by id; unknown ids are ignored."""
         for part in _parts(ids, self._batch):
             with _explained("delete"):
                 self.collection.delete(ids=list(part))
@@ -250,7 +281,8 @@ class NodeStore:
         offset = 0
         include: Any = ["metadatas", "documents"] if text else ["metadatas"]
         while True:
-            page = self.collection.get(where=where, include=include, limit=_PAGE, offset=offset)
+            with _explained("read"):
+                page = self.collection.get(where=where, include=include, limit=_PAGE, offset=offset)
             texts = page["documents"] or [""] * len(page["ids"])
             for id_, metadata, document in zip(page["ids"], page["metadatas"] or [], texts, strict=True):
                 values = dict(metadata or {})
@@ -263,49 +295,23 @@ class NodeStore:
 
 @contextlib.contextmanager
 def _explained(what: str) -> Iterator[None]:
-    """Chroma raises many classes for a full disk or a lost server; all of them mean that a write did not happen."""
+    """Chroma raises many classes for a full disk or a lost server; all of them mean that something did not happen."""
     try:
         yield
+    except NotFoundError:
+        raise  # the collection was replaced meanwhile
     except Exception as error:
+        if is_damage(error):
+            raise DamagedError(f"Chroma could not {what} nodes ({error}).") from error
         raise StorageError(
             f"Chroma could not {what} nodes ({error}). What was indexed before is unharmed. "
             "Cure: see that the disk has room and the folder is writable, or that the server runs, then refresh."
         ) from error
 
 
-def store_metadata(node: BaseNode, entry: str, kind: str) -> dict[str, Any]:
-    """The flat metadata under which a node is stored; a None value becomes "", as in ``ChromaVectorStore``."""
-    flat = node_to_metadata_dict(node, remove_text=True, flat_metadata=True)
-    flat |= {ENTRY: entry, KIND: kind, EMBED_HASH: embed_hash(node)}
-    return {key: "" if value is None else value for key, value in flat.items()}
-
-
 def refused_key(metadata: Mapping[str, Any]) -> str | None:
-    """A metadata key that Chroma refuses, and all of a write with it; None where it takes all."""
+    """Return a metadata key that Chroma refuses, and all of a write with it; None where it takes all."""
     return next((key for key in metadata if not key or key[0] in "$#" or key == "chroma:document"), None)
-
-
-def to_node(stored: Stored, text: str) -> BaseNode:
-    """The node that was stored."""
-    try:
-        return metadata_dict_to_node(dict(stored.metadata), text=text)
-    except (ValueError, TypeError):  # a collection that LlamaIndex did not write
-        return TextNode(id_=stored.id, text=text, metadata=dict(stored.metadata))
-
-
-def drop_collection(client: ClientAPI, name: str) -> None:
-    """Delete a collection; one that does not exist is no error."""
-    with contextlib.suppress(NotFoundError):
-        client.delete_collection(name)
-
-
-def vector_segment(folder: Path, client: ClientAPI, name: str) -> Path | None:
-    """The folder in which a local Chroma keeps a collection's vectors, or None where it has none yet."""
-    identity = str(client.get_collection(name, embedding_function=None).id)
-    query = "SELECT id FROM segments WHERE collection = ? AND scope = 'VECTOR'"
-    with contextlib.closing(sqlite3.connect(f"file:{folder / 'chroma.sqlite3'}?mode=ro", uri=True)) as database:
-        found = database.execute(query, (identity,)).fetchone()
-    return folder / found[0] if found and (folder / found[0]).is_dir() else None
 
 
 def _parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

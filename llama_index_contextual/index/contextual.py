@@ -13,15 +13,16 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
-from llama_index_contextual.index.chroma import to_node
+from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
 from llama_index_contextual.index.files import find_files
 from llama_index_contextual.index.migration import collection_of, migrate
+from llama_index_contextual.index.reader import arms_over
 from llama_index_contextual.index.refresh import refresh_index
-from llama_index_contextual.index.retrieval import live_arms
 from llama_index_contextual.index.settings import resolve_settings
 from llama_index_contextual.index.sources import decode, gather, read_bytes
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.storage import Storage
+from llama_index_contextual.index.store import to_node
 from llama_index_contextual.postprocessor.chosen import chosen_postprocessors
 from llama_index_contextual.preview import Preview, preview_file
 from llama_index_contextual.retrievers import KEYWORD_WEIGHT, POOL, ContextualFusionRetriever
@@ -61,6 +62,9 @@ class ContextualIndex:
 
     Chroma holds the nodes; everything else in the storage folder is derived from it or from the files. One process
     writes at a time; readers in other processes notice what it wrote. An object may be used by many threads.
+
+    Only :meth:`refresh`, :meth:`delete` and :meth:`contextualize` write. Questions change nothing on disk, embed no
+    document and ask no context model; :meth:`freshness` says how far the index is behind its folder.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
@@ -252,7 +256,11 @@ class ContextualIndex:
             raise SettingError(f"path={path!r} is no file that the index reads. Cure: another name, or other files=.")
 
     def refresh(
-        self, source: str | Path | Iterable[Document] | None = None, *, show_progress: bool = False
+        self,
+        source: str | Path | Iterable[Document] | None = None,
+        *,
+        show_progress: bool = False,
+        retry_contexts: bool = True,
     ) -> RefreshReport:
         """Bring the index up to date; only chunks whose embedded text is new are embedded.
 
@@ -260,6 +268,7 @@ class ContextualIndex:
             source: None for the whole folder; a folder or file inside it, outside of which nothing is deleted; or
                 documents, which deletes nothing. Documents need an id that you set, or ``metadata["path"]``.
             show_progress: Whether to draw a progress bar that counts documents.
+            retry_contexts: Whether a language model is asked again for contexts that fell back.
 
         Raises:
             LockedError: Another process is writing.
@@ -267,13 +276,22 @@ class ContextualIndex:
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
-        return refresh_index(self._storage, source, show_progress=show_progress)
+        return refresh_index(self._storage, source, show_progress=show_progress, retry_contexts=retry_contexts)
 
-    async def arefresh(
-        self, source: str | Path | Iterable[Document] | None = None, *, show_progress: bool = False
-    ) -> RefreshReport:
+    async def arefresh(self, source: str | Path | Iterable[Document] | None = None, **options: bool) -> RefreshReport:
         """Do the same as :meth:`refresh`, without blocking the event loop."""
-        return await asyncio.to_thread(self.refresh, source, show_progress=show_progress)
+        return await asyncio.to_thread(self.refresh, source, **options)
+
+    def freshness(self, budget: float = PATIENCE) -> Freshness:
+        """Return how far the index is behind its folder; nothing is written, and unchanged files are not read.
+
+        Args:
+            budget: Seconds after which the look ends, with what it has seen.
+
+        Raises:
+            StorageError: The manifest cannot be read.
+        """
+        return look_at(self.settings, self._storage.manifest(), budget)
 
     def estimate(self, prices: Prices | None = None) -> ContextEstimate:
         """Say what contexts for the whole folder would cost, without making any; those in the cache cost nothing.
@@ -303,10 +321,10 @@ class ContextualIndex:
             if ids or ref_doc_id in writer.manifest.documents:
                 # Not complete before the manifest agrees: a kill in between is for the next refresh to finish.
                 was_complete = writer.manifest.complete
-                writer.commit(complete=False)
+                writer.begin()
                 writer.write(gone=ids)
                 writer.record({ref_doc_id: None})
-                writer.commit(complete=was_complete)
+                writer.end() if was_complete else writer.commit(complete=False)
         return len(ids)
 
     def as_retriever(
@@ -333,7 +351,7 @@ class ContextualIndex:
         if similarity_top_k is None:
             similarity_top_k = said.top_k or 10
         similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        arms = live_arms(self._storage.reader, self.settings.embedding, filters)
+        arms = arms_over(self._storage.reader, self.settings.embedding, filters)
         options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
         if "node_postprocessors" not in options:
@@ -359,7 +377,11 @@ class ContextualIndex:
     def verify(self) -> Verification:
         """Whether manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
         reader = self._storage.reader
-        return reader.ask(lambda view: inspection.verify(self._storage.manifest(), view.store, reader, self._pending()))
+        return reader.ask(
+            lambda view: inspection.verify(
+                self._storage.manifest(), view.store, reader.keyword_index(view), self._pending()
+            )
+        )
 
     def preview(self, path: str | Path) -> Preview:
         """Return the chunks that a file has with this index's settings; a notebook draws them as a page.

@@ -5,8 +5,10 @@ Paths are POSIX, relative to the folder, because they are the documents' identit
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -99,6 +101,7 @@ class Discovery:
 
     files: list[FoundFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    unfinished: bool = False
 
     @property
     def blocked(self) -> set[str]:
@@ -163,7 +166,9 @@ def _any_case(line: str, suffix: str) -> str:
     return line.rstrip().removesuffix(suffix) + "".join(letters) if suffix else line
 
 
-def find_files(root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None) -> Discovery:
+def find_files(
+    root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None, until: float = math.inf
+) -> Discovery:
     """Walk a folder.
 
     Args:
@@ -171,10 +176,11 @@ def find_files(root: Path, rules: FileRules, *, below: str = "", exclude: Path |
         rules: What counts.
         below: Only this sub-folder or file of it, in POSIX form; "" is everything.
         exclude: A folder that is never entered: the index's own storage.
+        until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
     found = Discovery()
     ignores = _Ignores((("", GitIgnoreSpec.from_lines(rules.ignore)),))
-    walk = _Walk(root.resolve(), rules, _Wanted(rules.include), below, exclude, found)
+    walk = _Walk(root.resolve(), rules, _Wanted(rules.include), below, exclude, until, found)
     walk.folder(root.resolve(), "", ignores, frozenset())
     found.files.sort(key=lambda file: file.path)
     found.problems.sort(key=lambda problem: problem.path)
@@ -188,6 +194,7 @@ class _Walk:
     wanted: _Wanted
     below: str
     exclude: Path | None
+    until: float
     found: Discovery
 
     def folder(self, folder: Path, base: str, ignores: _Ignores, ancestors: frozenset[Path]) -> None:
@@ -200,6 +207,9 @@ class _Walk:
         if self.rules.gitignore:
             ignores = ignores.entering(folder, base)
         for entry in self._entries(folder, base):
+            if time.monotonic() > self.until:
+                self.found.unfinished = True
+                return
             path = base + entry.name
             if self._irrelevant(path) or (entry.name.startswith(".") and not self.rules.hidden):
                 continue

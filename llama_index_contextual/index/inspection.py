@@ -9,20 +9,20 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.index.chroma import to_node
 from llama_index_contextual.index.plan import Plan, make_plan
 from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.state import nodes_digest
+from llama_index_contextual.index.store import to_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from llama_index_contextual.index.chroma import NodeStore, Stored
     from llama_index_contextual.index.files import Problem
-    from llama_index_contextual.index.reader import Reader
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.state import Layout, Manifest
+    from llama_index_contextual.index.store import NodeStore, Stored
+    from llama_index_contextual.keyword import KeywordIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def sizes(layout: Layout) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def verify(manifest: Manifest, store: NodeStore, reader: Reader, waiting: Pending) -> Verification:
+def verify(manifest: Manifest, store: NodeStore, keywords: KeywordIndex, waiting: Pending) -> Verification:
     """Compare manifest, vector store and keyword index; nothing is changed."""
     nodes: dict[str, list[Stored]] = {}
     for stored in store.all():
@@ -176,7 +176,7 @@ def verify(manifest: Manifest, store: NodeStore, reader: Reader, waiting: Pendin
     problems = [] if manifest.complete else ["A refresh was interrupted."]
     problems += _disagreements(manifest, nodes)
     problems += _vectors(store)
-    keyword = set(reader.synced_bm25().node_ids)
+    keyword = set(keywords.selected_ids())
     if keyword != ids:
         problems.append(f"The keyword index lacks {len(ids - keyword)} nodes and has {len(keyword - ids)} too many.")
     return Verification(problems, waiting, len(manifest.documents), len(ids))

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import BaseNode, Document, MetadataMode
 
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.index.chroma import Row, Stored, store_metadata, to_node
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.index.recovery import entry_of
 from llama_index_contextual.index.sources import decode, read_bytes
+from llama_index_contextual.index.store import Row, Stored, store_metadata, to_node
 from llama_index_contextual.metadata import CONTEXT_SOURCE, END_LINE, HEADER_PATH, PATH, START_LINE, join_header_path
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ def migrate(existing: Any, storage: Storage) -> MigrationReport:
     with storage.writing() as writer:
         fingerprint, choices = settings.fingerprint, dict(settings.choices)
         writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
-        writer.commit(complete=False)
+        writer.begin()
         sources = SourceFiles(settings.folder, default_parser(settings.embedding))
         report = _copy(existing, writer, settings.pipeline.contexts, fingerprint.nodes_hash, sources)
-        writer.commit(complete=True)
+        writer.end()
     return report
 
 

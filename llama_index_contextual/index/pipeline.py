@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.index.chroma import Stored
+    from llama_index_contextual.index.store import Stored
     from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 

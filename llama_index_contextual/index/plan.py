@@ -72,7 +72,7 @@ def make_plan(
     gone = [
         key
         for key, entry in old.items()
-        if key not in now and entry.kind == "file" and _covers(covered, key) and not _is_spared(key, spared)
+        if key not in now and entry.kind == "file" and _covers(covered, key) and not is_spared(key, spared)
     ]
     return Plan(
         added=tuple(sorted(added)),
@@ -91,7 +91,8 @@ def _covers(covered: str | None, path: str) -> bool:
     return not folder or path == folder or path.startswith(f"{folder}/")
 
 
-def _is_spared(path: str, blocked: tuple[str, ...]) -> bool:
+def is_spared(path: str, blocked: tuple[str, ...]) -> bool:
+    """Return whether nothing is known of a path today; see ``blocked`` of :func:`make_plan`."""
     return any(item in (path, "./") or (item.endswith("/") and path.startswith(item)) for item in blocked)
 
 

@@ -6,20 +6,11 @@ import logging
 import shutil
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.index.chroma import (
-    KIND,
-    MODEL,
-    DamagedError,
-    NodeStore,
-    Row,
-    drop_collection,
-    open_client,
-    to_node,
-    vector_segment,
-)
+from llama_index_contextual.index.chroma import ChromaDatabase, without_vector_files
 from llama_index_contextual.index.state import (
+    DEFAULT_COLLECTION,
     Entry,
     Manifest,
     count_contexts,
@@ -27,64 +18,61 @@ from llama_index_contextual.index.state import (
     nodes_digest,
     save_manifest,
 )
+from llama_index_contextual.index.store import KIND, DamagedError, Row, to_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from chromadb.api import ClientAPI
-
-    from llama_index_contextual.index.chroma import Stored
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.state import Layout
+    from llama_index_contextual.index.store import Database, NodeStore, Stored
     from llama_index_contextual.index.vectors import Vectorizer
     from llama_index_contextual.index.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_COLLECTION: Final = "contextual"
 _BATCH: Final = 256
 
 
 def next_name(collection: str) -> str:
-    """The name of a collection that replaces another: ``contextual``, ``contextual-2``, ``contextual-3``."""
+    """Return the name of a collection that replaces another: ``contextual``, ``contextual-2``, ``contextual-3``."""
     base, _, number = collection.rpartition("-")
     return f"{base}-{int(number) + 1}" if base and number.isdigit() else f"{collection}-2"
 
 
 def recovered_manifest(folder: Path) -> Manifest | None:
-    """What Chroma's folder says about an index whose manifest is lost; None where it holds none.
+    """Return what Chroma's folder says about an index whose manifest is lost; None where it holds none.
 
     Content hashes are unknown, so the next refresh reads every file again; ids are the same, so it embeds nothing.
     """
-    client = open_client(folder)
+    database = ChromaDatabase.at(folder)
     try:
-        return _manifest_of(client)
+        return _manifest_of(database)
     finally:
-        cast("Any", client).close()
+        database.close()
 
 
-def _manifest_of(client: ClientAPI) -> Manifest | None:
-    names = [collection.name for collection in client.list_collections()]
-    stores = [NodeStore(client, name) for name in names if name.startswith(DEFAULT_COLLECTION)]
-    if not stores:
+def _manifest_of(database: Database) -> Manifest | None:
+    names = [name for name in database.names() if name.startswith(DEFAULT_COLLECTION)]
+    if not names:
         return None
+    stores = [database.collection(name, create=False) for name in names]
     store = max(stores, key=lambda store: (store.count(), store.name))
     entries: dict[str, list[Stored]] = {}
     for stored in store.all():
         entries.setdefault(stored.entry, []).append(stored)
-    model = (store.collection.metadata or {}).get(MODEL)
     return Manifest(
         collection=store.name,
-        fingerprint={"embedding": {"model": model}} if model else {},
+        fingerprint={"embedding": {"model": store.model}} if store.model else {},
         complete=False,
         documents={entry: entry_of(nodes) for entry, nodes in entries.items()},
     )
 
 
 def entry_of(nodes: Sequence[Stored], made_with: str = "") -> Entry:
-    """The manifest's entry of a document of which only the stored nodes are known."""
+    """Return the manifest's entry of a document of which only the stored nodes are known."""
     return Entry(
         sha256="",
         made_with=made_with,
@@ -96,7 +84,7 @@ def entry_of(nodes: Sequence[Stored], made_with: str = "") -> Entry:
 
 
 def reconcile(manifest: Manifest, store: NodeStore) -> Manifest:
-    """A manifest that fits the store after a kill: what was written and not recorded, or deleted and still recorded.
+    """Return a manifest that fits the store after a kill between a write to the store and one to the manifest.
 
     A document whose nodes are not those that were recorded loses its content hash, so that the next refresh makes it
     again; one given by hand whose nodes are gone was being deleted, and goes.
@@ -122,10 +110,11 @@ def rebuild(
     manifest: Manifest,
     vectors: Vectorizer,
     changing: Callable[[], AbstractContextManager[None]],
-) -> Manifest:
+) -> None:
     """Make a collection anew whose vector files are damaged: its texts are in SQLite, its vectors in our cache.
 
     The manifest is changed last; a kill before that leaves the old state, which is found damaged and rebuilt again.
+    Where the texts cannot be read either, Chroma's folder is set aside, and the next refresh reads every file again.
 
     Args:
         layout: The storage.
@@ -135,55 +124,65 @@ def rebuild(
             every text may have to be embedded.
     """
     try:
-        client = open_client(layout.chroma)
-    except DamagedError as error:
-        return _start_afresh(layout, manifest, error)
-    segment = vector_segment(layout.chroma, client, manifest.collection)
-    if segment is not None:
-        cast("Any", client).close()
         with changing():
-            shutil.rmtree(segment)  # without it Chroma reads the rest; what it held cannot be read any more
-        client = open_client(layout.chroma)
+            database = without_vector_files(layout.chroma, manifest.collection)
+    except DamagedError as error:
+        _start_afresh(layout, manifest, error)
+        return
     try:
-        old = NodeStore(client, manifest.collection)
-        name = next_name(manifest.collection)
-        drop_collection(client, name)  # of a rebuild that was killed
-        new = NodeStore(client, name, str((old.collection.metadata or {}).get(MODEL, "")))
-        embedded = 0
-        for batch in _batches(old.all_with_text()):
-            rows = _rows(batch)
-            embedded += vectors.embed_all(rows)
-            with changing():
-                new.upsert(rows)
-        rebuilt = replace(manifest, collection=name, complete=False)
-        save_manifest(layout.manifest, rebuilt)
-        with changing():  # a reader may just be opening it
-            drop_collection(client, old.name)
+        _copy(database, layout, manifest, vectors, changing)
+    except DamagedError as error:
+        database.close()
+        _start_afresh(layout, manifest, error)
     finally:
-        cast("Any", client).close()
+        database.close()
+
+
+def _copy(
+    database: Database,
+    layout: Layout,
+    manifest: Manifest,
+    vectors: Vectorizer,
+    changing: Callable[[], AbstractContextManager[None]],
+) -> None:
+    old = database.collection(manifest.collection, create=False)
+    name = next_name(manifest.collection)
+    database.drop(name)  # of a rebuild that was killed
+    new = database.collection(name, old.model)
+    embedded = 0
+    for batch in _batches(old.all_with_text()):
+        rows = _rows(batch)
+        embedded += vectors.embed_all(rows)
+        with changing():
+            new.upsert(rows)
+    save_manifest(layout.manifest, replace(manifest, collection=name, complete=False))
+    with changing():  # a reader may just be opening it
+        database.drop(old.name)
     logger.warning("Chroma's vector files were damaged and have been rebuilt; %d texts were embedded again.", embedded)
-    return rebuilt
 
 
-def _start_afresh(layout: Layout, manifest: Manifest, error: DamagedError) -> Manifest:
-    """Set a Chroma folder aside that cannot be opened at all; files are indexed again, their vectors are cached."""
+def _start_afresh(layout: Layout, manifest: Manifest, error: DamagedError) -> None:
+    """Set a Chroma folder aside that cannot be read at all; files are indexed again, their vectors are cached."""
     aside = layout.root / f"chroma.damaged-{manifest.generation}"
     shutil.rmtree(aside, ignore_errors=True)
     layout.chroma.rename(aside)
-    lost = sorted(key for key, entry in manifest.documents.items() if entry.kind == "document")
     logger.warning(
         "%s It has been set aside as %s; the next refresh indexes every file again, with cached vectors.%s",
         error,
         aside.name,
-        f" These documents were given by hand and have to be given again: {', '.join(lost)}." if lost else "",
+        given_by_hand(manifest),
     )
-    fresh = replace(manifest, collection=DEFAULT_COLLECTION, complete=False, documents={})
-    save_manifest(layout.manifest, fresh)
-    return fresh
+    save_manifest(layout.manifest, replace(manifest, collection=DEFAULT_COLLECTION, complete=False, documents={}))
+
+
+def given_by_hand(manifest: Manifest) -> str:
+    """Return a sentence that names the documents which no file can replace, or ""."""
+    lost = sorted(key for key, entry in manifest.documents.items() if entry.kind == "document")
+    return f" These documents were given by hand and have to be given again: {', '.join(lost)}." if lost else ""
 
 
 def _rows(batch: Sequence[tuple[Stored, str]]) -> list[Row]:
-    """Stored nodes on their way into another collection."""
+    """Return stored nodes as rows on their way into another collection."""
     return [Row(to_node(item, text), dict(item.metadata)) for item, text in batch]
 
 
@@ -194,24 +193,24 @@ def _batches(items: Iterable[tuple[Stored, str]]) -> Iterator[list[tuple[Stored,
 
 
 def start_successor(
-    layout: Layout, client: ClientAPI, manifest: Manifest, fingerprint: Fingerprint
+    layout: Layout, database: Database, manifest: Manifest, fingerprint: Fingerprint
 ) -> tuple[Manifest, NodeStore]:
-    """Manifest and collection of an index that is to replace another; those of one that was begun go on."""
+    """Return manifest and collection of an index that is to replace another; those of one that was begun go on."""
     begun = load_manifest(layout.building)
     if begun is not None and begun.fingerprint.get("embedding") != fingerprint.embedding:
-        drop_collection(client, begun.collection)
+        database.drop(begun.collection)
         begun = None
     if begun is None:
         name = next_name(manifest.collection)
-        drop_collection(client, name)
+        database.drop(name)
         begun = Manifest(collection=name, fingerprint=fingerprint.as_dict(), complete=False)
         save_manifest(layout.building, begun)
-    return begun, NodeStore(client, begun.collection, str(fingerprint.embedding["model"]))
+    return begun, database.collection(begun.collection, str(fingerprint.embedding["model"]))
 
 
-def complete_successor(layout: Layout, client: ClientAPI, manifest: Manifest, writer: Writer) -> None:
+def complete_successor(layout: Layout, database: Database, manifest: Manifest, writer: Writer) -> None:
     """Bring what was given by hand into a finished successor, and let it take the index's place."""
-    old = NodeStore(client, manifest.collection)
+    old = database.collection(manifest.collection, create=False)
     missing = {
         key: entry
         for key, entry in manifest.documents.items()

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from tqdm import tqdm
 
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.index.chroma import Row, Stored, refused_key, store_metadata
+from llama_index_contextual.index.chroma import refused_key
 from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.sources import check_source, gather, settled
 from llama_index_contextual.index.state import Entry, count_contexts, nodes_digest
+from llama_index_contextual.index.store import Row, Stored, store_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -138,14 +139,16 @@ class Refresh:
         )
         self._note(plan)
         if plan.to_index or plan.deleted:
-            self.writer.commit(complete=False)
+            self.writer.begin()
             self._index([by_id[key] for key in plan.to_index])
             self._delete(plan.deleted)
         stamps = self._stamps(by_id[key] for key in plan.unchanged)
         self.progress(len(plan.unchanged))
         if plan.to_index or plan.deleted or stamps or not self.writer.manifest.complete:
             self.writer.record(stamps)
-            self.writer.commit(complete=True)
+            self.writer.end()
+        elif not self.writer.hidden:
+            self.writer.reader.save_keywords()  # where it was lost, or a kill came before it was kept
         if covered == "" and not self.writer.shared:
             self.writer.prune()
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.index.files import FoundFile
+    from llama_index_contextual.index.files import FileRules, FoundFile
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.state import Entry
 
@@ -98,10 +98,14 @@ def gather(
     if source is not None and not isinstance(source, str | Path):
         return document_sources(source, settings.folder, failed), None
     below = part_of(settings.folder, source)
-    rules = replace(settings.files, include=(*settings.files.include, *(f"*{suffix}" for suffix in settings.readers)))
-    found = find_files(settings.folder, rules, below=below, exclude=settings.layout.root)
+    found = find_files(settings.folder, rules_of(settings), below=below, exclude=settings.layout.root)
     failed.extend(found.problems)
     return file_sources(found.files, settings.readers, known, failed), below
+
+
+def rules_of(settings: IndexSettings) -> FileRules:
+    """Return which files an index reads: those that its rules name, and those that it has readers for."""
+    return replace(settings.files, include=(*settings.files.include, *(f"*{suffix}" for suffix in settings.readers)))
 
 
 def check_source(source: object, folder: Path) -> str | Path | Sequence[Document] | None:

@@ -11,7 +11,6 @@
       bm25/           the keyword index, derived from the nodes; a cache
       write.lock      held by the process that writes, for as long as it does (write.lock.owner says who it is)
       chroma.lock     held while Chroma's files change, and while a reader opens them
-      bm25.lock       held while the keyword index is saved
       .gitignore      keeps the folder out of version control
 
 The generation is a file of its own because it changes with every batch, and the manifest of 100,000 documents takes a
@@ -26,6 +25,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 DEFAULT_NAME: Final = ".contextual"
+DEFAULT_COLLECTION: Final = "contextual"
+_COLLECTION: Final = re.compile(rf"{DEFAULT_COLLECTION}(-\d+)?")
 STORAGE_VERSION: Final = 2  # 1: an entry called the hash of its settings "settings", and had no stamp
 
 
@@ -88,11 +90,6 @@ class Layout:
     def bm25(self) -> Path:
         """Return the folder of the saved keyword index."""
         return self.root / "bm25"
-
-    @property
-    def bm25_lock(self) -> Path:
-        """Return the path of the lock of the saved keyword index."""
-        return self.root / "bm25.lock"
 
     @property
     def chroma_lock(self) -> Path:
@@ -264,6 +261,7 @@ def load_manifest(path: Path) -> Manifest | None:
                 f"{path} has storage version {version}, this package reads up to {STORAGE_VERSION}. "
                 "Cure: upgrade llama-index-contextual."
             )
+        raw["collection"] = _collection(raw["collection"])
         documents = {key: _entry(entry) for key, entry in raw.pop("documents").items()}
         return Manifest(documents=documents, **raw)
     except (FileNotFoundError, NotADirectoryError):
@@ -274,6 +272,12 @@ def load_manifest(path: Path) -> Manifest | None:
         raise ManifestDamagedError(
             f"{path} is damaged ({error}). Cure: delete it and refresh; nothing is embedded twice."
         ) from error
+
+
+def _collection(name: str) -> str:
+    if not _COLLECTION.fullmatch(name):
+        raise ValueError(f"no index has a collection {name!r}")
+    return name
 
 
 def _entry(values: Mapping[str, Any]) -> Entry:

@@ -1,4 +1,4 @@
-"""The storage of one index, opened: its manifest, its living readers, and write sessions."""
+"""The storage of one index: who reads it, who writes it, and what is mended before a write."""
 
 from __future__ import annotations
 
@@ -9,64 +9,85 @@ from typing import TYPE_CHECKING
 
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualError, LockedError, StorageError
-from llama_index_contextual.index.chroma import DamagedError, drop_collection
+from llama_index_contextual.index.chroma import has_data
 from llama_index_contextual.index.reader import Reader
 from llama_index_contextual.index.recovery import (
-    DEFAULT_COLLECTION,
     complete_successor,
+    given_by_hand,
     rebuild,
     reconcile,
     recovered_manifest,
     start_successor,
 )
 from llama_index_contextual.index.settings import SHARED_LOCK_SECONDS, IndexSettings
-from llama_index_contextual.index.state import Manifest, ManifestDamagedError, WriteLock, load_manifest
+from llama_index_contextual.index.state import (
+    DEFAULT_COLLECTION,
+    Manifest,
+    ManifestDamagedError,
+    WriteLock,
+    load_manifest,
+)
+from llama_index_contextual.index.store import DamagedError
 from llama_index_contextual.index.vectors import VectorCache, Vectorizer
 from llama_index_contextual.index.writer import Writer
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
-
 
 logger = logging.getLogger(__name__)
 
 
 class Storage:
-    """What the methods of an index share: who may write, what is written, and who reads."""
+    """What the methods of an index share: its manifest, its readers, and writes."""
 
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
         timeout = max(settings.lock_timeout, SHARED_LOCK_SECONDS) if settings.shared else settings.lock_timeout
         self.lock = WriteLock(settings.layout.lock, timeout)
+        self._manifest: tuple[object, Manifest] | None = None  # as it was read last, and of which file
+        cure = f"{settings.command()}, which makes it again from what is kept here and embeds no text twice."
+        if settings.shared:
+            cure = "restore or rebuild the server's data."
         self.reader = Reader(
             settings.layout,
             settings.client,
             lambda: self.manifest().collection,
             model_id(settings.embedding),
-            self._repair,
             settings.require_index,
+            cure,
         )
 
     @property
     def exists(self) -> bool:
-        """Whether anything has been indexed yet."""
+        """Return whether anything has been indexed yet."""
         return self.settings.exists
 
     def manifest(self) -> Manifest:
-        """What is indexed; a lost or damaged manifest is made again from Chroma."""
+        """Return what is indexed; a lost or damaged manifest is made again from Chroma."""
+        path = self.settings.layout.manifest
         try:
-            found = load_manifest(self.settings.layout.manifest)
+            file = _identity(path.stat())
+            if self._manifest is not None and self._manifest[0] == file:
+                return self._manifest[1]  # the manifest of 100,000 documents takes half a second to read
+        except OSError:
+            file = None
+        try:
+            found = load_manifest(path)
         except ManifestDamagedError as error:
             logger.warning("%s It is made again from Chroma.", error)
             found = None
-        if found is None and self.exists and not self.settings.shared:
-            with contextlib.suppress(DamagedError):  # then Chroma is lost as well, which reading it finds and mends
+        if found is not None:
+            self._manifest = (file, found)
+            return found
+        if not self.settings.shared and has_data(self.settings.layout.chroma):
+            with contextlib.suppress(DamagedError):  # then Chroma is lost as well, which a reader of it is told
                 found = recovered_manifest(self.settings.layout.chroma)
         return found or Manifest(collection=DEFAULT_COLLECTION)
 
     @contextlib.contextmanager
     def writing(self, *, replacing: bool = False) -> Iterator[Writer]:
-        """A write session: alone, unless a server keeps the nodes; ``replacing`` works on the index's successor."""
+        """Write: alone, unless a server keeps the nodes; ``replacing`` works on the index's successor."""
         self.settings.layout.create()
         with contextlib.nullcontext() if self.settings.shared else self.lock.hold():
             made_now = not self.exists and not self.settings.shared
@@ -81,17 +102,11 @@ class Storage:
     @contextlib.contextmanager
     def _writer(self, *, replacing: bool) -> Iterator[Writer]:
         layout, shared = self.settings.layout, self.settings.shared
-        with self.reader.reading(create=True) as view:  # which repairs what it must, and so comes before the manifest
-            manifest = self.manifest()
-            self.settings.check(manifest)
-            lost = [] if shared or manifest.complete else view.store.without_vectors()
-        if lost:
-            self._repair()
-            manifest = self.manifest()
+        manifest = self._mended()
         with self._vectors() as vectors, self.reader.reading() as view:
             store = view.store
             if replacing:
-                manifest, store = start_successor(layout, view.client, manifest, self.settings.fingerprint)
+                manifest, store = start_successor(layout, view.database, manifest, self.settings.fingerprint)
             if not shared and self._is_doubtful(manifest, store.count()):
                 manifest = reconcile(manifest, store)
             yield Writer(
@@ -104,6 +119,24 @@ class Storage:
                 shared=shared,
                 hidden=replacing,
             )
+
+    def _mended(self) -> Manifest:
+        """Return the manifest of a store that can be written, after making again what is lost of it."""
+        try:
+            with self.reader.reading(create=True) as view:
+                manifest, shared = self.manifest(), self.settings.shared
+                self.settings.check(manifest)
+                damaged = bool(not shared and not manifest.complete and view.store.without_vectors())
+                if not shared and not view.store.count():
+                    _tell_lost(manifest)
+        except DamagedError as error:
+            logger.warning("%s", error)
+            damaged = True
+        if damaged:
+            self.repair()
+            manifest = self.manifest()
+            self.settings.check(manifest)
+        return manifest
 
     def _take_back(self) -> None:
         """Leave no index where a first write failed before it kept anything: one would insist on its settings."""
@@ -119,33 +152,36 @@ class Storage:
                 shutil.rmtree(layout.chroma)
 
     def _is_doubtful(self, manifest: Manifest, chunks: int) -> bool:
-        """Whether store and manifest may disagree; comparing all of it takes a second for 20,000 chunks."""
+        """Return whether store and manifest may disagree; comparing all of it takes a second for 20,000 chunks."""
         recorded = sum(entry.nodes for entry in manifest.documents.values())
         return not manifest.complete or recorded != chunks or self.settings.reindex == "all"
 
     def replaces(self) -> bool:
-        """Whether a refresh has to make a successor: another embedding model, and ``reindex="all"``."""
+        """Return whether a refresh makes a successor: another embedding model, and ``reindex="all"``."""
         return self.settings.reindex == "all" and self.settings.other_model(self.manifest())
 
     def promote(self, writer: Writer) -> None:
         """Let a finished successor take the index's place."""
         with self.reader.reading() as view:
             before = self.manifest()
-            complete_successor(self.settings.layout, view.client, before, writer)
+            complete_successor(self.settings.layout, view.database, before, writer)
             self.reader.announce(complete=True, seen=False)  # before the old one goes, so that readers leave it
             with self.reader.changing_files():  # a reader may just be opening it
-                drop_collection(view.client, before.collection)
+                view.database.drop(before.collection)
 
     @contextlib.contextmanager
     def _vectors(self) -> Iterator[Vectorizer]:
-        embedding = self.settings.embedding
-        layout = self.settings.layout
+        layout, embedding = self.settings.layout, self.settings.embedding
         cache = VectorCache(layout.cache, model_id(embedding), layout.former_caches)
         with contextlib.closing(cache):
             yield Vectorizer(cache, embedding)
 
-    def _repair(self) -> None:
-        """Make Chroma's files anew; only for a local store, a server looks after its own."""
+    def repair(self) -> None:
+        """Make Chroma's files anew; only for a local store, as a server looks after its own.
+
+        Raises:
+            StorageError: That is not possible now.
+        """
         if self.settings.shared:
             raise StorageError("the Chroma server cannot read its vectors. Cure: restore or rebuild the server's data.")
         try:
@@ -162,3 +198,14 @@ class Storage:
                 f"Chroma's files in {self.settings.layout.chroma} can neither be read nor made anew ({error}). "
                 "Cure: see that the disk has room and the folder is writable, then try again; nothing is lost."
             ) from error
+
+
+def _identity(found: os.stat_result) -> object:
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _tell_lost(manifest: Manifest) -> None:
+    if manifest.complete and any(entry.nodes for entry in manifest.documents.values()):
+        logger.warning(
+            "Chroma's database is lost. Every file is indexed again, with cached vectors.%s", given_by_hand(manifest)
+        )

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from llama_index_contextual.index.chroma import NodeStore, Row
     from llama_index_contextual.index.reader import Reader
     from llama_index_contextual.index.state import Entry, WriteLock
+    from llama_index_contextual.index.store import NodeStore, Row
     from llama_index_contextual.index.vectors import Vectorizer
 
 _SPARE_VECTORS: Final = 1000  # kept whatever the size: 1.5 MB of the local model's
@@ -49,6 +49,18 @@ class Writer:
     _pending: dict[str, Entry | None] = field(default_factory=dict)
     _committed_at: float = field(default_factory=time.monotonic)
 
+    def begin(self) -> None:
+        """Say that the index is being changed. Everything that was written before is shown from here on."""
+        if not self.hidden:
+            self.reader.ask(self.reader.keyword_index)  # so that it follows each write, and need not be derived
+        self.commit(complete=False)
+
+    def end(self) -> None:
+        """Say that the index is whole again, and keep the keyword index on disk."""
+        self.commit(complete=True)
+        if not self.hidden:
+            self.reader.save_keywords()
+
     def write(self, fresh: Sequence[Row] = (), relocated: Sequence[Row] = (), gone: Sequence[str] = ()) -> None:
         """Change the store: new nodes before stale ones go, so that no reader and no kill meets a gap."""
         with self.reader.changing_files():
@@ -56,7 +68,7 @@ class Writer:
             self.store.update_metadata(relocated)
             self.store.delete(gone)
         if not self.hidden:
-            self.reader.apply([*fresh, *relocated], gone)
+            self.reader.keywords.apply([*fresh, *relocated], gone)
         self.reader.announce(complete=False, seen=not self.hidden)
 
     def record(self, changes: dict[str, Entry | None]) -> None:

@@ -76,6 +76,15 @@ def save_index(
         ) from error
 
 
+def saved_stamp(folder: Path) -> str | None:
+    """Return the stamp of the index that was saved in a folder; None where there is none that can be read."""
+    try:
+        stamp: str | None = _read_manifest(folder)["settings"]["stamp"]
+    except _DAMAGE:
+        return None
+    return stamp
+
+
 def _save(folder: Path, snapshot: Snapshot, settings: dict[str, Any]) -> None:
     known = _known_segments(folder)
     words = list(snapshot.terms)

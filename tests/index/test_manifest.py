@@ -10,7 +10,7 @@ from llama_index_contextual.index.pipeline import Difference, differences
 from llama_index_contextual.index.state import Entry, Manifest, load_manifest, save_manifest
 
 MANIFEST = Manifest(
-    collection="c",
+    collection="contextual",
     fingerprint={"parser": {"chunk_size": 1}},
     generation=3,
     documents={"a é.md": Entry("1", "s", nodes=2)},
@@ -29,9 +29,9 @@ DAMAGED = {
     "torn": b'{"version": 1, "docu',
     "no JSON": b"\x00\xff",
     "another shape": b"[]",
-    "an unknown field": b'{"version": 1, "collection": "c", "documents": {}, "x": 1}',
+    "an unknown field": b'{"version": 1, "collection": "contextual", "documents": {}, "x": 1}',
     "a field missing": b'{"version": 1, "documents": {}}',
-    "an entry of another shape": b'{"version": 1, "collection": "c", "documents": {"a": 3}}',
+    "an entry of another shape": b'{"version": 1, "collection": "contextual", "documents": {"a": 3}}',
 }
 
 
@@ -59,7 +59,7 @@ def test_a_full_disk_harms_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match=r"No space left on device.*unharmed.*Cure: free space"):
-        save_manifest(path, Manifest("other"))
+        save_manifest(path, Manifest("contextual-2"))
     assert load_manifest(path) == MANIFEST
     assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
 

@@ -7,7 +7,7 @@ from llama_index.core import Document
 from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
 from llama_index_contextual.index import contextual
-from llama_index_contextual.index.chroma import NodeStore
+from llama_index_contextual.index.chroma import ChromaStore
 from llama_index_contextual.retrievers.chroma import ChromaDense
 
 QUESTION = "Which vegetable does Cookie like?"
@@ -40,7 +40,7 @@ def test_a_query_in_flight_while_the_store_is_rebuilt_is_asked_again(opened, in_
     writer.refresh()
     retriever = reader.as_retriever(3)
     expected = ids_of(retriever.retrieve(QUESTION))
-    waiting = in_flight(writer._storage._repair)
+    waiting = in_flight(writer._storage.repair)
     before = writer.manifest().collection
     assert ids_of(retriever.retrieve(QUESTION)) == expected != []
     assert not waiting
@@ -52,7 +52,7 @@ async def test_the_same_on_an_event_loop(opened, in_flight):
     writer.refresh()
     retriever = reader.as_retriever(3)
     expected = ids_of(await retriever.aretrieve(QUESTION))
-    in_flight(writer._storage._repair)
+    in_flight(writer._storage.repair)
     assert ids_of(await retriever.aretrieve(QUESTION)) == expected != []
 
 
@@ -69,7 +69,7 @@ def test_looking_at_an_index_that_is_rebuilt_meanwhile(opened, monkeypatch, tmp_
         def meanwhile(*arguments, once=once, real=real):
             if once:
                 once.pop()
-                writer._storage._repair()
+                writer._storage.repair()
             return real(*arguments)
 
         monkeypatch.setattr(contextual.inspection, name, meanwhile)
@@ -113,7 +113,7 @@ def test_no_reader_can_open_chroma_s_files_while_a_takeover_or_a_rebuild_writes_
     index = opened()
     index.refresh()
     index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
-    open_for_readers, upsert = [], NodeStore.upsert
+    open_for_readers, upsert = [], ChromaStore.upsert
 
     def watched(store, rows):
         if rows:
@@ -127,12 +127,12 @@ def test_no_reader_can_open_chroma_s_files_while_a_takeover_or_a_rebuild_writes_
                 open_for_readers.append(True)
         upsert(store, rows)
 
-    monkeypatch.setattr(NodeStore, "upsert", watched)
+    monkeypatch.setattr(ChromaStore, "upsert", watched)
     successor = opened(embed_model=LocalEmbedding(threads=1, model_name="successor"), reindex="all")
     assert successor.refresh().chunks == 5
     assert successor.manifest().documents["by-hand"].nodes == 1
     taken_over = len(open_for_readers)
-    successor._storage._repair()
+    successor._storage.repair()
     assert len(open_for_readers) > taken_over >= 2
     assert not any(open_for_readers)
     assert successor.verify().chunks == 5

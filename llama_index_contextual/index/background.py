@@ -1,0 +1,189 @@
+"""How far an index is behind its folder, and a refresh in the background that no question waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from llama_index_contextual.checks import amount
+from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
+from llama_index_contextual.index.files import find_files
+from llama_index_contextual.index.plan import is_spared
+from llama_index_contextual.index.sources import read_bytes, rules_of, sha256_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from llama_index_contextual.index.contextual import ContextualIndex
+    from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.state import Manifest
+
+logger = logging.getLogger(__name__)
+
+Mode = Literal["auto", "never", "wait"]
+MODES: Final = ("auto", "never", "wait")
+PATIENCE: Final = 0.3  # seconds that an answer may wait for a refresh
+_LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How far an index is behind its folder.
+
+    Attributes:
+        changed: Files that were added, changed or deleted since they were indexed, as far as was seen.
+        certain: False where the time ended before all files were compared.
+        refreshing: Whether they are being indexed now.
+        error: Why the last refresh in the background failed, "" where it did not.
+    """
+
+    changed: int = 0
+    certain: bool = True
+    refreshing: bool = False
+    error: str = ""
+
+    def __bool__(self) -> bool:
+        """Return whether there is anything to say."""
+        return bool(self.changed or self.error or self.refreshing)
+
+    def __str__(self) -> str:
+        files = f"{self.changed} file{'' if self.changed == 1 else 's'}"
+        many = files if self.certain else f"at least {files}"
+        if self.error:
+            return f"{many} changed since; the index could not be brought up to date: {self.error}"
+        if self.refreshing:
+            return f"{many} changed since; being indexed" if self.changed else "being indexed"
+        return f"{many} changed since; run index" if self.changed else ""
+
+
+def look_at(settings: IndexSettings, manifest: Manifest, budget: float) -> Freshness:
+    """Compare a folder with what is indexed of it: by size and times, and by content only where these differ.
+
+    Args:
+        settings: Folder and file rules.
+        manifest: What is indexed.
+        budget: Seconds that this may take.
+    """
+    until = time.monotonic() + budget
+    found = find_files(settings.folder, rules_of(settings), exclude=settings.layout.root, until=until)
+    changed, certain = 0, not found.unfinished
+    for file in found.files:
+        entry = manifest.documents.get(file.path)
+        if entry is None:
+            changed += 1
+        elif entry.stamp != file.stamp:
+            if time.monotonic() > until:
+                certain = False
+                continue
+            try:
+                changed += sha256_of(read_bytes(file.absolute)) != entry.sha256
+            except DocumentError:
+                certain = False
+    if not found.unfinished:
+        names, spared = {file.path for file in found.files}, tuple(problem.path for problem in found.problems)
+        changed += sum(
+            entry.kind == "file" and key not in names and not is_spared(key, spared)
+            for key, entry in manifest.documents.items()
+        )
+    return Freshness(changed, certain)
+
+
+class BackgroundRefresh:
+    """Keeps an index up to date while it is asked, with the index's own settings, in a thread of its own.
+
+    ::
+
+        with BackgroundRefresh(index) as keeper:
+            note = keeper.look()          # before an answer; waits for 0.3 s at most
+            answer = memory.get(message)
+            print(answer.markdown, note)  # note: "3 files changed since; being indexed", or ""
+
+    Contexts that fell back are never asked for again: only :meth:`ContextualIndex.refresh` does that.
+
+    Args:
+        index: An open index.
+        mode: ``"auto"`` refreshes in the background; ``"never"`` only looks; ``"wait"`` waits until the refresh ends.
+        patience: Seconds that :meth:`look` may take, except with ``"wait"``.
+
+    Raises:
+        SettingError: A setting cannot work.
+    """
+
+    def __init__(self, index: ContextualIndex, mode: Mode = "auto", patience: float = PATIENCE) -> None:
+        if mode not in MODES:
+            raise SettingError(f"mode={mode!r} is not known. Cure: one of {', '.join(map(repr, MODES))}.")
+        self._index = index
+        self._mode = mode
+        self._patience = amount("patience", patience, zero=True)
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._ended = -_LOOK_EVERY
+        self._seen = Freshness()
+        self._error = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
+        with self._guard:
+            if self._mode != "never" and not self._runs():
+                self._thread = threading.Thread(target=self._refresh, name="refresh", daemon=True)
+                self._thread.start()
+
+    def look(self) -> Freshness:
+        """Return how far the index is behind, after what the mode does about it."""
+        if self._mode == "wait":
+            self.start()
+            self._join(None)
+            return Freshness(error=self._error)
+        until = time.monotonic() + self._patience
+        if self._mode == "never":
+            return self._index.freshness(self._patience)
+        if not self._runs() and time.monotonic() - self._ended >= _LOOK_EVERY:
+            self._seen = self._index.freshness(self._patience / 2)
+            if self._seen.changed or not self._seen.certain:
+                self.start()
+        self._join(until)
+        if self._runs():
+            return replace(self._seen, refreshing=True)
+        return replace(self._seen, error=self._error) if self._error else Freshness()
+
+    async def alook(self) -> Freshness:
+        """Do the same as :meth:`look`, without blocking the event loop."""
+        return await asyncio.to_thread(self.look)
+
+    def close(self, *, wait: bool = True) -> None:
+        """End: wait for a refresh that runs, or leave it; one that is cut off loses nothing that is finished."""
+        if wait:
+            self._join(None)
+
+    def _runs(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _join(self, until: float | None) -> None:
+        thread = self._thread
+        if thread is not None:
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+
+    def _refresh(self) -> None:
+        try:
+            report = self._index.refresh(retry_contexts=False)
+            for problem in report.failed:
+                logger.warning("%s", problem)
+            self._error = ""
+        except ContextualError as error:  # another process writes, a model is away: what is indexed still answers
+            self._error = str(error)
+        except Exception as error:
+            logger.exception("The index could not be brought up to date.")
+            self._error = f"{type(error).__name__}: {error}"
+        finally:
+            self._ended = time.monotonic()

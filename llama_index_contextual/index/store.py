@@ -1,0 +1,187 @@
+"""The seam to a vector store: what an index asks of whatever holds its nodes.
+
+:class:`Database` opens collections, :class:`NodeStore` is one of them. Chroma is the first implementation
+(:mod:`llama_index_contextual.index.chroma`). Another one has to keep these promises:
+
+* A node is written with its text, vector and metadata together; writing an id that exists replaces all three.
+* The metadata holds, beside what LlamaIndex writes, :data:`ENTRY`, :data:`KIND` and :data:`EMBED_HASH`.
+* What was written is found by every later call of this process. Other processes open the database again.
+* A store that cannot be read as it is raises :class:`DamagedError`; what it held can be made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+from llama_index_contextual.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch
+
+ENTRY: Final = "_entry"  # the manifest's key of the document
+KIND: Final = "_kind"  # "file" or "document", as in the manifest
+EMBED_HASH: Final = "_embed_hash"  # of the EMBED view: equal hash, equal vector
+
+
+class DamagedError(StorageError):
+    """What the store keeps on disk is lost or cannot be read; it can be made again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A node as the store has it: its id, its manifest entry, the hash of its embedded text, and all metadata."""
+
+    id: str
+    entry: str
+    embed_hash: str
+    metadata: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Row:
+    """A node on its way into the store.
+
+    Attributes:
+        node: The node.
+        metadata: Under which it will be stored; see :func:`store_metadata`.
+        stored: What the store has under its id, if anything.
+        vector: Of its embedded text, when it is known.
+    """
+
+    node: BaseNode
+    metadata: dict[str, Any]
+    stored: Stored | None = None
+    vector: Sequence[float] | None = None
+
+    @property
+    def embed_hash(self) -> str:
+        """Return the hash of its embedded text."""
+        return str(self.metadata[EMBED_HASH])
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether its id is new, or its embedded text changed."""
+        return self.stored is None or self.stored.embed_hash != self.embed_hash
+
+    @property
+    def is_relocated(self) -> bool:
+        """Return whether its vector stays and its lines, neighbours or the like changed."""
+        return self.stored is not None and not self.is_fresh and self.stored.metadata != self.metadata
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        """Return metadata for a store that merges: a key that went is None in it."""
+        return {**dict.fromkeys(self.stored.metadata if self.stored else ()), **self.metadata}
+
+
+class NodeStore(Protocol):
+    """One collection of nodes.
+
+    Attributes:
+        name: Of the collection.
+        model: Identity of the embedding model whose vectors it holds; "" where it does not say.
+    """
+
+    name: str
+
+    @property
+    def model(self) -> str:
+        """Return the identity of the embedding model."""
+
+    def search(self, companion: NodeSearch | None = None) -> DenseSearch:
+        """Return the side that retrievers ask: nearest vectors, nodes by id, filters.
+
+        Args:
+            companion: A keyword index of the same nodes, which evaluates filters faster.
+        """
+
+    def check(self) -> None:
+        """Read one vector and search for it.
+
+        Raises:
+            DamagedError: That does not work.
+            StorageError: The store cannot be read now, and is unharmed.
+        """
+
+    def count(self) -> int:
+        """Return the number of nodes."""
+
+    def of_entries(self, entries: Sequence[str]) -> dict[str, list[Stored]]:
+        """Return stored nodes by manifest entry; entries without nodes are absent."""
+
+    def all(self) -> Iterator[Stored]:
+        """Yield every stored node, without text and vectors."""
+
+    def all_with_text(self) -> Iterator[tuple[Stored, str]]:
+        """Yield every stored node and its text."""
+
+    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield every vector, a page at a time, shape ``(nodes, dimensions)``."""
+
+    def without_vectors(self) -> list[str]:
+        """Return the ids of nodes whose vector is lost; this reads every vector."""
+
+    def upsert(self, rows: Sequence[Row]) -> None:
+        """Write nodes with their vectors; an id that exists gets the new text, vector and metadata."""
+
+    def update_metadata(self, rows: Sequence[Row]) -> None:
+        """Give stored nodes new metadata; texts and vectors stay."""
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete nodes by id; ids that are not stored are ignored."""
+
+
+class Database(Protocol):
+    """Where collections are."""
+
+    def names(self) -> list[str]:
+        """Return the names of all collections."""
+
+    def collection(self, name: str, model: str = "", *, create: bool = True) -> NodeStore:
+        """Return a collection.
+
+        Args:
+            name: Of the collection.
+            model: Identity of the embedding model, which a new collection remembers.
+            create: Whether one that does not exist is made.
+
+        Raises:
+            DamagedError: It does not exist, and may not be made.
+        """
+
+    def drop(self, name: str) -> None:
+        """Delete a collection; one that does not exist is ignored."""
+
+    def close(self) -> None:
+        """Let go of what is open, if it is ours."""
+
+
+def embed_hash(node: BaseNode) -> str:
+    """Return the hash of what is embedded of a node: the text with its context."""
+    text = node.get_content(metadata_mode=MetadataMode.EMBED)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+def store_metadata(node: BaseNode, entry: str, kind: str) -> dict[str, Any]:
+    """Return the flat metadata under which a node is stored; a None value becomes "", as in ``ChromaVectorStore``."""
+    flat = node_to_metadata_dict(node, remove_text=True, flat_metadata=True)
+    flat |= {ENTRY: entry, KIND: kind, EMBED_HASH: embed_hash(node)}
+    return {key: "" if value is None else value for key, value in flat.items()}
+
+
+def to_node(stored: Stored, text: str) -> BaseNode:
+    """Return the node that was stored."""
+    try:
+        return metadata_dict_to_node(dict(stored.metadata), text=text)
+    except (ValueError, TypeError):  # a collection that LlamaIndex did not write
+        return TextNode(id_=stored.id, text=text, metadata=dict(stored.metadata))
