@@ -52,6 +52,11 @@ class OpenStore:
         self.users = 0
         self.retired = False
 
+    @property
+    def announced(self) -> object:
+        """Return the part of the stamp that writers announce."""
+        return self.stamp[0] if isinstance(self.stamp, tuple) else self.stamp
+
     def close(self) -> None:
         """Let go of the database."""
         self.database.close()
@@ -174,10 +179,11 @@ class Reader:
     def announce(self, *, complete: bool, seen: bool = True) -> None:
         """Tell readers that something was written; ``seen`` if this object's own open store shows it already."""
         with self._guard:
+            seen = seen and self._open is not None and self._open.announced == self._announced()
             generation = self.generation() + 1
             text = json.dumps({"generation": generation, "complete": complete})
             write_atomically(self._layout.generation, text.encode())
-            if seen and self._open is not None:
+            if seen and self._open is not None:  # else another writer of the same server announced something meanwhile
                 before, self._open.stamp = self._open.stamp, self._read_stamp()
                 self.keywords.advance(before, self._open.stamp)
 

@@ -103,7 +103,7 @@ class Storage:
     def _writer(self, *, replacing: bool) -> Iterator[Writer]:
         layout, shared = self.settings.layout, self.settings.shared
         manifest = self._mended()
-        with self._vectors() as vectors, self.reader.reading() as view:
+        with self._vectors() as vectors, self.reader.reading(create=True) as view:
             store = view.store
             if replacing:
                 manifest, store = start_successor(layout, view.database, manifest, self.settings.fingerprint)

@@ -1,0 +1,196 @@
+"""One bad answer of an embedding server must not block an index, nor cost what other answers paid for."""
+
+import math
+
+import pytest
+from llama_index.core import Document, MockEmbedding
+
+from llama_index_contextual.errors import EmbeddingError
+from llama_index_contextual.index import ContextualIndex, sources
+from llama_index_contextual.index.vectors import BATCH_TEXTS, fault_of
+
+
+class Server(MockEmbedding):
+    """Answers as it should, but for the calls that ``wrong`` names and the texts that hold a word."""
+
+    wrong: dict = {}
+    word: str = ""
+    answer: object = None
+    calls: int = 0
+    texts: int = 0
+
+    def _vector(self, text):
+        return [float(len(text)), *(float(text.count(letter)) for letter in "aeiou"), 1.0]
+
+    def _get_text_embeddings(self, texts):
+        self.calls += 1
+        self.texts += len(texts)
+        if self.calls in self.wrong:
+            return [self.wrong[self.calls] for _ in texts]
+        return [self.answer if self.word and self.word in text else self._vector(text) for text in texts]
+
+    def _get_query_embedding(self, query):
+        return self._vector(query)
+
+
+BAD = {
+    "not a number": [math.nan] * 7,
+    "infinite": [math.inf] + [1.0] * 6,
+    "too large for a store": [1e300] * 7,
+    "too large for its own length": [1e30] * 7,
+    "empty": [],
+    "of another dimension": [1.0] * 5,
+    "all zeros": [0.0] * 7,
+}
+
+
+@pytest.fixture
+def server():
+    return Server(7, model_name="server")
+
+
+@pytest.fixture
+def index(folder, server):
+    with ContextualIndex.open(folder, embed_model=server) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+def test_a_bad_vector_is_asked_for_again_and_then_concerns_its_document_alone(index, server, answer):
+    server.word, server.answer = "Cookie", answer
+    report = index.refresh()
+    [problem] = report.failed
+    assert problem.path == "memory/2026-01-28.md"
+    assert "Cookie" in problem.reason
+    assert "cannot be used" in problem.reason
+    assert (len(report.added), report.chunks) == (3, 3)
+    assert index.verify().ok
+    server.word = ""
+    again = index.refresh()
+    assert (again.added, again.failed, again.embedded) == (["memory/2026-01-28.md"], [], 1)
+    assert "carrots" in index.as_retriever(1).retrieve("Cookie carrots")[0].node.text
+
+
+@pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
+def test_a_first_answer_that_is_bad_once_leaves_no_trace(index, server, answer):
+    server.wrong = {1: answer}
+    report = index.refresh()
+    assert (report.failed, report.chunks) == ([], 4)
+    assert len(index.as_retriever(1).retrievers[0].retrieve("carrots")) > 0
+    assert index.verify().ok
+
+
+def test_a_model_that_gives_nothing_usable_is_named(folder):
+    server = Server(7, model_name="server", word=" ", answer=[0.0] * 7)
+    for number in range(20):
+        (folder / f"page{number}.md").write_text(f"# Page {number}\n\nSome words.\n")
+    with ContextualIndex.open(folder, embed_model=server) as index:
+        with pytest.raises(EmbeddingError, match=r"no usable vector for any of 24 texts.*all its numbers are 0.*Cure"):
+            index.refresh()
+        assert not index.exists
+
+
+def test_queries_and_texts_of_other_lengths_are_refused_at_once(folder):
+    class Two(Server):
+        def _get_query_embedding(self, query):
+            return [1.0, 2.0]
+
+    with (
+        ContextualIndex.open(folder, embed_model=Two(7, model_name="two")) as index,
+        pytest.raises(EmbeddingError, match=r"2 dimensions|no usable vector"),
+    ):
+        index.refresh([Document(text=f"text {n}", id_=f"d{n}") for n in range(10)])
+
+
+def test_vectors_of_a_large_document_are_kept_as_they_come(index, server):
+    document = Document(text="\n\n".join(f"# Part {n}\n\n{'word ' * 150}{n}" for n in range(200)), id_="large")
+    server.wrong = {}
+    real = Server._get_text_embeddings
+
+    def fail_at_last(self, texts):
+        if self.texts >= 2 * BATCH_TEXTS:
+            raise ConnectionError("gone")
+        return real(self, texts)
+
+    Server._get_text_embeddings = fail_at_last
+    try:
+        with pytest.raises(EmbeddingError, match="gone"):
+            index.refresh([document])
+    finally:
+        Server._get_text_embeddings = real
+    report = index.refresh([document])
+    assert report.reused >= 2 * BATCH_TEXTS
+    assert report.embedded == report.chunks - report.reused
+
+
+def test_pages_with_the_same_label_are_pages_of_their_own(index):
+    class Pages:
+        def load_data(self, file):
+            return [
+                Document(text=f"Page {n} of {file.name}", metadata={"page_label": label})
+                for n, label in enumerate(["i", "i", "1"])
+            ]
+
+    (index.folder / "book.pdf").write_bytes(b"x")
+    (index.folder / "other.pdf").write_bytes(b"y")
+    with ContextualIndex.open(index.folder, embed_model=index.settings.embedding, readers={".pdf": Pages()}) as pages:
+        report = pages.refresh()
+        assert report.failed == []
+        assert report.chunks == 4 + 2 * 3
+        assert pages.verify().ok
+
+
+def test_ids_that_are_not_a_chunk_s_own_concern_their_document_alone(folder, server):
+    class SameId(type(ContextualIndex.open(folder, embed_model=server).settings.pipeline.parser)):
+        def get_nodes_from_documents(self, documents, **options):
+            nodes = super().get_nodes_from_documents(documents, **options)
+            for node in nodes:
+                node.id_ = "always" if documents[0].metadata["path"] == "faq.md" else node.node_id
+            return [*nodes, *nodes] if documents[0].metadata["path"] == "faq.md" else nodes
+
+    with ContextualIndex.open(folder, embed_model=server, node_parser=SameId()) as index:
+        report = index.refresh()
+        assert [problem.path for problem in report.failed] == ["faq.md"]
+        assert len(report.added) == 3
+
+
+def test_a_file_that_changes_while_it_is_indexed_and_back_is_read_again(index, monkeypatch):
+    """A branch that is switched and switched back: the index must not take the one for the other."""
+    index.refresh()
+    page = index.folder / "faq.md"
+    first, second = "# FAQ\n\nThe answer is one.\n", "# FAQ\n\nThe answer is two.\n"
+    page.write_text(first)
+    seen = sources.file_sources
+
+    def then_switched(*arguments):
+        found = seen(*arguments)
+        page.write_text(second)
+        return found
+
+    monkeypatch.setattr(sources, "file_sources", then_switched)
+    index.refresh()
+    monkeypatch.undo()
+    page.write_text(first)
+    assert index.refresh().changed == ["faq.md"]
+    assert "one" in "".join(node.text for node in index.nodes())
+
+
+def test_vectors_that_an_earlier_version_kept_unchecked_are_made_again(index, server, folder):
+    index.refresh()
+    index.close()
+    import sqlite3
+
+    import numpy as np
+
+    with sqlite3.connect(folder / ".contextual/cache.sqlite3") as database:
+        database.execute("UPDATE vectors SET vector = ?", (np.full(7, np.nan, np.float32).tobytes(),))
+    (folder / "faq.md").rename(folder / "asked.md")
+    with ContextualIndex.open(folder, embed_model=server, context="off") as other:
+        other.refresh()
+        assert other.verify().ok
+
+
+@pytest.mark.parametrize("vector", BAD.values(), ids=BAD)
+def test_what_is_wrong_with_a_vector_is_said(vector):
+    assert fault_of(vector, 7)
+    assert fault_of([1.0] * 7, 7) is None

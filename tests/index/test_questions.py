@@ -1,0 +1,205 @@
+"""Questions are read-only: nothing is written, no document embedded, no context model asked."""
+
+import hashlib
+import io
+import time
+
+import pytest
+from llama_index.core import Document
+
+from llama_index_contextual.embedding import LocalEmbedding
+from llama_index_contextual.errors import SettingError, StorageError
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.memory import MemoryContext
+
+QUESTIONS = {
+    "a query": lambda index: index.as_retriever().retrieve("Which vegetable does Cookie like?"),
+    "an explanation": lambda index: index.as_retriever().explain("Cookie"),
+    "its status": lambda index: index.status(),
+    "verify": lambda index: index.verify(),
+    "all nodes": lambda index: index.nodes(),
+    "an export": lambda index: index.export(io.StringIO()),
+    "how alike chunks are": lambda index: index.likeness(),
+    "how fresh it is": lambda index: index.freshness(),
+    "an estimate": lambda index: index.estimate(),
+    "memory": lambda index: MemoryContext(index).get("Which vegetable does Cookie like?"),
+    "memory's search": lambda index: MemoryContext(index).search("Cookie"),
+}
+
+
+def contents(storage):
+    """Hash of every file of a storage folder but the locks, which say who looked."""
+    return {
+        file.relative_to(storage).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(storage.rglob("*"))
+        if file.is_file() and ".lock" not in file.name and not file.name.endswith("-shm")
+    }
+
+
+def edit(folder):
+    (folder / "faq.md").write_text("# FAQ\n\nWhy is it slow? Because zebras sleep.\n")
+    (folder / "new.md").write_text("# New\n\nSomething new.\n")
+    (folder / "guide.md").unlink()
+
+
+class Deaf(LocalEmbedding):
+    """Embeds queries only."""
+
+    def _get_text_embeddings(self, texts):
+        raise AssertionError(f"{len(texts)} documents were embedded")
+
+
+@pytest.fixture
+def behind(opened, folder, fake_model):
+    """A storage whose folder has moved on, with contexts by a model that is asked no more."""
+    llm = {"context": "llm", "llm": fake_model.llm, "probe_timeout": 5}
+    with opened(**llm) as index:
+        index.refresh()
+    edit(folder)
+    fake_model.requests.clear()
+    return folder / ".contextual"
+
+
+@pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+def test_a_question_writes_nothing_and_asks_no_model(behind, folder, fake_model, ask):
+    before = contents(behind)
+    with ContextualIndex.open(folder, embed_model=Deaf(threads=1)) as index:
+        ask(index)
+    assert contents(behind) == before
+    assert fake_model.requests == []
+
+
+@pytest.mark.parametrize("lost", ["chroma/chroma.sqlite3", "chroma", "bm25"])
+def test_a_question_to_a_damaged_index_writes_nothing_either(opened, folder, lost):
+    with opened() as index:
+        index.refresh()
+    storage = folder / ".contextual"
+    target = storage / lost
+    for file in sorted(target.rglob("*"), reverse=True) if target.is_dir() else [target]:
+        file.rmdir() if file.is_dir() else file.unlink()
+    before = contents(storage)
+    with opened() as index:
+        if lost == "bm25":
+            assert "carrots" in index.as_retriever(1).retrieve("Cookie")[0].node.text
+        else:
+            for ask in (lambda: index.as_retriever().retrieve("Cookie"), index.status, index.verify, index.nodes):
+                with pytest.raises(StorageError, match=r"are lost.*Cure: llama-index-contextual index"):
+                    ask()
+        assert contents(storage) == before
+        report = index.refresh()
+        assert (report.embedded, report.chunks) == (0, 4)
+        assert "carrots" in index.as_retriever(1).retrieve("Cookie")[0].node.text
+
+
+def test_documents_given_by_hand_that_are_lost_are_named(opened, folder, caplog):
+    with opened() as index:
+        index.refresh()
+        index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
+    (folder / ".contextual/chroma/chroma.sqlite3").unlink()
+    with opened() as index:
+        index.refresh()
+        assert index.verify().ok
+    assert "have to be given again: by-hand" in caplog.text
+
+
+def test_freshness_counts_what_changed_and_reads_no_file_that_looks_the_same(opened, folder, monkeypatch):
+    index = opened()
+    long_ago = time.time() - 100
+    index.refresh()
+    assert str(index.freshness()) == ""
+    edit(folder)
+    assert str(index.freshness(10)) == "3 files changed since; run index"
+    late = index.freshness(0)
+    assert not late.certain
+    assert late.changed <= 3
+    index.refresh()
+    assert not index.freshness(10)
+    assert long_ago
+
+
+def test_a_file_that_was_only_touched_is_read_once(opened, folder, monkeypatch):
+    from llama_index_contextual.index import sources
+
+    index = opened()
+    index.refresh()
+    monkeypatch.setattr(sources, "_SETTLED", -(10**12))  # as if all this were minutes ago
+    index.refresh()
+    monkeypatch.setattr(sources, "read_bytes", None)  # reading fails from here on
+    assert index.refresh().skipped == 4
+    (folder / "faq.md").touch()
+    with pytest.raises(TypeError):
+        index.refresh()
+    monkeypatch.undo()
+    monkeypatch.setattr(sources, "_SETTLED", -(10**12))
+    assert index.refresh().skipped == 4
+    monkeypatch.setattr(sources, "read_bytes", None)
+    assert index.refresh().skipped == 4
+
+
+class Slow(LocalEmbedding):
+    """Takes a second for whatever it is given."""
+
+    def _get_text_embeddings(self, texts):
+        time.sleep(1.0)
+        return super()._get_text_embeddings(texts)
+
+
+def test_a_refresh_in_the_background_keeps_no_answer_waiting(opened, folder):
+    index = opened(embed_model=Slow(threads=1))
+    index.refresh()
+    edit(folder)
+    with BackgroundRefresh(index, patience=0.3) as keeper:
+        note = keeper.look()
+        assert note.refreshing
+        assert "being indexed" in str(note)
+        assert "carrots" in index.as_retriever(1).retrieve("Cookie")[0].node.text
+        keeper.close()
+        assert not keeper.look()
+        assert "zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
+
+
+def test_a_refresh_that_is_never_made_is_asked_for(opened, folder):
+    index = opened()
+    index.refresh()
+    edit(folder)
+    before = contents(folder / ".contextual")
+    with BackgroundRefresh(index, "never", patience=10) as keeper:
+        assert str(keeper.look()) == "3 files changed since; run index"
+    assert contents(folder / ".contextual") == before
+
+
+async def test_a_refresh_that_is_waited_for_is_seen(opened, folder):
+    index = opened()
+    index.refresh()
+    edit(folder)
+    with BackgroundRefresh(index, "wait") as keeper:
+        assert not await keeper.alook()
+    assert "zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
+
+
+def test_a_refresh_in_the_background_that_fails_is_told(opened, folder):
+    index = opened()
+    index.refresh()
+    edit(folder)
+    index.settings.pipeline.parser.__dict__["chunk_size"] = "no number"
+    with BackgroundRefresh(index, "wait") as keeper:
+        assert "could not be brought up to date" in str(keeper.look())
+
+
+def test_a_refresh_in_the_background_asks_no_model_again(opened, folder, fake_model):
+    fake_model.probe_status = 503
+    index = opened(context="llm", llm=fake_model.llm, probe_timeout=5)
+    with pytest.warns(UserWarning):
+        index.refresh()
+    fake_model.probe_status = 200
+    fake_model.requests.clear()
+    with BackgroundRefresh(index, "wait") as keeper:
+        keeper.look()
+        assert fake_model.requests == []
+    index.refresh()
+    assert fake_model.requests != []
+
+
+def test_a_mode_that_is_not_known_is_refused(opened):
+    with pytest.raises(SettingError, match="mode='sometimes' is not known"):
+        BackgroundRefresh(opened(), "sometimes")
