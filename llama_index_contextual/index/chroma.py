@@ -113,7 +113,7 @@ class ChromaDatabase:
         return [collection.name for collection in self.client.list_collections()]
 
     def collection(self, name: str, model: str = "", *, create: bool = True) -> ChromaStore:
-        """Return a collection; without ``create`` one that is missing is a :class:`DamagedError`."""
+        """Return a collection; one that is missing is made, or without ``create`` a :class:`DamagedError`."""
         try:
             # No embedding function: vectors always come from us, and Chroma's default would fetch a model.
             if create:
@@ -131,8 +131,8 @@ class ChromaDatabase:
             if is_damage(error):
                 raise DamagedError(f"Chroma cannot read the collection {name!r} ({error}).") from error
             raise StorageError(
-                f"Chroma cannot open the collection {name!r} ({error}). What is indexed is unharmed. Cure: see that the "
-                "disk has room and the folder is writable, or that the server runs."
+                f"Chroma cannot open the collection {name!r} ({error}). What is indexed is unharmed. Cure: see that "
+                "the disk has room and the folder is writable, or that the server runs."
             ) from error
         return ChromaStore(found, self.client.get_max_batch_size())
 

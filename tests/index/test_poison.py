@@ -1,6 +1,7 @@
 """One bad answer of an embedding server must not block an index, nor cost what other answers paid for."""
 
 import math
+from typing import ClassVar
 
 import pytest
 from llama_index.core import Document, MockEmbedding
@@ -13,7 +14,7 @@ from llama_index_contextual.index.vectors import BATCH_TEXTS, fault_of
 class Server(MockEmbedding):
     """Answers as it should, but for the calls that ``wrong`` names and the texts that hold a word."""
 
-    wrong: dict = {}
+    wrong: ClassVar[dict] = {}
     word: str = ""
     answer: object = None
     calls: int = 0
@@ -72,8 +73,8 @@ def test_a_bad_vector_is_asked_for_again_and_then_concerns_its_document_alone(in
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-def test_a_first_answer_that_is_bad_once_leaves_no_trace(index, server, answer):
-    server.wrong = {1: answer}
+def test_a_first_answer_that_is_bad_once_leaves_no_trace(index, monkeypatch, answer):
+    monkeypatch.setattr(Server, "wrong", {1: answer})
     report = index.refresh()
     assert (report.failed, report.chunks) == ([], 4)
     assert len(index.as_retriever(1).retrievers[0].retrieve("carrots")) > 0
@@ -104,7 +105,6 @@ def test_queries_and_texts_of_other_lengths_are_refused_at_once(folder):
 
 def test_vectors_of_a_large_document_are_kept_as_they_come(index, server):
     document = Document(text="\n\n".join(f"# Part {n}\n\n{'word ' * 150}{n}" for n in range(200)), id_="large")
-    server.wrong = {}
     real = Server._get_text_embeddings
 
     def fail_at_last(self, texts):

@@ -8,7 +8,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_index_contextual.embedding import LocalEmbedding
-from llama_index_contextual.errors import SettingError, StorageError
+from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.memory import MemoryContext
 
@@ -189,7 +189,7 @@ def test_a_refresh_in_the_background_that_fails_is_told(opened, folder):
 def test_a_refresh_in_the_background_asks_no_model_again(opened, folder, fake_model):
     fake_model.probe_status = 503
     index = opened(context="llm", llm=fake_model.llm, probe_timeout=5)
-    with pytest.warns(UserWarning):
+    with pytest.warns(ContextualWarning):
         index.refresh()
     fake_model.probe_status = 200
     fake_model.requests.clear()
