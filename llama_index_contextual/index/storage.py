@@ -127,8 +127,10 @@ class Storage:
                 manifest, shared = self.manifest(), self.settings.shared
                 self.settings.check(manifest)
                 damaged = bool(not shared and not manifest.complete and view.store.without_vectors())
-                if not shared and not view.store.count():
-                    _tell_lost(manifest)
+                lost = not shared and not view.store.count() and any(e.nodes for e in manifest.documents.values())
+            if lost and manifest.complete:
+                logger.warning("Chroma's database is lost; files are indexed again.%s", given_by_hand(manifest))
+                self.reader.announce(complete=False, seen=False)  # or the keyword index would still show what it held
         except DamagedError as error:
             logger.warning("%s", error)
             damaged = True
@@ -202,10 +204,3 @@ class Storage:
 
 def _identity(found: os.stat_result) -> object:
     return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _tell_lost(manifest: Manifest) -> None:
-    if manifest.complete and any(entry.nodes for entry in manifest.documents.values()):
-        logger.warning(
-            "Chroma's database is lost. Every file is indexed again, with cached vectors.%s", given_by_hand(manifest)
-        )

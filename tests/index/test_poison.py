@@ -62,7 +62,7 @@ def test_a_bad_vector_is_asked_for_again_and_then_concerns_its_document_alone(in
     report = index.refresh()
     [problem] = report.failed
     assert problem.path == "memory/2026-01-28.md"
-    assert "Cookie" in problem.reason
+    assert "Morning" in problem.reason
     assert "cannot be used" in problem.reason
     assert (len(report.added), report.chunks) == (3, 3)
     assert index.verify().ok
