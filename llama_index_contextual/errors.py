@@ -8,6 +8,7 @@
     ├── DocumentError         one file or document that cannot be read; the rest goes on
     ├── StorageError          the index on disk cannot be opened, written or trusted
     │   ├── FingerprintError  it was made with other settings
+    │   ├── ConfirmationError a refresh would delete or pay for much, and nobody has agreed to that
     │   └── LockedError       another process is writing it
     ├── EmbeddingError        the embedding model failed or is not what it should be
     ├── ContextError          a context generator failed and no fallback was allowed
@@ -50,6 +51,10 @@ class StorageError(ContextualError):
 
 class FingerprintError(StorageError):
     """The stored index was made with settings that do not fit the ones given now."""
+
+
+class ConfirmationError(StorageError):
+    """A refresh would delete most documents, or pay a language model again, and has to be confirmed."""
 
 
 class LockedError(StorageError):

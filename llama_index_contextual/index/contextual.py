@@ -74,7 +74,7 @@ class ContextualIndex:
     @classmethod
     def open(
         cls,
-        folder: str | Path,
+        folder: str | Path | None,
         *,
         storage: str | Path | None = None,
         embed_model: str | BaseEmbedding | None = None,
@@ -93,8 +93,8 @@ class ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
 
         Args:
-            folder: The documents.
-            storage: Where the index lives; ``FOLDER/.contextual`` by default.
+            folder: The documents; None for the folder that ``storage`` was made from.
+            storage: Where the index lives; ``FOLDER/.contextual`` by default. It is of one folder.
             embed_model: ``"local"``, ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex embedding. By default
                 what the index was made with, else ``"local"``.
             context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your own. By default what
@@ -261,6 +261,7 @@ class ContextualIndex:
         *,
         show_progress: bool = False,
         retry_contexts: bool = True,
+        confirm: bool = False,
     ) -> RefreshReport:
         """Bring the index up to date; only chunks whose embedded text is new are embedded.
 
@@ -269,14 +270,20 @@ class ContextualIndex:
                 documents, which deletes nothing. Documents need an id that you set, or ``metadata["path"]``.
             show_progress: Whether to draw a progress bar that counts documents.
             retry_contexts: Whether a language model is asked again for contexts that fell back.
+            confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
+                a fifth of the chunks.
 
         Raises:
+            ConfirmationError: It would delete or pay for more than that.
             LockedError: Another process is writing.
-            FingerprintError: The settings differ and ``reindex`` does not allow it.
+            FingerprintError: The settings differ and ``reindex`` does not allow it, or one that made the index cannot
+                be written down and was not given again.
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
-        return refresh_index(self._storage, source, show_progress=show_progress, retry_contexts=retry_contexts)
+        return refresh_index(
+            self._storage, source, show_progress=show_progress, retry_contexts=retry_contexts, confirm=confirm
+        )
 
     async def arefresh(self, source: str | Path | Iterable[Document] | None = None, **options: bool) -> RefreshReport:
         """Do the same as :meth:`refresh`, without blocking the event loop."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,11 +86,10 @@ def migrate(existing: Any, storage: Storage) -> MigrationReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
     settings = storage.settings
     with storage.writing() as writer:
-        fingerprint, choices = settings.fingerprint, dict(settings.choices)
-        writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
+        writer.manifest = settings.written_in(writer.manifest)
         writer.begin()
         sources = SourceFiles(settings.folder, default_parser(settings.embedding))
-        report = _copy(existing, writer, settings.pipeline.contexts, fingerprint.nodes_hash, sources)
+        report = _copy(existing, writer, settings.pipeline.contexts, settings.fingerprint.nodes_hash, sources)
         writer.end()
     return report
 

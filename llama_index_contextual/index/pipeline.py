@@ -53,7 +53,6 @@ class NodePipeline:
 
     parser: NodeParser
     contexts: ContextualNodePostprocessor
-    identity: dict[str, Any] = field(default_factory=dict)
 
     @property
     def paid_source(self) -> str | None:
@@ -80,13 +79,14 @@ class NodePipeline:
         if nodes:
             self.contexts(nodes, documents)
 
-    def fingerprint(self, embedding: dict[str, Any], reading: dict[str, Any]) -> Fingerprint:
+    def fingerprint(self, embedding: dict[str, Any], reading: dict[str, Any], files: dict[str, Any]) -> Fingerprint:
         """Everything that shapes the nodes."""
         return Fingerprint(
             parser=parser_settings(self.parser),
             context={"generator": self.contexts.fingerprint, "show_to_llm": self.contexts.show_context_to_llm},
             embedding=embedding,
             reading=reading,
+            files=files,
         )
 
 
@@ -119,12 +119,14 @@ class Fingerprint:
         context: Name and version of the context generator; version is a hash of its prompt, model and settings.
         embedding: Identity of the model and the length of its vectors (0 where not known yet).
         reading: What turns files into documents.
+        files: Which files are read; no part of the hash, as it shapes no node.
     """
 
     parser: dict[str, Any] = field(default_factory=dict)
     context: dict[str, Any] = field(default_factory=dict)
     embedding: dict[str, Any] = field(default_factory=dict)
     reading: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, Any] = field(default_factory=dict)
 
     @property
     def nodes_hash(self) -> str:
@@ -138,6 +140,7 @@ class Fingerprint:
             "context": self.context,
             "embedding": self.embedding,
             "reading": self.reading,
+            "files": self.files,
         }
 
 
@@ -158,8 +161,8 @@ def differences(stored: dict[str, Any], given: dict[str, Any]) -> list[Differenc
     if not stored:
         return []
     found = []
-    for section in sorted(given):
-        old, new = stored.get(section, {}), given[section]
+    for section in sorted(set(given) & set(stored)):  # an earlier version knew fewer sections
+        old, new = stored[section], given[section]
         found += [
             Difference(f"{section}.{key}", old.get(key), new.get(key))
             for key in sorted({*old, *new})

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tqdm import tqdm
 
-from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.errors import ConfirmationError, DocumentError, SettingError
 from llama_index_contextual.index.chroma import refused_key
 from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.sources import check_source, gather, settled
-from llama_index_contextual.index.state import Entry, count_contexts, nodes_digest
+from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.store import Row, Stored, store_metadata
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.writer import Writer
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
+_MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without being told so
+_MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
 BATCH_CHUNKS: Final = 256  # new chunks that are written together
 
 
@@ -44,6 +46,7 @@ def refresh_index(
     *,
     show_progress: bool = False,
     retry_contexts: bool = True,
+    confirm: bool = False,
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
 
@@ -52,8 +55,10 @@ def refresh_index(
         source: As :meth:`ContextualIndex.refresh` takes it.
         show_progress: Whether to draw a progress bar that counts documents.
         retry_contexts: Whether contexts that fell back are asked for again.
+        confirm: Whether it may delete most documents, and pay a language model again.
 
     Raises:
+        ConfirmationError: It would, and may not.
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
     started, report, settings = time.monotonic(), RefreshReport(), storage.settings
@@ -64,13 +69,15 @@ def refresh_index(
     with storage.writing(replacing=replacing) as writer:
         sources, covered = gather(source, settings, writer.manifest.documents, report.failed)
         report.differences = settings.differences(writer.manifest)
-        fingerprint, choices = settings.fingerprint, dict(settings.choices)
-        writer.manifest = replace(writer.manifest, fingerprint=fingerprint.as_dict(), choices=choices)
+        before = writer.manifest
+        writer.manifest = settings.written_in(before)
         with tqdm(total=len(sources), desc="Indexing", unit="doc", disable=not show_progress, leave=False) as bar:
             Refresh(
                 writer=writer,
                 pipeline=settings.pipeline,
-                made_with=fingerprint.nodes_hash,
+                made_with=settings.fingerprint.nodes_hash,
+                confirmed=confirm,
+                pays_again=settings.pays_again(before),
                 keep_outdated=settings.reindex == "ignore",
                 retry_contexts=retry_contexts,
                 progress=bar.update,
@@ -113,6 +120,8 @@ class Refresh:
         made_with: Hash of the settings that shape nodes.
         keep_outdated: Whether documents made with other settings stay as they are.
         retry_contexts: Whether contexts that fell back are asked for again.
+        confirmed: Whether it may delete most documents, and pay a language model again.
+        pays_again: Whether contexts that were paid for are outdated, as another model or prompt is to make them.
         progress: Called with a number of documents that are done.
         report: Is filled.
     """
@@ -122,6 +131,8 @@ class Refresh:
     made_with: str
     keep_outdated: bool
     retry_contexts: bool
+    confirmed: bool
+    pays_again: bool
     progress: Callable[[int], object]
     report: RefreshReport
     _taken: set[str] = field(default_factory=set)  # ids of the nodes that wait to be written
@@ -137,6 +148,8 @@ class Refresh:
             covered=covered,
             blocked=blocked,
         )
+        if not self.confirmed:
+            self._ask(plan)
         self._note(plan)
         if plan.to_index or plan.deleted:
             self.writer.begin()
@@ -151,6 +164,30 @@ class Refresh:
             self.writer.reader.save_keywords()  # where it was lost, or a kill came before it was kept
         if covered == "" and not self.writer.shared:
             self.writer.prune()
+
+    def _ask(self, plan: Plan) -> None:
+        """Stop where more would be lost or paid than a change of some files explains."""
+        documents = self.writer.manifest.documents
+        gone = len(plan.deleted) - len(plan.renamed)
+        if gone > len(documents) * _MOST_DELETED:
+            raise ConfirmationError(
+                f"this refresh would delete {gone} of {len(documents)} documents, which are no longer found by the "
+                "file rules of this process. Cure: see that folder, rules and readers are those of the index; if they "
+                "are to go: refresh(confirm=True), or index --yes."
+            )
+        chunks = sum(entry.nodes for entry in documents.values())
+        paid = sum(
+            number
+            for key in (plan.outdated if self.pays_again else ())
+            for source, number in documents[key].contexts.items()
+            if source.startswith(PAID)
+        )
+        if paid > chunks * _MOST_PAID:
+            raise ConfirmationError(
+                f"this refresh would ask a language model again for the contexts of {paid} of {chunks} chunks, since "
+                "model, prompt or settings are others than those that made them. Cure: the former settings; if they "
+                "are to be paid for again: refresh(confirm=True), or index --yes."
+            )
 
     def _known(self) -> dict[str, Entry]:
         """Return what the manifest remembers; documents in which a fallback stood in count as outdated.

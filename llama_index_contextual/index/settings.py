@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from llama_index.core.prompts import PromptTemplate
+from llama_index.core.node_parser import NodeParser
+from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.config import Configuration, load_configuration
@@ -15,7 +16,19 @@ from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, default_parser, differences
-from llama_index_contextual.index.state import DEFAULT_NAME, Layout, ManifestDamagedError, load_manifest
+from llama_index_contextual.index.recipe import (
+    UnwritableError,
+    read_files,
+    read_object,
+    read_options,
+    without_credentials,
+    written_files,
+    written_generator,
+    written_options,
+    written_parser,
+    written_reader,
+)
+from llama_index_contextual.index.state import DEFAULT_NAME, PAID, Layout, ManifestDamagedError, load_manifest
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
@@ -23,8 +36,6 @@ if TYPE_CHECKING:
 
     from chromadb.api import ClientAPI
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.node_parser import NodeParser
-    from llama_index.core.readers.base import BaseReader
 
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.index.pipeline import Fingerprint
@@ -33,12 +44,13 @@ if TYPE_CHECKING:
 
 Reindex = Literal["auto", "error", "ignore", "all"]
 POLICIES: Final = ("auto", "error", "ignore", "all")
+_OPTIONS: Final = ("llm", "prompt", "fallback")  # of a language model's contexts, that may be objects
 SHARED_LOCK_SECONDS: Final = 60.0  # with a Chroma server the lock is held for moments, so waiting for it is right
 
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """What :meth:`ContextualIndex.open` was given, resolved."""
+    """What :meth:`ContextualIndex.open` was given, completed by the configuration, the index's own, and defaults."""
 
     folder: Path
     layout: Layout
@@ -49,17 +61,17 @@ class IndexSettings:
     reindex: Reindex
     lock_timeout: float
     client: ClientAPI | None
-    choices: Mapping[str, str]
+    remembered: Remembered
     configuration: Configuration
 
     @property
     def shared(self) -> bool:
-        """Whether nodes are kept by a Chroma server, where other processes may write at the same time."""
+        """Return whether nodes are kept by a Chroma server, where other processes may write at the same time."""
         return self.client is not None
 
     @property
     def exists(self) -> bool:
-        """Whether anything has been indexed yet."""
+        """Return whether anything has been indexed yet."""
         return self.layout.manifest.exists() or (self.layout.chroma / "chroma.sqlite3").exists()
 
     def require_index(self) -> None:
@@ -73,22 +85,23 @@ class IndexSettings:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Everything that shapes nodes and vectors."""
+        """Return everything that shapes nodes and vectors, and which files are read."""
         reading = {"readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.readers.items())}}
-        return self.pipeline.fingerprint({"model": model_id(self.embedding)}, reading)
+        files = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.files).items()}
+        return self.pipeline.fingerprint({"model": model_id(self.embedding)}, reading, files)
 
     def command(self, *options: str) -> str:
-        """The command line that indexes this folder in this storage, to be pasted into a shell."""
+        """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
         elsewhere = self.layout.root != self.folder / DEFAULT_NAME
         storage = ["--storage", str(self.layout.root)] if elsewhere else []
         return shlex.join(["llama-index-contextual", "index", str(self.folder), *storage, *options])
 
     def differences(self, manifest: Manifest) -> list[Difference]:
-        """Settings that differ from those an index was made with."""
+        """Return the settings that differ from those an index was made with."""
         return differences(manifest.fingerprint, self.fingerprint.as_dict())
 
     def other_model(self, manifest: Manifest) -> bool:
-        """Whether the vectors of an index are another model's."""
+        """Return whether the vectors of an index are another model's."""
         stored = manifest.fingerprint.get("embedding") or {}
         return bool(stored) and stored != self.fingerprint.embedding
 
@@ -101,7 +114,8 @@ class IndexSettings:
         if self.reindex in ("auto", "error") and self.other_model(manifest):
             stored, given = manifest.fingerprint["embedding"]["model"], self.fingerprint.embedding["model"]
             # Without a model the command would take the former one.
-            model = ["--embed-model", self.choices["embed_model"]] if "embed_model" in self.choices else []
+            chosen = self.remembered.choices.get("embed_model")
+            model = ["--embed-model", chosen] if chosen else []
             raise FingerprintError(
                 f"the index in {self.layout.root} was made with the embedding {stored}, not with {given}: "
                 "their vectors do not compare. Cure: choose the former, another storage=, or embed everything again: "
@@ -114,9 +128,60 @@ class IndexSettings:
                 "Cure: the former settings, or reindex='auto'."
             )
 
+    def check_writing(self, manifest: Manifest) -> None:
+        """Refuse to write an index without the settings that made it.
+
+        Raises:
+            FingerprintError: One could not be written down and is not given now, or the embedding is another one.
+        """
+        missing = self.remembered.missing
+        if missing:
+            names = " and ".join(missing)
+            raise FingerprintError(
+                f"the index in {self.layout.root} was made with a setting that cannot be written down ({names}: an "
+                "object of your own, a lambda, or a class that cannot be imported), and was opened without it: a "
+                f"refresh would make everything again with another one. Cure: ContextualIndex.open(…, {missing[0]}=…)"
+            )
+        if self.reindex == "ignore" and self.other_model(manifest):
+            raise FingerprintError(
+                f"the index in {self.layout.root} holds the vectors of another embedding, and new ones would not "
+                "compare. Cure: open it with the former embedding, or with reindex='all'."
+            )
+
+    def pays_again(self, manifest: Manifest) -> bool:
+        """Return whether contexts that a language model made are to be made again, by another model or prompt."""
+        former = str((manifest.fingerprint.get("context") or {}).get("generator", ""))
+        paid = self.pipeline.paid_source is not None and former.startswith(PAID)
+        return paid and former != self.pipeline.contexts.fingerprint
+
+    def written_in(self, manifest: Manifest) -> Manifest:
+        """Return a manifest that says what the index is made with from now on."""
+        return replace(
+            manifest,
+            fingerprint=self.fingerprint.as_dict(),
+            choices=dict(self.remembered.choices),
+            unremembered=list(self.remembered.unremembered),
+            folder=str(self.folder),
+        )
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What of the settings is written down.
+
+    Attributes:
+        choices: As the manifest keeps it.
+        unremembered: Names of settings that cannot be written down.
+        missing: Those of them that the index was made with and that were not given now.
+    """
+
+    choices: dict[str, Any] = field(default_factory=dict)
+    unremembered: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
 
 def resolve_settings(
-    folder: str | Path,
+    folder: str | Path | None,
     *,
     storage: str | Path | None,
     embed_model: str | BaseEmbedding | None,
@@ -135,79 +200,187 @@ def resolve_settings(
 
     Raises:
         SettingError: One is wrong.
+        StorageError: The storage is of another folder.
     """
-    root = Path(folder).expanduser().resolve()
-    if not root.is_dir():
-        raise SettingError(f"folder={str(folder)!r} is no folder. Cure: name one that exists.")
     if reindex not in POLICIES:
         raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
     lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
-    layout = Layout(Path(storage).expanduser().resolve() if storage else root / DEFAULT_NAME)
-    if layout.root == root:
-        raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")
+    root, layout, manifest = _places(folder, storage)
     if callable(config):
         said = config(root)
     else:
         said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
-    if show_context_to_llm is None:
-        show_context_to_llm = bool(said.context.show_to_llm)
-    embed_model, context, context_options, choices = _remembered(
-        layout.manifest, embed_model or said.embedding.model, context or said.context.mode, context_options, said
-    )
-    embedding = resolve_embedding(embed_model)
-    if context == "llm":  # paid for, so kept with the index
-        context_options.setdefault("cache", str(layout.cache))
-    contexts = ContextualNodePostprocessor(context, show_context_to_llm=show_context_to_llm, **context_options)
-    pipeline = NodePipeline(node_parser or default_parser(embedding, said.chunks.given()), contexts)
-    default = FileRules(include=DEFAULT_INCLUDE + SOURCE_INCLUDE) if context == "pattern" else FileRules()
-    rules = files or replace(default, **said.files.given())
+    chosen = _Chosen(manifest, said, Remembered())
+    embedding = chosen.embedding(embed_model)
+    contexts = chosen.contexts(context, context_options, show_context_to_llm, layout)
     return IndexSettings(
-        root, layout, embedding, pipeline, rules, dict(readers or {}), reindex, lock_timeout, client, choices, said
+        root,
+        layout,
+        embedding,
+        NodePipeline(chosen.parser(node_parser, embedding), contexts),
+        chosen.files(files, contexts),
+        chosen.readers(readers),
+        reindex,
+        lock_timeout,
+        client,
+        chosen.remembered,
+        said,
     )
 
 
-def _remembered(
-    path: Path,
-    embed_model: str | BaseEmbedding | None,
-    context: Any,
-    options: dict[str, Any],
-    configuration: Configuration,
-) -> tuple[str | BaseEmbedding, Any, dict[str, Any], dict[str, str]]:
-    """Fill in what was not given: what the index was made with, else the defaults.
-
-    Args:
-        path: Of the manifest.
-        embed_model: As given; None for what the index has.
-        context: As given; None for what the index has.
-        options: Of the context generator.
-        configuration: What it says of the language model comes between the options and what the index has.
-
-    Returns:
-        Embedding, context and options to use, and those of them that are strings, to remember.
-    """
+def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path, Layout, Manifest | None]:
+    """Return the folder of the documents, the storage, and its manifest where there is one."""
+    if folder is None and storage is None:
+        raise SettingError(
+            "folder=None says nothing of what to index. Cure: name a folder, or the storage= of an index."
+        )
+    root = None if folder is None else Path(folder).expanduser().resolve()
+    layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
     try:
-        manifest = load_manifest(path)
+        manifest = load_manifest(layout.manifest)
     except ManifestDamagedError:
         manifest = None
-    known = manifest.choices if manifest else {}
-    embed_model = embed_model or known.get("embed_model") or "local"
-    if context is None:
-        context = known.get("context") or "headings"
-        if context == "llm" and "llm" in known:
-            options = {"llm": known["llm"], **_llm_options(configuration), **options}
-    elif context == "llm":
-        options = {**_llm_options(configuration), **options}
-    given = {"embed_model": embed_model, "context": context, "llm": options.get("llm")}
-    return embed_model, context, options, {key: value for key, value in given.items() if isinstance(value, str)}
+    if root is None:
+        if manifest is None or not manifest.folder:
+            raise SettingError(
+                f"storage={str(storage)!r} does not say of which folder it is. Cure: name the folder too."
+            )
+        root = Path(manifest.folder)
+    if not root.is_dir():
+        raise SettingError(f"folder={str(folder or root)!r} is no folder. Cure: name one that exists.")
+    if layout.root == root:
+        raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")
+    former = Path(manifest.folder) if manifest and manifest.folder else root
+    if former != root and layout.root != root / DEFAULT_NAME and former.is_dir():  # else both were moved together
+        raise StorageError(
+            f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
+            "choose another storage= for this one."
+        )
+    return root, layout, manifest
 
 
-def _llm_options(configuration: Configuration) -> dict[str, Any]:
-    options = configuration.context.llm.given()
-    if "prompt" in options:
-        options["prompt"] = PromptTemplate(options["prompt"])
-    return options
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Each setting by precedence: what was given, the configuration, what the index was made with, the default."""
+
+    manifest: Manifest | None
+    said: Configuration
+    remembered: Remembered
+
+    def _known(self, name: str) -> Any:
+        return self.manifest.choices.get(name) if self.manifest else None
+
+    def _remember(self, name: str, value: Any) -> None:
+        if value:
+            self.remembered.choices[name] = value
+
+    def _is_missing(self, name: str) -> bool:
+        """Note that a setting which could not be written down was not given now."""
+        lost = self.manifest is not None and name in self.manifest.unremembered
+        if lost:
+            self.remembered.missing.append(name)
+            self.remembered.unremembered.append(name)
+        return lost
+
+    def embedding(self, given: str | BaseEmbedding | None) -> BaseEmbedding:
+        model = given or self.said.embedding.model or self._known("embed_model") or "local"
+        embedding = resolve_embedding(model)
+        if isinstance(model, str):
+            self._remember("embed_model", without_credentials(model))
+        elif model_id(embedding) == model_id(resolve_embedding("local")):
+            self._remember("embed_model", "local")
+        return embedding
+
+    def contexts(
+        self,
+        given: str | ContextGenerator | None,
+        options: dict[str, Any],
+        show_to_llm: bool | None,
+        layout: Layout,
+    ) -> ContextualNodePostprocessor:
+        if show_to_llm is None:
+            show_to_llm = self.said.context.show_to_llm
+        shown = bool(self._known("show_context_to_llm") if show_to_llm is None else show_to_llm)
+        self._remember("show_context_to_llm", shown)
+        context = given or self.said.context.mode
+        if context is None:
+            if self._is_missing("context"):
+                return ContextualNodePostprocessor("off")  # questions need none
+            context = self._known("context") or "headings"
+            former = {"llm": self._known("llm"), **read_options(self._known("context_options") or {})}
+            options = {**{key: value for key, value in former.items() if value is not None}, **options}
+        configured = self.said.context.llm.given() if context == "llm" else {}
+        options = {**options, **{key: value for key, value in read_options(configured).items() if key not in options}}
+        return self._made(context, options, layout, shown=shown)
+
+    def _made(
+        self, context: str | ContextGenerator | dict[str, Any], options: dict[str, Any], layout: Layout, *, shown: bool
+    ) -> ContextualNodePostprocessor:
+        lost = [] if context != "llm" else [name for name in _OPTIONS if name not in options and self._is_missing(name)]
+        if lost:
+            return ContextualNodePostprocessor("off")
+        if isinstance(context, str):
+            self._remember("context", context)
+            written, unwritten = written_options(options)
+            self._remember("context_options", written)
+            self.remembered.unremembered.extend(unwritten)
+        if context == "llm":  # paid for, so kept with the index
+            options = {"cache": str(layout.cache), **options}
+        if isinstance(context, dict):
+            self._remember("context", context)
+            return ContextualNodePostprocessor(generator=context, show_context_to_llm=shown)
+        made = ContextualNodePostprocessor(context, show_context_to_llm=shown, **options)
+        if not isinstance(context, str):
+            try:
+                self._remember("context", written_generator(context))
+            except UnwritableError:
+                self.remembered.unremembered.append("context")
+        return made
+
+    def parser(self, given: NodeParser | None, embedding: BaseEmbedding) -> NodeParser:
+        chunks = {**(self._known("chunks") or {}), **self.said.chunks.given()}
+        if given is not None:
+            try:
+                self._remember("parser", written_parser(given))
+            except UnwritableError:
+                self.remembered.unremembered.append("node_parser")
+            return given
+        former = self._known("parser")
+        if not self.said.chunks.given() and not self._is_missing("node_parser") and former:
+            try:
+                parser: NodeParser = read_object(former, NodeParser)
+            except UnwritableError:
+                self.remembered.missing.append("node_parser")
+            else:
+                self._remember("parser", former)
+                return parser
+        self._remember("chunks", chunks)
+        return default_parser(embedding, chunks)
+
+    def files(self, given: FileRules | None, contexts: ContextualNodePostprocessor) -> FileRules:
+        default = FileRules(include=DEFAULT_INCLUDE + SOURCE_INCLUDE) if contexts.context == "pattern" else FileRules()
+        rules = given or replace(default, **{**read_files(self._known("files") or {}), **self.said.files.given()})
+        self._remember("files", written_files(rules, default))
+        return rules
+
+    def readers(self, given: Mapping[str, BaseReader] | None) -> dict[str, BaseReader]:
+        if given is not None:
+            try:
+                self._remember("readers", {suffix: written_reader(reader) for suffix, reader in given.items()})
+            except UnwritableError:
+                self.remembered.unremembered.append("readers")
+            return dict(given)
+        former = self._known("readers") or {}
+        try:
+            readers = {suffix: read_object(written, BaseReader) for suffix, written in former.items()}
+        except UnwritableError:
+            self.remembered.missing.append("readers")
+            return {}
+        self._remember("readers", former)
+        self._is_missing("readers")
+        return readers
 
 
 def plain_settings(fingerprint: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A fingerprint as ``section.key`` to value."""
+    """Return a fingerprint as ``section.key`` to value."""
     return {f"{section}.{key}": value for section, values in fingerprint.items() for key, value in values.items()}

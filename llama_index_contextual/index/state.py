@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME: Final = ".contextual"
 DEFAULT_COLLECTION: Final = "contextual"
+PAID: Final = "llm:"  # how the source of a context begins that was paid for
 _COLLECTION: Final = re.compile(rf"{DEFAULT_COLLECTION}(-\d+)?")
 STORAGE_VERSION: Final = 2  # 1: an entry called the hash of its settings "settings", and had no stamp
 
@@ -222,7 +223,9 @@ class Manifest:
         generation: Grows with every commit of the manifest.
         complete: False while a refresh is at work or was killed.
         documents: By document id: the path relative to the folder, or the id that the user set.
-        choices: What was asked for by a string (``embed_model``, ``context``, ``llm``), so that it is said once.
+        choices: What was asked for, as :mod:`llama_index_contextual.index.recipe` writes it, so that it is said once.
+        unremembered: Names of settings that could not be written down; who does not give them again cannot write.
+        folder: Of the documents.
         version: Of the state on disk.
     """
 
@@ -231,7 +234,9 @@ class Manifest:
     generation: int = 0
     complete: bool = True
     documents: dict[str, Entry] = field(default_factory=dict)
-    choices: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, Any] = field(default_factory=dict)
+    unremembered: list[str] = field(default_factory=list)
+    folder: str = ""
     version: int = STORAGE_VERSION
 
     def context_sources(self) -> dict[str, int]:

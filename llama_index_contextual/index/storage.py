@@ -126,6 +126,7 @@ class Storage:
             with self.reader.reading(create=True) as view:
                 manifest, shared = self.manifest(), self.settings.shared
                 self.settings.check(manifest)
+                self.settings.check_writing(manifest)
                 damaged = bool(not shared and not manifest.complete and view.store.without_vectors())
                 lost = not shared and not view.store.count() and any(e.nodes for e in manifest.documents.values())
             if lost and manifest.complete:

@@ -32,7 +32,7 @@ QUESTIONS = {
 def contents(storage):
     """Hash every file of a storage folder but the locks.
 
-    Of Chroma all rows count but those in which it notes that it was opened; its vector files of fewer than 1,000 vectors
+    Of Chroma all rows count but those in which it notes that it was opened. Its vector files of a few vectors
     are empty, and it fills them with noise whenever they are read.
     """
     found = {}
@@ -56,7 +56,7 @@ def edit(folder):
 class Deaf(LocalEmbedding):
     """Embeds queries only."""
 
-    def _get_text_embeddings(self, texts):
+    def get_text_embedding_batch(self, texts, **_):
         raise AssertionError(f"{len(texts)} documents were embedded")
 
 
@@ -146,9 +146,9 @@ def test_a_file_that_was_only_touched_is_read_once(opened, folder, monkeypatch):
 class Slow(LocalEmbedding):
     """Takes a second for whatever it is given."""
 
-    def _get_text_embeddings(self, texts):
+    def get_text_embedding_batch(self, texts, **options):
         time.sleep(1.0)
-        return super()._get_text_embeddings(texts)
+        return super().get_text_embedding_batch(texts, **options)
 
 
 def test_a_refresh_in_the_background_keeps_no_answer_waiting(opened, folder):
@@ -201,9 +201,13 @@ def test_a_refresh_in_the_background_asks_no_model_again(opened, folder, fake_mo
     fake_model.probe_status = 200
     fake_model.requests.clear()
     with BackgroundRefresh(index, "wait") as keeper:
-        keeper.look()
+        assert not keeper.look().error
         assert fake_model.requests == []
-    index.refresh()
+    again = opened(context="llm", llm=fake_model.llm, patience={"probe_timeout": 5})  # has not seen it fail
+    with BackgroundRefresh(again, "wait") as keeper:
+        assert not keeper.look().error
+        assert fake_model.requests == []
+    again.refresh()
     assert fake_model.requests != []
 
 

@@ -1,0 +1,161 @@
+"""What made an index, as plain values: kept in the manifest, and made again from it where nobody says otherwise.
+
+What cannot be written down (a lambda, an object that cannot be imported or made again) is kept as a name alone. A
+process that is not given it again may read the index, and may not write it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.bridge.pydantic import BaseModel
+from llama_index.core.node_parser import NodeParser
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.readers.base import BaseReader
+
+from llama_index_contextual.context.fallback import resolve_generator
+from llama_index_contextual.index.pipeline import parser_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from llama_index_contextual.context.base import ContextGenerator
+    from llama_index_contextual.index.files import FileRules
+
+_CLASS: Final = "class"
+_SETTINGS: Final = "settings"
+_CREDENTIALS: Final = re.compile(r"://[^/@\s]+@")
+_SKIPPED: Final = frozenset({"callback_manager", "id_func", "class_name"})
+
+
+class UnwritableError(ValueError):
+    """A setting cannot be written down, or cannot be made again from what was."""
+
+
+def written_files(rules: FileRules, default: FileRules) -> dict[str, Any]:
+    """Return the file rules that differ from the default ones."""
+    usual = asdict(default)
+    return {key: value for key, value in asdict(rules).items() if value != usual[key]}
+
+
+def read_files(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return file rules from JSON, which has lists for tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in written.items()}
+
+
+def written_parser(parser: NodeParser) -> dict[str, Any]:
+    """Return a node parser as JSON.
+
+    Raises:
+        UnwritableError: It would not come back as it is.
+    """
+    written = _written_object(parser, {name: getattr(parser, name) for name in type(parser).model_fields})
+    again = read_object(written, NodeParser)
+    if parser_settings(again) != parser_settings(parser) or again.id_func is not parser.id_func:
+        raise UnwritableError(type(parser).__name__)
+    return written
+
+
+def written_reader(reader: BaseReader) -> dict[str, Any]:
+    """Return a file reader as JSON.
+
+    Raises:
+        UnwritableError: It would not come back as it is.
+    """
+    fields = (
+        {name: getattr(reader, name) for name in type(reader).model_fields} if isinstance(reader, BaseModel) else {}
+    )
+    written = _written_object(reader, fields)
+    again = read_object(written, BaseReader)
+    if {**vars(again)} != {**vars(reader)}:
+        raise UnwritableError(type(reader).__name__)
+    return written
+
+
+def _written_object(thing: object, fields: Mapping[str, Any]) -> dict[str, Any]:
+    kind = type(thing)
+    if kind.__module__ == "__main__" or "<" in kind.__qualname__:
+        raise UnwritableError(kind.__qualname__)
+    plain = {name: value for name, value in fields.items() if name not in _SKIPPED and is_plain(value)}
+    return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", _SETTINGS: plain}
+
+
+def read_object(written: Mapping[str, Any], kind: type[Any]) -> Any:
+    """Return an object that was written down.
+
+    Args:
+        written: Its class by import path, and its settings.
+        kind: What it has to be.
+
+    Raises:
+        UnwritableError: It cannot be imported or made.
+    """
+    try:
+        module, _, name = str(written[_CLASS]).partition(":")
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        made = found(**written[_SETTINGS])
+    except Exception as error:
+        raise UnwritableError(f"{written.get(_CLASS)} ({type(error).__name__}: {error})") from error
+    if not isinstance(made, kind):
+        raise UnwritableError(str(written[_CLASS]))
+    return made
+
+
+def written_generator(generator: ContextGenerator) -> dict[str, Any]:
+    """Return a context generator as JSON.
+
+    Raises:
+        UnwritableError: It would not come back as it is.
+    """
+    try:
+        written = generator.config()
+        again = resolve_generator(**written)
+    except Exception as error:
+        raise UnwritableError(type(generator).__name__) from error
+    if not is_plain(written) or again is None or (again.name, again.version) != (generator.name, generator.version):
+        raise UnwritableError(type(generator).__name__)
+    return dict(written)
+
+
+def written_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the options of a context generator as JSON, a prompt as its text, and the names of those that are none.
+
+    Keys and stores are neither: a key belongs into the environment, and a store is given or is the index's own.
+    """
+    written, unwritten = {}, []
+    for name, value in options.items():
+        plain = value.template if isinstance(value, PromptTemplate) else value
+        if name in ("api_key", "cache"):
+            continue
+        if is_plain(plain):
+            written[name] = without_credentials(plain) if isinstance(plain, str) and name == "llm" else plain
+        else:
+            unwritten.append(name)
+    return written, unwritten
+
+
+def without_credentials(spec: str) -> str:
+    """Return the name of a model at a server without user and password, which are never written down."""
+    return _CREDENTIALS.sub("://", spec)
+
+
+def read_options(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a context generator from JSON."""
+    return {
+        name: PromptTemplate(value) if name == "prompt" and isinstance(value, str) else value
+        for name, value in written.items()
+    }
+
+
+def is_plain(value: object) -> bool:
+    """Return whether JSON gives a value back as it was."""
+    try:
+        return bool(json.loads(json.dumps(value)) == (list(value) if isinstance(value, tuple) else value))
+    except (TypeError, ValueError):
+        return False
