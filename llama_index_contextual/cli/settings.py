@@ -90,11 +90,11 @@ def _real(settings: IndexSettings, key: str) -> Any:
     contexts = settings.pipeline.contexts
     generator = getattr(contexts.generator, "first", contexts.generator)
     if key == "embedding.model":
-        return settings.choices.get("embed_model")
+        return settings.remembered.choices.get("embed_model")
     if key == "context.mode":
         return contexts.context
     if key == "context.llm.model":
-        return settings.choices.get("llm")
+        return settings.remembered.choices.get("context_options", {}).get("llm")
     source = {"files": settings.files, "chunks": settings.pipeline.parser, "context": contexts}.get(section)
     if section == "context.llm" and contexts.context == "llm" and key != "context.llm.prompt":
         source = generator
