@@ -140,10 +140,9 @@ def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: b
     model = _model_of(contextual)
     if model is not None:
         model.require_key()
-    del yes  # until a refresh asks for it
     with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
-        report = contextual.refresh(show_progress=messages.is_terminal)
+        report = contextual.refresh(show_progress=messages.is_terminal, confirm=yes)
     paid = contextual.settings.pipeline.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if as_json:
