@@ -5,13 +5,14 @@ Paths are POSIX, relative to the folder, because they are the documents' identit
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pathspec import GitIgnoreSpec
 
@@ -20,7 +21,7 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
@@ -32,6 +33,8 @@ SOURCE_INCLUDE: Final = tuple(
     ps1 py pyi r rb rs scala sh sql swift tcl ts tsx vb vue zig
     """.split()  # noqa: SIM905  fifty suffixes read better as text
 )
+_STAR: Final = "[^/]*"  # what pathspec makes of a star
+_MOST_IGNORED: Final = 1_000_000  # bytes of an ignore file
 DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
 
 
@@ -122,19 +125,52 @@ class _Ignores:
                 return verdict
         return False
 
-    def entering(self, folder: Path, base: str) -> _Ignores:
-        try:
-            lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError:
-            return self
+    def entering(self, base: str, lines: Iterable[str]) -> _Ignores:
         # git skips a line that it cannot read, such as a lone "!"; so that the rest of the file holds, we do too.
-        return _Ignores((*self.specs, (base, GitIgnoreSpec.from_lines(line for line in lines if _pattern(line)))))
+        return _Ignores((*self.specs, (base, _spec(line for line in lines if _pattern(line)))))
+
+
+def _ignore_file(folder: Path, root: Path) -> list[str]:
+    """Return the lines of a folder's ignore file; none where there is none.
+
+    Raises:
+        OSError: There is one that cannot be read or must not be: a pipe or a device, which may never end, a link out of
+            the root, or a file of more than a megabyte.
+    """
+    path = folder / ".gitignore"
+    if not path.is_symlink() and not path.exists():
+        return []
+    if not path.is_file() or not path.resolve(strict=True).is_relative_to(root):
+        raise OSError(errno.EINVAL, "no regular file of this folder")
+    if path.stat().st_size > _MOST_IGNORED:
+        raise OSError(errno.EFBIG, f"more than {_MOST_IGNORED:,} bytes")
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _spec(lines: Iterable[str]) -> GitIgnoreSpec:
+    return GitIgnoreSpec([_linear(pattern) for pattern in GitIgnoreSpec.from_lines(lines).patterns])
+
+
+def _linear(pattern: Any) -> Any:
+    """Return a pattern that takes time in proportion to a name's length: ``*a*a*a*b`` takes its third power otherwise.
+
+    Of the stars of one segment only the last has to try more than one place: where what stands between two of them is
+    found first, the rest has the most room. A lookahead and a reference to it keep the regex from trying others.
+    """
+    pieces = pattern.regex.pattern.split(_STAR) if pattern.regex is not None else []
+    if len(pieces) <= 2:  # noqa: PLR2004  one star
+        return pattern
+    parts = [pieces[0]]
+    for number, piece in enumerate(pieces[1:-1]):
+        alone = f"{_STAR}{piece}" if "(" in piece else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
+        parts.append(alone)
+    return type(pattern)(re.compile("".join([*parts, _STAR, pieces[-1]])), pattern.include)
 
 
 def _pattern(line: str) -> GitIgnoreSpec | None:
     """One line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a trailing backslash)."""
     try:
-        return GitIgnoreSpec.from_lines([line])
+        return _spec([line])
     except (ValueError, re.error):
         return None
 
@@ -150,7 +186,7 @@ class _Wanted:
         name = path.lower()
         lines = tuple(line for line, suffix in self._lines if name.endswith(suffix))
         if lines not in self._specs:
-            self._specs[lines] = GitIgnoreSpec.from_lines(lines)
+            self._specs[lines] = _spec(lines)
         return self._specs[lines].match_file(path)
 
 
@@ -179,7 +215,7 @@ def find_files(
         until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
     found = Discovery()
-    ignores = _Ignores((("", GitIgnoreSpec.from_lines(rules.ignore)),))
+    ignores = _Ignores((("", _spec(rules.ignore)),))
     walk = _Walk(root.resolve(), rules, _Wanted(rules.include), below, exclude, until, found)
     walk.folder(root.resolve(), "", ignores, frozenset())
     found.files.sort(key=lambda file: file.path)
@@ -205,7 +241,10 @@ class _Walk:
             self._problem(base, "a symbolic link that leads back to a folder above it. Cure: remove the link.")
             return
         if self.rules.gitignore:
-            ignores = ignores.entering(folder, base)
+            try:
+                ignores = ignores.entering(base, _ignore_file(folder, self.root))
+            except (OSError, RuntimeError) as error:  # a RuntimeError is a link to itself, before Python 3.13
+                self._problem(f"{base}.gitignore", f"it is not obeyed: {getattr(error, 'strerror', None) or error}.")
         for entry in self._entries(folder, base):
             if time.monotonic() > self.until:
                 self.found.unfinished = True

@@ -3,9 +3,12 @@
 import os
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.index.files import FileRules, find_files
+from llama_index_contextual.index.files import FileRules, _pattern, find_files
 
 
 @pytest.fixture
@@ -144,6 +147,54 @@ def test_a_name_that_is_no_utf8_is_reported(tmp_path):
     assert not found.files
     assert "not valid UTF-8" in found.problems[0].reason
     str(found.problems[0]).encode()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link out", "link to itself", "folder", "huge"])
+def test_an_ignore_file_that_is_none_is_told_and_not_read(tree, tmp_path_factory, kind):
+    root = tree({"a.md": "here", "secret.md": "there"})
+    ignore, elsewhere = root / ".gitignore", tmp_path_factory.mktemp("elsewhere") / "rules"
+    elsewhere.write_text("a.md\n")
+    makers = {
+        "pipe": lambda: os.mkfifo(ignore),
+        "device": lambda: ignore.symlink_to("/dev/zero"),
+        "link out": lambda: ignore.symlink_to(elsewhere),
+        "link to itself": lambda: ignore.symlink_to(ignore),
+        "folder": ignore.mkdir,
+        "huge": lambda: ignore.write_text("a.md\n" * 300_000),
+    }
+    makers[kind]()
+    found = find_files(root, FileRules())
+    assert paths(found) == ["a.md", "secret.md"]
+    assert [problem.path for problem in found.problems] == [".gitignore"]
+    assert "not obeyed" in found.problems[0].reason
+
+
+def test_an_ignore_file_may_be_a_link_inside_the_folder(tree):
+    root = tree({"a.md": "here", "rules": "a.md\n", "b.md": "there"})
+    (root / ".gitignore").symlink_to(root / "rules")
+    assert paths(find_files(root, FileRules())) == ["b.md"]
+
+
+@pytest.mark.parametrize("line", ["*a*a*a*a*a*a*b", "x*a*a*a*a*a*a*b/", "*a*a*/**/*a*a*a*b", "**/*a?a*a[ab]*a*a*c"])
+def test_patterns_of_many_stars_end(tree, line):
+    """Without the rewriting, one name of 200 letters takes minutes."""
+    root = tree({f"{'a' * 200}.md": "", f"x{'a' * 150}/{'a' * 200}.md": "", "ok.md": ""})
+    (root / ".gitignore").write_text(line + "\n")
+    assert "ok.md" in paths(find_files(root, FileRules()))
+
+
+STARS = st.text(st.sampled_from("ab*?."), min_size=1, max_size=9)
+
+
+@settings(deadline=None)
+@given(STARS, st.text(st.sampled_from("ab."), min_size=1, max_size=9))
+def test_patterns_of_many_stars_mean_what_they_did(pattern, name):
+    assume(_pattern(pattern) is not None)
+    plain = GitIgnoreSpec.from_lines([pattern])
+    assert _pattern(pattern).match_file(name) == plain.match_file(name)
+    assert _pattern(f"d/{pattern}/*b*a").match_file(f"d/{name}/aba") == GitIgnoreSpec.from_lines(
+        [f"d/{pattern}/*b*a"]
+    ).match_file(f"d/{name}/aba")
 
 
 @pytest.mark.parametrize("line", ["!", "! ", "\\", "drafts\\", "[z-a]"])
