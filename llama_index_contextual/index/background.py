@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
@@ -18,7 +18,7 @@ from llama_index_contextual.index.sources import read_bytes, rules_of, sha256_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from llama_index_contextual.index.contextual import ContextualIndex
+    from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.state import Manifest
 
@@ -92,6 +92,16 @@ def look_at(settings: IndexSettings, manifest: Manifest, budget: float) -> Fresh
     return Freshness(changed, certain)
 
 
+class Refreshable(Protocol):
+    """What a refresh in the background asks of an index: a :class:`ContextualIndex`."""
+
+    def refresh(self, *, retry_contexts: bool) -> RefreshReport:
+        """Bring the index up to date."""
+
+    def freshness(self, budget: float) -> Freshness:
+        """Return how far the index is behind its folder."""
+
+
 class BackgroundRefresh:
     """Keeps an index up to date while it is asked, with the index's own settings, in a thread of its own.
 
@@ -113,7 +123,7 @@ class BackgroundRefresh:
         SettingError: A setting cannot work.
     """
 
-    def __init__(self, index: ContextualIndex, mode: Mode = "auto", patience: float = PATIENCE) -> None:
+    def __init__(self, index: Refreshable, mode: Mode = "auto", patience: float = PATIENCE) -> None:
         if mode not in MODES:
             raise SettingError(f"mode={mode!r} is not known. Cure: one of {', '.join(map(repr, MODES))}.")
         self._index = index

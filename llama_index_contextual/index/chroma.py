@@ -197,9 +197,9 @@ class ChromaStore:
         that it cannot open again, and of lost ones it says nothing before they are asked for.
         """
         try:
-            if not self.collection.count():
-                return
             sample: Any = self.collection.get(limit=1, include=["embeddings"])["embeddings"]
+            if not len(sample):
+                return
             found = self.collection.query(query_embeddings=[sample[0]], n_results=1, include=["distances"])
             fine = bool(found["ids"][0])
         except Exception as error:

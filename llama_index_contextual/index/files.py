@@ -78,8 +78,13 @@ class FoundFile:
     """One file to read: its path relative to the folder (POSIX), where it is, and its size and times."""
 
     path: str
-    absolute: Path
+    place: str
     stamp: str
+
+    @property
+    def absolute(self) -> Path:
+        """Return where it is."""
+        return Path(self.place)
 
 
 def stamp_of(found: os.stat_result) -> str:
@@ -308,7 +313,7 @@ class _Walk:
                 path, f"{size:,} bytes are more than max_bytes={self.rules.max_bytes:,}. Cure: split it, or raise that."
             )
             return
-        self.found.files.append(FoundFile(path, Path(entry.path), stamp_of(found)))
+        self.found.files.append(FoundFile(path, entry.path, stamp_of(found)))
 
     def _problem(self, path: str, reason: str) -> None:
         self.found.problems.append(Problem(path or "./", reason))

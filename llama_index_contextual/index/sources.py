@@ -172,7 +172,7 @@ def file_sources(
             except DocumentError as error:
                 failed.append(Problem(file.path, str(error)))
                 continue
-        load = _Loader(file, readers.get(Path(file.path).suffix.lower()))
+        load = _Loader(file, readers.get(Path(file.path).suffix.lower()) if readers else None)
         sources.append(Source(file.path, sha256, "file", load, file.stamp))
     return sources
 

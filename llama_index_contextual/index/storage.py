@@ -32,7 +32,6 @@ from llama_index_contextual.index.vectors import VectorCache, Vectorizer
 from llama_index_contextual.index.writer import Writer
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,6 @@ class Storage:
         self.settings = settings
         timeout = max(settings.lock_timeout, SHARED_LOCK_SECONDS) if settings.shared else settings.lock_timeout
         self.lock = WriteLock(settings.layout.lock, timeout)
-        self._manifest: tuple[object, Manifest] | None = None  # as it was read last, and of which file
         cure = f"{settings.command()}, which makes it again from what is kept here and embeds no text twice."
         if settings.shared:
             cure = "restore or rebuild the server's data."
@@ -65,22 +63,12 @@ class Storage:
 
     def manifest(self) -> Manifest:
         """Return what is indexed; a lost or damaged manifest is made again from Chroma."""
-        path = self.settings.layout.manifest
         try:
-            file = _identity(path.stat())
-            if self._manifest is not None and self._manifest[0] == file:
-                return self._manifest[1]  # the manifest of 100,000 documents takes half a second to read
-        except OSError:
-            file = None
-        try:
-            found = load_manifest(path)
+            found = load_manifest(self.settings.layout.manifest)
         except ManifestDamagedError as error:
             logger.warning("%s It is made again from Chroma.", error)
             found = None
-        if found is not None:
-            self._manifest = (file, found)
-            return found
-        if not self.settings.shared and has_data(self.settings.layout.chroma):
+        if found is None and not self.settings.shared and has_data(self.settings.layout.chroma):
             with contextlib.suppress(DamagedError):  # then Chroma is lost as well, which a reader of it is told
                 found = recovered_manifest(self.settings.layout.chroma)
         return found or Manifest(collection=DEFAULT_COLLECTION)
@@ -201,7 +189,3 @@ class Storage:
                 f"Chroma's files in {self.settings.layout.chroma} can neither be read nor made anew ({error}). "
                 "Cure: see that the disk has room and the folder is writable, then try again; nothing is lost."
             ) from error
-
-
-def _identity(found: os.stat_result) -> object:
-    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -3,7 +3,7 @@
 import pytest
 from llama_index.core import Document, MockEmbedding
 
-from llama_index_contextual import embedding as embedding_room
+from llama_index_contextual import local_model
 from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import (
     DocumentError,
@@ -111,15 +111,15 @@ def test_another_embedding_is_refused_before_anything_is_read(opened):
 
 
 def test_a_missing_extra_names_what_to_install(folder, monkeypatch):
-    embedding_room._verified_model.cache_clear()
-    monkeypatch.setattr(embedding_room, "find_spec", lambda _name: None)
+    local_model.session.cache_clear()
+    monkeypatch.setattr(local_model, "find_spec", lambda _name: None)
     with (
         ContextualIndex.open(folder, embed_model=LocalEmbedding()) as index,
         pytest.raises((MissingExtraError, EmbeddingError), match=r"llama-index-contextual\[local\]"),
     ):
         index.refresh()
     monkeypatch.undo()
-    embedding_room._verified_model.cache_clear()
+    local_model.session.cache_clear()
 
 
 def test_a_model_that_fails_half_way_loses_only_its_batch(opened, folder):

@@ -102,8 +102,8 @@ def test_a_reader_that_opens_while_another_model_takes_over_sees_the_new_index(o
         assert opening.wait(20)
         complete(*arguments)
 
-    def open_while_it_completes(collection):
-        view = open_view(collection)
+    def open_while_it_completes(collection, **options):
+        view = open_view(collection, **options)
         if not opening.is_set():
             opening.set()
             while writer.manifest().collection == collection:
