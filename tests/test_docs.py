@@ -11,6 +11,7 @@ import pytest
 from llama_index.core import Document, Settings
 from llama_index.core.ingestion import IngestionPipeline
 
+import llama_index_contextual
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, LocalEmbedding
 from llama_index_contextual.cli import app
 
@@ -23,6 +24,12 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def test_every_public_name_is_on_the_api_page():
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    missing = [name for name in llama_index_contextual.__all__ if f"::: llama_index_contextual.{name}\n" not in page]
+    assert not missing
 
 
 def test_every_command_is_documented_and_every_documented_command_exists():
