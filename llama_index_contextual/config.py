@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FILE: Final = "contextual.toml"
 TABLE: Final = ("tool", "llama-index-contextual")
+MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 _OLDER_VARIABLES: Final = {f"{PREFIX}EMBED_MODEL": "embedding.model"}
 
@@ -291,7 +292,24 @@ class Configuration(BaseModel):
     @field_validator("descriptions")
     @classmethod
     def _one_line(cls, value: dict[str, str]) -> dict[str, str]:
-        return {path.strip("/"): " ".join(text.split()) for path, text in value.items() if text.split()}
+        if long := next((path for path, text in value.items() if len(text) > MAX_DESCRIPTION), None):
+            raise ValueError(
+                f"the description of {long!r} is longer than {MAX_DESCRIPTION} characters; say it in fewer"
+            )
+        return {path: " ".join(text.split()) for path, text in value.items() if text.split()}
+
+
+def descriptions_of(descriptions: Mapping[str, str], path: str) -> list[str]:
+    """Return what is said of a file and of the folders that it is in, as ``api: REST reference``, outermost first.
+
+    Args:
+        descriptions: By path of a folder or file, with or without a slash at its end; ``"/"`` is the whole folder.
+        path: Of the file, relative to the folder of the documents, with ``/``.
+    """
+    said = sorted((key.strip("/."), text) for key, text in descriptions.items())
+    return [
+        f"{key}: {text}" if key else text for key, text in said if not key or path == key or path.startswith(f"{key}/")
+    ]
 
 
 class _Variables(Configuration, BaseSettings):

@@ -54,7 +54,7 @@ def test_the_file_of_the_folder_is_read_with_the_line_of_every_key(folder):
     assert found.context.mode == "headings", "headers is another name of it"
     assert found.context.llm.given() == {"llm": "ollama:qwen3:0.6b"}
     assert found.memory.given() == {"include_recency": False}
-    assert found.descriptions == {"api": "REST reference of the billing service"}
+    assert found.descriptions == {"api/": "REST reference of the billing service"}
     lines = {key: where.removeprefix(f"{folder}/") for key, where in found.origins.items()}
     assert lines == {
         "files.include": "contextual.toml:3",
@@ -116,6 +116,7 @@ def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
             r"contextual\.toml:2: context\.llm\.modell is not known\. Cure: use one of mo",
         ),
         ("[files]\ninclude = [1]\n", r"contextual\.toml:2: files\.include=1 cannot work"),
+        (f'[descriptions]\n"api/" = "{"x" * 301}"\n', r"contextual\.toml:1: descriptions=.*'api/' is longer than 300"),
         ("chunks = 3\n", r"contextual\.toml:1: chunks=3 cannot work"),
         ("[chunks\nsize = 3\n", r"contextual\.toml:1 is not TOML"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.bridge.pydantic import Field, field_serializer, field_validator
@@ -13,23 +14,26 @@ from llama_index.core.prompts.mixin import PromptMixin
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
 
 from llama_index_contextual.checks import explained
+from llama_index_contextual.config import descriptions_of
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.fallback import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
     CONTEXT,
     CONTEXT_SOURCE,
     CONTEXT_VERSION,
     LEXICAL_CONTEXT,
+    path_of,
     reset_views,
     set_views,
 )
 from llama_index_contextual.postprocessor.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.storage.docstore import BaseDocumentStore
@@ -53,6 +57,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             the working directory. Of a path outside of it the last two parts are shown (``guide/README.md``).
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
         show_progress: Whether to draw a progress bar that counts chunks.
+        descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the billing service"}``. Each
+            becomes part of every context below it.
         **options: Settings of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``.
 
     Raises:
@@ -66,6 +72,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
     root: str | None = Field(default=None, description="What absolute paths are shown relative to.")
     show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
     show_progress: bool = Field(default=False, description="Draw a progress bar that counts chunks.")
+    descriptions: dict[str, str] = Field(default={}, description="What folders and files hold, by path.")
 
     def __init__(
         self,
@@ -77,6 +84,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         root: str | os.PathLike[str] | None = None,
         show_context_to_llm: bool = False,
         show_progress: bool = False,
+        descriptions: Mapping[str, str] | None = None,
         callback_manager: Any = None,
         **options: Any,
     ) -> None:
@@ -94,6 +102,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                 root=None if root is None else os.fspath(root),
                 show_context_to_llm=show_context_to_llm,
                 show_progress=show_progress,
+                descriptions=dict(descriptions or {}),
                 **kept,
             )
 
@@ -116,7 +125,13 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
     @property
     def fingerprint(self) -> str:
         """What the contexts depend on, in a few characters; changes when a stored index's contexts are outdated."""
-        return OFF if self.generator is None else f"{self.generator.name}@{self.generator.version}"
+        return OFF if self.generator is None else f"{self.generator.name}@{self._version}"
+
+    @property
+    def _version(self) -> str:
+        """Return the version of the contexts that are written: the generator's, and a mark of the descriptions."""
+        mark = f"+{short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
+        return f"{self.generator.version}{mark}"
 
     @property
     def usage(self) -> ContextUsage:
@@ -214,7 +229,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         groups = group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
         if self.generator.free:
             return groups
-        current = (self.generator.name, self.generator.version)
+        current = (self.generator.name, self._version)
         result = []
         for chunks, positions in groups:
             kept = [
@@ -234,13 +249,13 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         *,
         required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
-        missing = 0
+        missing, version = 0, self._version if self.descriptions else None
         for (_, positions), contexts in zip(groups, results, strict=True):
             for position, context in zip(positions, contexts, strict=True):
                 if context is None:
                     missing += 1
                 else:
-                    write_context(nodes[position], context)
+                    write_context(nodes[position], self._described(nodes[position], context, version))
         for node in nodes:
             set_views(node, show_context_to_llm=self.show_context_to_llm)
         if missing and required:
@@ -249,6 +264,14 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                 "What was finished is kept. Cure: run again, or allow a fallback."
             )
         return list(nodes)
+
+    def _described(self, node: BaseNode, context: ChunkContext, version: str | None) -> ChunkContext:
+        """Return a context with the descriptions of the folders that its chunk is in; an empty one stays empty."""
+        if version is None or not context.text:
+            return context
+        lines = [context.text, *descriptions_of(self.descriptions, path_of(node.metadata) or "")]
+        mark = version if context.source == self.generator.name else context.version
+        return replace(context, text="\n".join(lines), version=mark)
 
 
 def write_context(node: BaseNode, context: ChunkContext) -> None:

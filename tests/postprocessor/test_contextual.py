@@ -297,3 +297,49 @@ def test_files_of_one_name_are_told_apart_in_a_plain_pipeline(where, tmp_path, m
         f"Document: {top}b/README.md > Readme",
     ]
     assert ContextualNodePostprocessor.from_dict(step.to_dict()).root == step.root
+
+    assert node.metadata["context"] == "Document: plan.md"
+
+
+def test_descriptions_of_folders_are_part_of_every_context_below_them():
+    said = {
+        "/": "Atlas, a shop",
+        "api/": "REST reference",
+        "api/v2": "Version two",
+        "ap": "never",
+        "api/v2/pay.md": "Money",
+    }
+    parser, step = HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(descriptions=said)
+
+    def context(path):
+        [node] = step(parser.get_nodes_from_documents([Document(text="# Pay\n\nBy card.", metadata={"path": path})]))
+        assert "REST" not in node.get_content(MetadataMode.NONE)
+        assert node.metadata["context"] in node.get_content(MetadataMode.EMBED)
+        return node.metadata["context"].splitlines()[1:]
+
+    assert context("api/v2/pay.md") == [
+        "Atlas, a shop",
+        "api: REST reference",
+        "api/v2: Version two",
+        "api/v2/pay.md: Money",
+    ]
+    assert context("apis/pay.md") == ["Atlas, a shop"]
+
+
+def test_other_descriptions_make_paid_contexts_anew_from_the_cache_for_nothing(fake_model, tmp_path):
+    document = Document(text="# Pay\n\nBy card.", metadata={"path": "api/pay.md"})
+    nodes = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([document])
+    for text in ("REST reference", "Reference of the API"):
+        options = {"llm": fake_model.llm, "cache": str(tmp_path / "cache"), "descriptions": {"api": text}}
+        step = ContextualNodePostprocessor("llm", **options)
+        step(nodes)
+        assert nodes[0].metadata["context"].endswith(f"\napi: {text}")
+        assert nodes[0].metadata["context"].count("api: ") == 1
+        assert len(fake_model.requests) == 1
+        step.close()
+
+
+def test_descriptions_change_the_fingerprint_and_survive_a_copy():
+    step = ContextualNodePostprocessor(descriptions={"api": "x"})
+    assert step.fingerprint != ContextualNodePostprocessor().fingerprint
+    assert ContextualNodePostprocessor.from_dict(step.to_dict()).fingerprint == step.fingerprint
