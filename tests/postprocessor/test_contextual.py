@@ -298,8 +298,6 @@ def test_files_of_one_name_are_told_apart_in_a_plain_pipeline(where, tmp_path, m
     ]
     assert ContextualNodePostprocessor.from_dict(step.to_dict()).root == step.root
 
-    assert node.metadata["context"] == "Document: plan.md"
-
 
 def test_descriptions_of_folders_are_part_of_every_context_below_them():
     said = {
