@@ -197,7 +197,7 @@ class TestAnIndex:
         )
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.pipeline.contexts.generator.generators[0]
-            assert (llm.name, llm.batch_size, llm.fallback_only) == ("llm:x", 4, True)
+            assert (llm.name.partition("+")[0], llm.batch_size, llm.fallback_only) == ("llm:x", 4, True)
             assert "says of" in llm.get_prompts()["context_prompt"].format(document="d", chunks="c", count=1)
 
     def test_pattern_reads_source_code_where_nobody_names_the_files(self, folder):
