@@ -49,13 +49,25 @@ _SPANISH_ENDINGS: Final = (
 )
 
 
+_FOREIGN: Final = re.compile("[^\x00-\u02ff]{64,}")
+_MOST_MARKS: Final = 30  # Unicode's own limit (UAX #15); the time to sort marks grows with their square
 # Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
 
 
 def normalise(text: str) -> str:
     """Return the text in Unicode form NFKC: accents belong to their letter, full-width letters become plain ones."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return text if text.isascii() else unicodedata.normalize("NFKC", _FOREIGN.sub(_with_fewer_marks, text))
+
+
+def _with_fewer_marks(match: re.Match[str]) -> str:
+    """Return text in which no letter carries more than 30 marks; no language has such letters."""
+    kept, marks = [], 0
+    for char in match.group():
+        marks = marks + 1 if unicodedata.combining(char) else 0
+        if marks <= _MOST_MARKS:
+            kept.append(char)
+    return "".join(kept)
 
 
 def fold(word: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -162,13 +163,14 @@ class Explanation:
 
     def __str__(self) -> str:
         header, rows = self._table()
+        rows = [[one_line(cell) for cell in row] for row in rows]
         widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
         ]
         lines.insert(1, "  ".join("-" * width for width in widths))
-        warned = [f"! {warning}" for warning in self.warnings]
-        return "\n".join([self._heading(), *(line.rstrip() for line in lines), *warned])
+        warned = [f"! {one_line(warning)}" for warning in self.warnings]
+        return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warned])
 
     def _repr_html_(self) -> str:
         header, rows = self._table()
@@ -205,6 +207,11 @@ def hits_of(
         own = tuple(terms.get(node_id, ())), tuple(steps.get(node_id, ()))
         hits.append(Hit(rank, node, why, max(cosines, default=None), *own))
     return tuple(hits)
+
+
+def one_line(text: str) -> str:
+    """Return a text that stays on its line of a table: breaks are spaces, what cannot be printed is U+FFFD."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s", " ", text))
 
 
 def _row(hit: Hit, arms: Sequence[str]) -> list[str]:

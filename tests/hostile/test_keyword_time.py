@@ -1,0 +1,67 @@
+"""Texts and queries that are made to cost time: what the keyword index does with them grows no faster than they do."""
+
+import re
+import unicodedata
+from importlib import import_module
+from pkgutil import iter_modules
+
+import pytest
+from llama_index.core.schema import TextNode
+from test_memory_time import HOSTILE, grows_too_fast
+
+from llama_index_contextual import keyword, retrievers
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.languages import normalise
+from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.retrievers import ContextualBM25Retriever
+
+SEEDS = [
+    *HOSTILE, '"', '"a" ', '-"', "-a ", "path:", "path:a ", 'path:"', "tag:x ", "A", "Aa", "aA", "a_", "_", "a-b.",
+    "::", "->", "1,000", "v1.", "9th", "\u0301", "\u0315\u0300", "\u05b0\u05c1", "\u0e38\u0e48", "\uff26",
+    "\ufdfa", "語", "é", "ß",
+]  # fmt: skip
+
+
+def expressions():
+    found = {}
+    for room in (keyword, retrievers):
+        for module in iter_modules(room.__path__, f"{room.__name__}."):
+            for value in vars(import_module(module.name)).values():
+                if isinstance(value, re.Pattern):
+                    found[value.pattern] = value
+    return found
+
+
+@pytest.mark.parametrize("pattern", expressions().values(), ids=lambda one: one.pattern[:40])
+def test_every_expression_is_linear(pattern):
+    def use(text):
+        sum(1 for _ in pattern.finditer(text))
+        pattern.match(text)
+
+    assert [seed for seed in SEEDS if grows_too_fast(use, seed)] == []
+
+
+def index_and_ask(text):
+    retriever = ContextualBM25Retriever([TextNode(text=text)], analyzer=Analyzer())
+    retriever.retrieve(text)
+    retriever.evidence(text, retriever.node_ids)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [normalise, lambda text: Analyzer().tokens(text), lambda text: parse_query(text[:2000], Analyzer())],
+    ids=["normalise", "tokens", "parse_query"],
+)
+def test_every_step_is_linear(step):
+    assert [seed for seed in SEEDS if grows_too_fast(step, seed)] == []
+
+
+def test_indexing_and_asking_are_linear():
+    assert [seed for seed in SEEDS[::5] if grows_too_fast(index_and_ask, seed)] == []
+
+
+def test_of_too_many_marks_on_a_letter_thirty_stay():
+    assert normalise("x" + "\u0315\u0300" * 50) == normalise("x" + "\u0315\u0300" * 15)
+    assert normalise("cafe\u0301 " * 30) == "café " * 30
+    thai = "ภาษาไทยเป็นภาษาที่มีวรรณยุกต์" * 5
+    assert normalise(thai) == unicodedata.normalize("NFKC", thai)
