@@ -13,6 +13,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -219,11 +220,49 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def embedding_limit(embedding: BaseEmbedding) -> tuple[Callable[[str], int], int] | None:
-    """Tell how to count an embedding's own tokens and how many it reads, or None where that is not known."""
+# Tokens that models read of a text, by a part of their name (the first that fits), and which of the parser's tokenizers
+# counts them. "minilm" has the English word pieces of BERT, as most of these have. For the multilingual ones cl100k
+# stands in, and a fifth of a short window is left free. From the models' cards; nomic's as Ollama runs it.
+_WINDOWS: Final = {
+    "text-embedding-3": (8191, "cl100k"),
+    "text-embedding-ada-002": (8191, "cl100k"),
+    "bge-m3": (8192, "cl100k"),
+    "qwen3-embedding": (8192, "cl100k"),
+    "snowflake-arctic-embed2": (8192, "cl100k"),
+    "snowflake-arctic-embed-l-v2": (8192, "cl100k"),
+    "nomic-embed-text": (2048, "minilm"),
+    "multilingual-e5": (410, "cl100k"),
+    "paraphrase-multilingual": (102, "cl100k"),
+    "mxbai-embed-large": (512, "minilm"),
+    "snowflake-arctic-embed": (512, "minilm"),
+    "bge-small-en": (512, "minilm"),
+    "bge-base-en": (512, "minilm"),
+    "bge-large-en": (512, "minilm"),
+    "e5-small": (512, "minilm"),
+    "e5-base": (512, "minilm"),
+    "e5-large": (512, "minilm"),
+    "all-mpnet-base": (384, "minilm"),
+    "all-minilm-l12": (128, "minilm"),
+    "all-minilm": (256, "minilm"),
+}
+_AROUND: Final = 8  # tokens for the special ones and for an instruction such as "search_document:"
+
+
+def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
+    """Return how many tokens of a text an embedding reads, and in which of the parser's tokenizers.
+
+    Returns:
+        The tokenizer's name and the tokens, without special ones and instructions; None for a model that is not known.
+    """
     if isinstance(embedding, LocalEmbedding):
-        return embedding.count_tokens, embedding.max_tokens - _SPECIAL_TOKENS
-    return None
+        return "minilm", embedding.max_tokens - _SPECIAL_TOKENS
+    name = embedding.model_name.lower()
+    tokens, tokenizer = next((window for part, window in _WINDOWS.items() if part in name), (0, ""))
+    if not tokens:
+        return None
+    if tokenizer == "minilm" and find_spec("tokenizers") is None:
+        tokens, tokenizer = tokens * 3 // 4, "cl100k"  # technical words are more of BERT's pieces
+    return tokenizer, tokens - _AROUND
 
 
 # Models that were trained with an instruction before every text; without it they find less. (query, document)

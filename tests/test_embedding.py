@@ -23,6 +23,7 @@ from llama_index_contextual.embedding import (
     resolve_embedding,
 )
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.index.pipeline import default_parser
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +140,47 @@ def test_it_can_be_pickled_and_rebuilt_from_its_dict(local):
 
 
 def test_the_limit_is_what_the_counter_counts(local):
-    count, limit = embedding_limit(local)
-    assert limit == 254
-    assert count("hello world") == 2
+    assert embedding_limit(local) == ("minilm", 254)
     assert embedding_limit(MockEmbedding(embed_dim=3)) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "limit"),
+    [
+        ("sentence-transformers/all-MiniLM-L6-v2", ("minilm", 248)),
+        ("all-minilm:l6-v2", ("minilm", 248)),
+        ("mxbai-embed-large:latest", ("minilm", 504)),
+        ("BAAI/bge-small-en-v1.5", ("minilm", 504)),
+        ("intfloat/e5-base-v2", ("minilm", 504)),
+        ("intfloat/multilingual-e5-small", ("cl100k", 402)),
+        ("text-embedding-3-small", ("cl100k", 8183)),
+        ("snowflake-arctic-embed2", ("cl100k", 8184)),
+        ("somebody/else", None),
+    ],
+)
+def test_known_models_have_the_window_of_their_card(model, limit, monkeypatch):
+    assert embedding_limit(MockEmbedding(embed_dim=3, model_name=model)) == limit
+    if limit and limit[0] == "minilm":  # without the extra, with room for words of more pieces
+        monkeypatch.setattr(module, "find_spec", lambda _name: None)
+        tokenizer, fewer = embedding_limit(MockEmbedding(embed_dim=3, model_name=model))
+        assert (tokenizer, fewer < limit[1]) == ("cl100k", True)
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer", "size"),
+    [
+        ("all-minilm", "minilm", 184),
+        ("all-minilm-l12", "minilm", 60),
+        ("bge-small-en-v1.5", "minilm", 400),
+        ("text-embedding-3-large", "cl100k", 400),
+        ("somebody/else", "cl100k", 400),
+    ],
+)
+def test_an_index_cuts_chunks_that_its_embedding_reads_whole(model, tokenizer, size):
+    parser = default_parser(MockEmbedding(embed_dim=3, model_name=model))
+    assert (parser.tokenizer, parser.chunk_size) == (tokenizer, size)
+    assert (parser.chunk_overlap, parser.min_chunk_size) == (size // 5, size // 8)
+    assert default_parser(MockEmbedding(embed_dim=3, model_name=model), {"chunk_size": 800}).chunk_size == 800
 
 
 def test_missing_extra_names_the_cure(monkeypatch):

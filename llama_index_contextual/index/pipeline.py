@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Of an embedding's window, kept free for the context. A context of the Kubernetes pages ("Document: path > title >
 # section") is 30 word pieces at the median and 60 at most of them.
 CONTEXT_RESERVE: Final = 64
+LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 _PAID: Final = (CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
 
 
@@ -31,16 +32,17 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
     """Return the parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
 
     The proportions are those of the defaults (400 tokens, 80 of overlap, 50 at least), which hold where the
-    embedding's limit is not known.
+    embedding's limit is not known. A model that reads more does not get larger chunks (``benchmarks/chunk_sizes.py``).
 
     Args:
         embedding: The embedding of the index.
         chosen: Settings of the parser that come before these.
     """
     known, settings = embedding_limit(embedding), dict(chosen or {})
-    if known is not None and settings.get("tokenizer", "minilm") == "minilm":
-        _, limit = known  # of the local model, whose tokenizer the parser knows by name
-        settings = {"chunk_size": max(limit - CONTEXT_RESERVE, limit // 2), "tokenizer": "minilm", **settings}
+    if known is not None and settings.get("tokenizer", known[0]) == known[0]:
+        tokenizer, limit = known
+        size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
+        settings = {"chunk_size": size, "tokenizer": tokenizer, **settings}
     if "chunk_size" in settings:
         size = settings["chunk_size"]
         settings = {"chunk_overlap": size // 5, "min_chunk_size": size // 8, **settings}
