@@ -12,6 +12,7 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -274,7 +275,7 @@ INSTRUCTIONS: Final = {
 
 FORMS: Final = (
     "'local', 'local:FOLDER', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', 'huggingface:MODEL', "
-    "or any LlamaIndex embedding object"
+    "'voyage:MODEL', 'jina:MODEL', 'llamacpp:NAME@http://host:port', or any LlamaIndex embedding object"
 )
 
 
@@ -283,7 +284,9 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
 
     Args:
         spec: ``"local"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
-            ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"huggingface:MODEL"``, or an embedding object.
+            ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"huggingface:MODEL"``, ``"voyage:MODEL"``,
+            ``"jina:MODEL"``, ``"llamacpp:NAME@http://host:port"`` (these three can embed the chunks of a document
+            together), or an embedding object.
 
     Raises:
         SettingError: The string has no such form.
@@ -338,6 +341,15 @@ def _huggingface(model: str) -> BaseEmbedding:
     return _imported("huggingface", "HuggingFaceEmbedding")(model_name=model, **_instructions(model.rsplit("/", 1)[-1]))
 
 
+def _seeing_documents(kind: str, model: str) -> BaseEmbedding:
+    from llama_index_contextual import document_services
+
+    name, _, url = model.partition("@")
+    options = {"base_url": url} if url else {}
+    maker: type[BaseEmbedding] = getattr(document_services, f"{kind}DocumentEmbedding")
+    return maker(model_name=name, **options)
+
+
 def _imported(provider: str, name: str) -> Callable[..., BaseEmbedding]:
     try:
         module = import_module(f"llama_index.embeddings.{provider}")
@@ -359,4 +371,7 @@ _MAKERS: Final[dict[str, Callable[[str], BaseEmbedding]]] = {
     "ollama": _ollama,
     "openai": _openai,
     "huggingface": _huggingface,
+    "voyage": partial(_seeing_documents, "Voyage"),
+    "jina": partial(_seeing_documents, "Jina"),
+    "llamacpp": partial(_seeing_documents, "LlamaCpp"),
 }

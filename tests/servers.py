@@ -7,8 +7,8 @@ live for the whole test session and skip with a message where the wheels are not
 SmolLM2 is small: it proves plumbing, caching, errors and cost, and says nothing about the quality of contexts. Its
 answers differ between cached and uncached prompts even at temperature 0, so assert shapes, never words.
 
-As a script it is the server: ``python tests/servers.py [--embed] [--context 8192] [--threads 1] [--port 0]`` prints
-``READY http://127.0.0.1:PORT``.
+As a script it is the server: ``python tests/servers.py [--embed] [--pooling none] [--context 8192] [--threads 1]
+[--port 0]`` prints ``READY http://127.0.0.1:PORT``.
 """
 
 from __future__ import annotations
@@ -231,6 +231,7 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=CONTEXT)
     parser.add_argument("--threads", type=int, default=1)  # two on a busy two-core machine fall from 48 to 1 token/s
     parser.add_argument("--embed", action="store_true")
+    parser.add_argument("--pooling", choices=["mean", "none"], default="mean")  # none: the vector of every token
     given = parser.parse_args()
 
     import xllamacpp
@@ -242,7 +243,7 @@ def main() -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = given.threads
     if given.embed:
         params.embedding = True
-        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
+        params.pooling_type = getattr(xllamacpp.llama_pooling_type, f"LLAMA_POOLING_TYPE_{given.pooling.upper()}")
         params.n_batch = params.n_ubatch = given.context
     server = xllamacpp.Server(params)
     print(f"READY {server.listening_address}", flush=True)  # noqa: T201

@@ -1,0 +1,236 @@
+"""The services that embed a document's chunks together: Voyage, Jina, and a llama.cpp server of one's own.
+
+Voyage has contextualized chunk embeddings. Jina has late chunking: it reads the document as one text and takes the mean
+over each chunk's own tokens. A llama.cpp server gives the vector of every token, and the rest happens here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+import httpx
+import numpy as np
+import tenacity
+from llama_index.core.bridge.pydantic import Field
+
+from llama_index_contextual.document_embedding import DocumentEmbedding
+from llama_index_contextual.errors import EmbeddingError, SettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_ATTEMPTS: Final = 6
+_LONGEST_WAIT: Final = 60.0  # seconds, whatever a server asks for
+_TIMEOUT: Final = httpx.Timeout(120, connect=10)
+_SHOWN: Final = 200  # characters of an answer that an error shows
+
+
+class _Service(DocumentEmbedding):
+    """What the vendors' services share: the address, and the key, which stays in the environment.
+
+    Attributes:
+        key_name: The environment variable with the key.
+    """
+
+    key_name: ClassVar[str]
+
+    base_url: str = Field(default="", description="Address of the service, up to and including /v1.")
+    dimensions: int | None = Field(default=None, gt=0, description="Length of vectors, where the model has several.")
+
+    def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        key = os.environ.get(self.key_name, "")
+        if not key:
+            raise SettingError(f"{self.model_name} needs a key. Cure: set the environment variable {self.key_name}.")
+        return _post(f"{self._address(key)}/{path}", body, {"Authorization": f"Bearer {key}"})
+
+    def _address(self, key: str) -> str:
+        raise NotImplementedError
+
+
+class VoyageDocumentEmbedding(_Service):
+    """Voyage's contextualized chunk embeddings (``voyage-context-3`` and later), with ``VOYAGE_API_KEY``."""
+
+    key_name: ClassVar[str] = "VOYAGE_API_KEY"
+
+    model_name: str = Field(default="voyage-context-3", description="The model.")
+    window_tokens: int = Field(default=30_000, gt=0, le=32_000, description="Tokens of a document read at once.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "VoyageDocumentEmbedding"
+
+    def _address(self, key: str) -> str:
+        # Keys that MongoDB issued are refused by Voyage's own host, and the other way round.
+        own = "https://ai.mongodb.com/v1" if key.startswith("al-") else "https://api.voyageai.com/v1"
+        return self.base_url.rstrip("/") or own
+
+    def _embed(self, texts: Sequence[str], kind: str) -> list[list[float]]:
+        body: dict[str, Any] = {"inputs": [list(texts)], "model": self.model_name, "input_type": kind}
+        if self.dimensions is not None:
+            body["output_dimension"] = self.dimensions
+        answer = self._ask("contextualizedembeddings", body)
+        return _in_order(_part(answer, "data", 0, "data"))
+
+    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
+        return self._embed(chunks, "document")
+
+    def _embed_query(self, query: str) -> list[float]:
+        return self._embed([query], "query")[0]
+
+
+class JinaDocumentEmbedding(_Service):
+    """Jina's embeddings with late chunking (``jina-embeddings-v3`` and later), with ``JINA_API_KEY``."""
+
+    key_name: ClassVar[str] = "JINA_API_KEY"
+
+    model_name: str = Field(default="jina-embeddings-v3", description="The model.")
+    window_tokens: int = Field(default=7_500, gt=0, le=32_000, description="Tokens of a document read at once.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "JinaDocumentEmbedding"
+
+    def _address(self, key: str) -> str:  # noqa: ARG002  one host for all keys
+        return self.base_url.rstrip("/") or "https://api.jina.ai/v1"
+
+    def _embed(self, texts: Sequence[str], task: str, *, together: bool) -> list[list[float]]:
+        body: dict[str, Any] = {"model": self.model_name, "task": task, "late_chunking": together, "input": list(texts)}
+        if self.dimensions is not None:
+            body["dimensions"] = self.dimensions
+        return _in_order(_part(self._ask("embeddings", body), "data"))
+
+    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
+        return self._embed(chunks, "retrieval.passage", together=True)
+
+    def _embed_query(self, query: str) -> list[float]:
+        return self._embed([query], "retrieval.query", together=False)[0]
+
+
+class LlamaCppDocumentEmbedding(DocumentEmbedding):
+    """Late chunking on a llama.cpp server, started with ``--embeddings --pooling none``.
+
+    The window is read as one text. A chunk's vector is the mean over its own tokens, each of which has seen the others.
+    """
+
+    model_name: str = Field(default="llama.cpp", description="Name under which vectors are recorded.")
+    base_url: str = Field(default="http://127.0.0.1:8080", description="The server.")
+    window_tokens: int = Field(
+        default=2_000, gt=0, description="Tokens read at once; the server's batch must hold them."
+    )
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "LlamaCppDocumentEmbedding"
+
+    def _tokens(self, text: str, *, special: bool = False) -> list[int]:
+        answer = _post(f"{self.base_url}/tokenize", {"content": text, "add_special": special})
+        return cast("list[int]", _part(answer, "tokens"))
+
+    def _sizes(self, chunks: Sequence[str]) -> list[int]:
+        return [len(self._tokens(chunk)) + 1 for chunk in chunks]
+
+    def _embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
+        before, after = self._special()
+        parts = [self._tokens(f"{chunk}\n") for chunk in chunks]
+        ids = [*before, *(token for part in parts for token in part), *after]
+        answer = _post(f"{self.base_url}/embeddings", {"content": ids})
+        rows = np.asarray(_part(answer, 0, "embedding"), np.float64)
+        if len(rows) != len(ids):
+            raise EmbeddingError(
+                f"{self.base_url} gave {len(rows)} vectors for {len(ids)} tokens. "
+                "Cure: start llama-server with --embeddings --pooling none"
+            )
+        ends = np.cumsum([len(before), *map(len, parts)]).tolist()
+        return [rows[a:b].mean(axis=0).tolist() for a, b in itertools.pairwise(ends)]
+
+    def _embed_query(self, query: str) -> list[float]:
+        return self._embed_window([query])[0]
+
+    def _special(self) -> tuple[list[int], list[int]]:
+        """Return the tokens that the model wants before and after a text."""
+        with_them, plain = self._tokens("a", special=True), self._tokens("a")
+        at = next((at for at in range(len(with_them)) if with_them[at : at + len(plain)] == plain), 0)
+        return with_them[:at], with_them[at + len(plain) :]
+
+
+def _part(answer: Any, *path: str | int) -> Any:
+    """Return what stands at a place in an answer, or None: what then lacks is found by the check of the vectors."""
+    try:
+        for step in path:
+            answer = answer[step]
+    except (KeyError, IndexError, TypeError):
+        return None
+    return answer
+
+
+def _in_order(items: Any) -> list[list[float]]:
+    entries = [item for item in items or [] if isinstance(item, dict)]
+    return [item.get("embedding") or [] for item in sorted(entries, key=lambda item: item.get("index") or 0)]
+
+
+class _Busy(Exception):  # noqa: N818  a state that passes, never seen outside
+    """The server may answer later.
+
+    Attributes:
+        wait: Seconds it asks for; None where it does not say.
+    """
+
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+def _post(url: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
+    """Post JSON and return the answer's; wait and ask again while the server is busy, away or out of order."""
+    try:
+        for attempt in tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(_ATTEMPTS),
+            retry=tenacity.retry_if_exception_type(_Busy),
+            wait=_pause,
+            reraise=True,
+        ):
+            with attempt:
+                return _post_once(url, body, headers)
+    except _Busy as error:
+        raise EmbeddingError(f"{url} failed {_ATTEMPTS} times: {error}. Cure: try again later.") from error
+    raise AssertionError  # pragma: no cover  the loop returns or raises
+
+
+def _post_once(url: str, body: Mapping[str, Any], headers: Mapping[str, str] | None) -> Any:
+    try:
+        answer = httpx.post(url, json=body, headers=headers, timeout=_TIMEOUT)
+    except httpx.TransportError as error:
+        raise _Busy(f"{type(error).__name__}: {error}") from error
+    if answer.status_code in (408, 409, 425, 429) or answer.status_code >= 500:  # noqa: PLR2004
+        reason = f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}"
+        raise _Busy(reason, _seconds(answer.headers.get("retry-after")))
+    if answer.is_error:
+        raise EmbeddingError(
+            f"{url} refused the request: HTTP {answer.status_code} {answer.text[:_SHOWN]!r}. "
+            "Cure: see that key, model and settings are right."
+        )
+    try:
+        return answer.json()
+    except ValueError as error:  # an answer cut short, a proxy's page
+        raise _Busy(f"the answer is no JSON ({error})") from error
+
+
+def _seconds(header: str | None) -> float | None:
+    try:
+        seconds = float(header or "")
+    except ValueError:  # there is none, or it is a date
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
+def _pause(state: tenacity.RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.wait if isinstance(error, _Busy) else None
+    guess = tenacity.wait_exponential_jitter(initial=0.5, max=_LONGEST_WAIT)(state)
+    return min(guess if asked is None else asked, _LONGEST_WAIT)

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from llama_index.core import Document
+from llama_index.core.ingestion import IngestionPipeline
+from servers import llama_cpp, missing
+
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual import document_services as services
+from llama_index_contextual.document_embedding import EmbedDocuments, plan_windows
+from llama_index_contextual.document_services import (
+    JinaDocumentEmbedding,
+    LlamaCppDocumentEmbedding,
+    VoyageDocumentEmbedding,
+)
+from llama_index_contextual.embedding import model_id, resolve_embedding
+from llama_index_contextual.errors import EmbeddingError, SettingError
+
+KEY = "a-key-that-nobody-may-see"
+
+
+class Vendor(BaseHTTPRequestHandler):
+    """Speaks the HTTP that Voyage and Jina document. A chunk's vector is its own words and a tenth of its company's."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, body, self.headers["Authorization"]))
+        fault = self.server.faults.pop(0) if self.server.faults else None
+        if isinstance(fault, int):
+            self._answer(json.dumps({"detail": "no"}).encode(), fault)
+        elif isinstance(fault, bytes):
+            self._answer(fault)
+        elif fault == "cut":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b'{"data": [')
+        else:
+            self._answer(json.dumps(self._made(body), allow_nan=True).encode())
+
+    def _answer(self, content, status=200):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Retry-After", "0")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _made(self, body):
+        if self.path == "/v1/contextualizedembeddings":
+            groups = [
+                {"object": "list", "index": at, "data": items(texts, together=True)}
+                for at, texts in enumerate(body["inputs"])
+            ]
+            return {"object": "list", "data": groups, "model": body["model"], "usage": {"total_tokens": 1}}
+        assert self.path == "/v1/embeddings"
+        return {"model": body["model"], "object": "list", "data": items(body["input"], together=body["late_chunking"])}
+
+
+def items(texts, *, together):
+    own = np.array([words(text) for text in texts])
+    vectors = own + own.mean(axis=0) / 10 if together else own
+    made = [{"object": "embedding", "embedding": list(v), "index": at} for at, v in enumerate(vectors)]
+    return made[::-1]  # the order is in the index
+
+
+def words(text):
+    vector = np.full(16, 1e-3)
+    for word in text.split():
+        vector[hashlib.sha256(word.encode()).digest()[0] % 16] += 1
+    return vector
+
+
+@pytest.fixture
+def vendor(monkeypatch):
+    monkeypatch.setenv("VOYAGE_API_KEY", KEY)
+    monkeypatch.setenv("JINA_API_KEY", KEY)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Vendor)
+    server.asked, server.faults = [], []
+    server.url = f"http://127.0.0.1:{server.server_port}/v1"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def voyage(vendor, **settings):
+    return VoyageDocumentEmbedding(base_url=vendor.url, **settings)
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 200), st.integers(0, 40))
+def test_every_chunk_is_in_one_window_of_its_own_and_no_window_is_too_long(sizes, limit, overlap):
+    windows = list(plan_windows(sizes, limit, overlap))
+    assert [at for window in windows for at in range(window.first, window.last)] == list(range(len(sizes)))
+    for window in windows:
+        assert window.start <= window.first < window.last <= window.end
+        assert sum(sizes[window.start : window.end]) <= limit
+
+
+def test_neighbouring_windows_share_chunks():
+    windows = list(plan_windows([10] * 20, limit=80, overlap=20))
+    assert [(w.start, w.first, w.last, w.end) for w in windows][:2] == [(0, 0, 6, 8), (4, 6, 10, 12)]
+    assert windows[-1].end == windows[-1].last == 20
+
+
+def test_a_chunk_beyond_the_window_is_an_error_that_says_so(vendor):
+    with pytest.raises(EmbeddingError, match="chunk 1 of a document has about .* the model reads 100"):
+        voyage(vendor, window_tokens=100).embed_document(["short", "long " * 200])
+
+
+def test_voyage_is_asked_as_its_documentation_says(vendor):
+    made = voyage(vendor, dimensions=256)
+    alone = made.embed_document(["apples are red"])[0]
+    together = made.embed_document(["apples are red", "pears grow", "so do plums"])
+    assert np.allclose(np.linalg.norm(together, axis=1), 1)
+    assert not np.allclose(alone, together[0])
+    assert np.argmax(np.array(together) @ made.get_query_embedding("pears grow")) == 1
+    path, body, authorization = vendor.asked[1]
+    assert (path, authorization) == ("/v1/contextualizedembeddings", f"Bearer {KEY}")
+    assert body == {
+        "inputs": [["apples are red", "pears grow", "so do plums"]],
+        "model": "voyage-context-3",
+        "input_type": "document",
+        "output_dimension": 256,
+    }
+    assert vendor.asked[2][1]["input_type"] == "query"
+    assert vendor.asked[2][1]["inputs"] == [["pears grow"]]
+
+
+def test_jina_is_asked_as_its_documentation_says(vendor):
+    made = JinaDocumentEmbedding(base_url=vendor.url)
+    together = made.embed_document(["apples are red", "pears grow"])
+    assert np.argmax(np.array(together) @ made.get_query_embedding("pears grow")) == 1
+    assert [path for path, _, _ in vendor.asked] == ["/v1/embeddings"] * 2
+    assert vendor.asked[0][1] == {
+        "model": "jina-embeddings-v3",
+        "task": "retrieval.passage",
+        "late_chunking": True,
+        "input": ["apples are red", "pears grow"],
+    }
+    assert (vendor.asked[1][1]["task"], vendor.asked[1][1]["late_chunking"]) == ("retrieval.query", False)
+
+
+def test_a_long_document_goes_in_windows_that_overlap(vendor):
+    chunks = [f"chunk{at} " * 10 for at in range(40)]
+    vectors = voyage(vendor, window_tokens=400).embed_document(chunks)
+    assert len(vectors) == 40
+    asked = [body["inputs"][0] for _, body, _ in vendor.asked]
+    assert len(asked) > 2
+    assert all(set(before) & set(after) for before, after in zip(asked, asked[1:], strict=False))
+
+
+def test_the_cache_asks_anew_only_for_the_windows_that_changed(vendor, tmp_path):
+    made = voyage(vendor, window_tokens=400, cache=str(tmp_path / "windows.sqlite"))
+    chunks = [f"chunk{at} " * 10 for at in range(40)]
+    first = made.embed_document(chunks)
+    cost = len(vendor.asked)
+    again = pickle.loads(pickle.dumps(made))  # noqa: S301
+    assert again.embed_document(chunks) == first
+    assert len(vendor.asked) == cost
+    assert again.embed_document([*chunks[:-1], "edited9 " * 10])[:20] == first[:20]
+    assert len(vendor.asked) == cost + 1
+    assert voyage(vendor, window_tokens=400, cache=made.cache, dimensions=8).embed_document(chunks)
+    assert len(vendor.asked) == 2 * cost + 1
+
+
+@pytest.mark.parametrize("fault", [429, 500, 503, "cut", b"<html>busy</html>"])
+def test_what_passes_is_asked_again(vendor, fault, monkeypatch):
+    monkeypatch.setattr(services.tenacity.nap.time, "sleep", lambda _seconds: None)
+    vendor.faults += [fault, fault]
+    assert len(voyage(vendor).embed_document(["a", "b"])) == 2
+    assert len(vendor.asked) == 3
+
+
+def test_what_stays_is_an_error_that_shows_no_key(vendor, monkeypatch):
+    monkeypatch.setattr(services.tenacity.nap.time, "sleep", lambda _seconds: None)
+    vendor.faults += [503] * 9
+    with pytest.raises(EmbeddingError, match="failed 6 times: HTTP 503") as busy:
+        voyage(vendor).embed_document(["a"])
+    vendor.faults[:] = [401]
+    with pytest.raises(EmbeddingError, match="refused the request: HTTP 401") as refused:
+        voyage(vendor).embed_document(["a"])
+    assert KEY not in f"{busy.value}{refused.value}{voyage(vendor)!r}{voyage(vendor).to_dict()}"
+
+
+@pytest.mark.parametrize(
+    "vector", ["[NaN, 1]", "[0, 0]", "[1e999, 1]", "[]", '["a", 1]', "null", "[[1], [2]]"], ids=lambda text: text
+)
+def test_an_answer_that_cannot_be_used_is_asked_for_once_more_and_never_kept(vendor, vector, tmp_path):
+    made = voyage(vendor, cache=str(tmp_path / "windows.sqlite"))
+    bad = f'{{"data": [{{"index": 0, "data": [{{"index": 0, "embedding": {vector}}}]}}]}}'.encode()
+    vendor.faults += [bad, bad]
+    with pytest.raises(EmbeddingError, match=r"the answer .* Cure: see to the server"):
+        made.embed_document(["a"])
+    assert len(vendor.asked) == 2
+    vendor.faults.append(bad)
+    assert len(made.embed_document(["a"])) == 1
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"data": []}', b'{"data": [{"data": [{"index": 0}]}]}', b"3"])
+def test_an_answer_of_another_form_is_an_error_too(vendor, body):
+    vendor.faults += [body, body]
+    with pytest.raises(EmbeddingError, match="Cure: see to the server"):
+        voyage(vendor).embed_document(["a"])
+
+
+def test_a_missing_key_names_its_variable(vendor, monkeypatch):
+    monkeypatch.delenv("VOYAGE_API_KEY")
+    with pytest.raises(SettingError, match="set the environment variable VOYAGE_API_KEY"):
+        voyage(vendor).embed_document(["a"])
+    assert not vendor.asked
+
+
+@pytest.mark.parametrize(
+    ("spec", "class_name"),
+    [("voyage:voyage-context-3", "Voyage"), ("jina:jina-embeddings-v3", "Jina"), ("llamacpp:nomic", "LlamaCpp")],
+)
+def test_a_string_chooses_them(spec, class_name):
+    chosen = resolve_embedding(f"{spec}@http://127.0.0.1:9/v1")
+    assert chosen.class_name() == f"{class_name}DocumentEmbedding"
+    assert chosen.base_url == "http://127.0.0.1:9/v1"
+    assert model_id(chosen).startswith(f"{class_name}DocumentEmbedding:{spec.split(':')[1]}#")
+
+
+def test_any_ingestion_pipeline_embeds_documents_whole(vendor):
+    texts = ["# Apples\n\nRed.\n\n# Pears\n\nGreen.", "# Plums\n\nBlue.\n\n# Figs\n\nBrown."]
+    documents = [Document(text=text, id_=str(at)) for at, text in enumerate(texts)]
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=8, chunk_overlap=0, min_chunk_size=1)
+    nodes = IngestionPipeline(transformations=[parser, EmbedDocuments(embed_model=voyage(vendor))]).run(
+        documents=documents
+    )
+    assert [len(body["inputs"][0]) for _, body, _ in vendor.asked] == [2, 2]
+    assert all(len(node.embedding) == 16 for node in nodes)
+
+
+async def test_async_gives_the_same(vendor):
+    made = voyage(vendor)
+    assert await made.aget_query_embedding("pears") == made.get_query_embedding("pears")
+    assert await made.aget_text_embedding("pears") == made.embed_document(["pears"])[0]
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_late_chunking_on_a_llama_cpp_server():
+    with llama_cpp("--embed", "--pooling", "none", "--context", "2048") as url:
+        made = LlamaCppDocumentEmbedding(base_url=url)
+        chunks = ["Apples are red.", "They grow on trees.", "So do pears: 😀."]
+        alone, together = made.embed_document(chunks[1:2]), made.embed_document(chunks)
+        assert np.allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
+        assert not np.allclose(alone[0], together[1], atol=1e-3)  # it has seen what stands before it
+        # The server's own mean over the text with the same end is that of the chunk alone.
+        assert np.allclose(made.get_query_embedding(chunks[1]), alone[0], atol=1e-4)
+        many = LlamaCppDocumentEmbedding(base_url=url, window_tokens=60).embed_document(chunks * 8)
+        assert len(many) == 24
+
+
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_a_llama_cpp_server_with_another_pooling_is_told_apart():
+    with llama_cpp("--embed", "--context", "512") as url, pytest.raises(EmbeddingError, match="--pooling none"):
+        LlamaCppDocumentEmbedding(base_url=url).embed_document(["Apples are red."])
