@@ -232,5 +232,5 @@ def _seconds(header: str | None) -> float | None:
 def _pause(state: tenacity.RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.wait if isinstance(error, _Busy) else None
-    guess = tenacity.wait_exponential_jitter(initial=0.5, max=_LONGEST_WAIT)(state)
+    guess = tenacity.wait_random_exponential(multiplier=1, max=_LONGEST_WAIT)(state)
     return min(guess if asked is None else asked, _LONGEST_WAIT)

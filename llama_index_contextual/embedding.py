@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field
 
 from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-    from tokenizers import BertWordPieceTokenizer, Encoding
+    from tokenizers import BertWordPieceTokenizer
 
 MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
-_UNKNOWN, _CLS, _SEP = 100, 101, 102  # [UNK], [CLS] and [SEP] in the vocabulary
+_CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
 _SPECIAL_TOKENS: Final = 2
 _TIMED_TEXTS: Final = 32  # about a second on two cores
 
@@ -44,8 +44,8 @@ _TIMED_TEXTS: Final = 32  # about a second on two cores
 class LocalEmbedding(BaseEmbedding):
     """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
 
-    It reads English. Of a text that is for the most part unbroken runs of over 100 characters (Thai, Khmer, base64) or
-    signs that its vocabulary lacks, it sees next to nothing: it warns once and counts such texts in ``unreadable``.
+    It reads English. Of a text that is mostly in words that it does not know (other scripts, unbroken runs of over
+    100 characters) it sees next to nothing; our parser marks such chunks (:func:`~.tokens.is_unread`).
 
     Thread-safe; the model is loaded at first use. It can be copied and pickled; a pickle does not hold the model.
 
@@ -64,7 +64,6 @@ class LocalEmbedding(BaseEmbedding):
         description="What to do with a text beyond max_tokens: average the vectors of its windows, cut it with a "
         "warning, or raise EmbeddingError.",
     )
-    _unreadable: int = PrivateAttr(default=0)
 
     def __init__(self, **settings: Any) -> None:
         refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
@@ -75,11 +74,6 @@ class LocalEmbedding(BaseEmbedding):
     def class_name(cls) -> str:
         """Name for LlamaIndex's serialisation."""
         return "LocalEmbedding"
-
-    @property
-    def unreadable(self) -> int:
-        """How many of the texts embedded so far are for the most part unknown to the vocabulary."""
-        return self._unreadable
 
     def count_tokens(self, text: str) -> int:
         """Count the word pieces of a text, special tokens not included."""
@@ -106,16 +100,8 @@ class LocalEmbedding(BaseEmbedding):
         return minilm_tokenizer(str(own) if own and own.is_file() else None)
 
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        encodings = self._tokenizer().encode_batch(
-            [replace_surrogates(text)[0] for text in texts], add_special_tokens=False
-        )
-        unreadable = sum(_UNKNOWN in encoding.ids and _mostly_unknown(encoding) for encoding in encodings)
-        if unreadable and not self._unreadable:
-            message = f"{self.model_name} cannot read {unreadable} of {len(texts)} texts, and maybe more that follow"
-            cure = "Cure: a multilingual embedding, such as embed_model='ollama:bge-m3'; keywords find such texts too"
-            warnings.warn(f"{message}: its vocabulary is English. {cure}", ContextualWarning, stacklevel=4)
-        self._unreadable += unreadable
-        return [encoding.ids for encoding in encodings]
+        clean = [replace_surrogates(text)[0] for text in texts]
+        return [encoding.ids for encoding in self._tokenizer().encode_batch(clean, add_special_tokens=False)]
 
     def _windows(self, ids: list[int]) -> list[list[int]]:
         size = self.max_tokens - _SPECIAL_TOKENS
@@ -207,13 +193,6 @@ def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> Embedd
     local.embed([different[number] for number in chosen])
     share = sum(tokens) / max(sum(tokens[number] for number in chosen), 1)
     return EmbeddingEstimate(len(different), sum(tokens), (time.perf_counter() - started) * share)
-
-
-def _mostly_unknown(encoding: Encoding) -> bool:
-    """Tell whether over half of a text's characters are in pieces that the vocabulary lacks."""
-    spans = zip(encoding.ids, encoding.offsets, strict=True)
-    lengths = [(piece == _UNKNOWN, end - start) for piece, (start, end) in spans]
-    return 2 * sum(length for unknown, length in lengths if unknown) > sum(length for _, length in lengths)
 
 
 def _cores() -> int:

@@ -5,6 +5,7 @@ import json
 import pickle
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_neighbouring_windows_share_chunks():
 
 
 def test_a_chunk_beyond_the_window_is_an_error_that_says_so(vendor):
-    with pytest.raises(EmbeddingError, match="chunk 1 of a document has about .* the model reads 100"):
+    with pytest.raises(EmbeddingError, match=r"chunk 1 of a document has about .* the model reads 100"):
         voyage(vendor, window_tokens=100).embed_document(["short", "long " * 200])
 
 
@@ -158,7 +159,7 @@ def test_a_long_document_goes_in_windows_that_overlap(vendor):
     assert len(vectors) == 40
     asked = [body["inputs"][0] for _, body, _ in vendor.asked]
     assert len(asked) > 2
-    assert all(set(before) & set(after) for before, after in zip(asked, asked[1:], strict=False))
+    assert all(set(before) & set(after) for before, after in pairwise(asked))
 
 
 def test_the_cache_asks_anew_only_for_the_windows_that_changed(vendor, tmp_path):

@@ -74,16 +74,6 @@ def test_many_long_texts_take_little_memory():
     assert int(run.stdout) < 200  # MiB; in batches of 32 it was 650
 
 
-def test_texts_that_it_cannot_read_are_counted_and_said_once():
-    embedding = LocalEmbedding()
-    embedding.embed(["A line of English, then a hash: " + "0123456789abcdef" * 4])
-    assert embedding.unreadable == 0
-    with pytest.warns(ContextualWarning, match="cannot read 2 of 3 texts") as said:
-        embedding.embed(["ก" * 500, "Read me.", "ខ្មែរ" * 100])
-    embedding.embed(["0123456789abcdef" * 100])  # a second warning would be an error
-    assert (len(said), embedding.unreadable) == (1, 3)
-
-
 def test_nothing_of_a_long_text_is_left_out(local):
     start = "the cat sat on the mat " * 60
     end = "quarterly revenue of the company grew"
