@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,11 @@ def test_no_files_import_one_another_in_a_circle():
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail(f"circle of imports: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("step", sorted(set(re.findall(r"`([\w/]+:[\w.]+)`", DESIGN))))
+def test_what_the_walks_name_exists(step):
+    file, name = step.split(":")
+    thing = import_module(f"{NAME}.{file.replace('/', '.')}")
+    for part in name.split("."):
+        thing = getattr(thing, part)
