@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import warnings
@@ -16,6 +17,8 @@ import pytest
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.cli import main
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.memory import MemoryContext
 
 
 class Done(NamedTuple):
@@ -442,3 +445,45 @@ def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeyp
     assert (done.returncode, done.stdout) == (1, "")
     assert "no OPENAI_API_KEY: no context can be made. Cure: " in done.stderr
     assert not (tmp_path / "notes" / ".contextual" / "manifest.json").exists()
+
+
+def test_a_port_that_another_program_has_is_named(run, notes):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run("mcp", "-f", notes, "--transport", "http", "--port", port)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"--port={port} cannot be used (Address already in use). Cure: another --port" in done.stderr
+
+
+def test_a_damaged_manifest_is_told_once(run, notes, tmp_path):
+    shutil.copytree(notes, tmp_path / "notes")
+    (tmp_path / "notes" / ".contextual" / "manifest.json").write_text('{"version": 1', "utf-8")
+    done = run("search", "gateway", "-f", tmp_path / "notes")
+    assert done.stderr.count("is damaged") == 1
+    assert run("index", tmp_path / "notes").returncode == 0
+    assert run("search", "gateway", "-f", tmp_path / "notes").stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("guess", "cure"),
+    [
+        (lambda: ContextualIndex("docs"), r"Cure: ContextualIndex\.open\('docs'\)"),
+        (lambda: MemoryContext("notes"), r"Cure: .*MemoryContext\(ContextualIndex\.open\('notes'\)\)"),
+    ],
+)
+def test_natural_guesses_are_told_how_it_goes(guess, cure):
+    with pytest.raises(SettingError, match=cure):
+        guess()
+
+
+def test_hits_show_what_is_said_of_their_folders(run, tmp_path):
+    shutil.copytree(NOTES / "docs", tmp_path / "docs")
+    (tmp_path / "contextual.toml").write_text('[descriptions]\n"docs/" = "Manual of the shop Atlas"\n', "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    assert "docs: Manual of the shop Atlas" in run("search", "timeout of Atlas", "-f", tmp_path, "--top-k", 1).stdout
+    [hit] = json.loads(run("search", "timeout of Atlas", "-f", tmp_path, "--top-k", 1, "--json").stdout)
+    assert hit["description"] == ["docs: Manual of the shop Atlas"]
+    with ContextualIndex.open(tmp_path) as index:
+        assert all("docs: Manual of the shop Atlas" in node.metadata["context"] for node in index.nodes())

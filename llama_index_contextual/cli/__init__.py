@@ -19,7 +19,7 @@ import typer
 
 from llama_index_contextual import __version__
 from llama_index_contextual.cli import reading, settings, writing
-from llama_index_contextual.cli.common import escape_unencodable, tell, tell_error, tell_warning
+from llama_index_contextual.cli.common import escape_unencodable, tell, tell_error, tell_log, tell_warning
 from llama_index_contextual.errors import ContextualError
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def main() -> None:
     """Run the command line. Each error of ours ends as one clear line."""
     os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")  # chromadb's
     warnings.showwarning = tell_warning
+    tell_log()
     if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe on Windows, a terminal in Latin-1
         sys.stdout.reconfigure(errors=escape_unencodable)
     try:

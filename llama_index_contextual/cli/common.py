@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import logging
 import re
 from contextlib import contextmanager
 from functools import partial
@@ -21,7 +22,7 @@ from llama_index_contextual.preview import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from llama_index_contextual.index import ContextualIndex
+    from llama_index_contextual.index import ContextualIndex, Freshness
 
 EXIT_INCOMPLETE: Final = 3
 
@@ -65,7 +66,8 @@ def open_index(
     """
     from llama_index_contextual.index import ContextualIndex  # slow: it imports chromadb
 
-    folder = folder or Path()
+    if folder is None and storage is None:
+        folder = Path()
     said = partial(load_configuration, file=config, options=settings)
     with ContextualIndex.open(folder, storage=storage, config=said, **options) as index:
         yield index
@@ -99,9 +101,18 @@ def tell(text: str, label: str = "", style: str = "yellow") -> None:
     messages.print(Text.assemble((label, style), " " if label and text else "", printable(text)))
 
 
+def tell_freshness(freshness: Freshness) -> None:
+    """Say on standard error how far the index is behind its folder, where it is."""
+    if note := str(freshness):
+        tell(note, "note:")
+
+
 def tell_error(error: Exception) -> None:
     """Write an error as one message. Where it names a setting as Python does, the command line's name replaces it."""
-    tell(_as_option(str(error)), "error:", "red")
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}. Cure: name a place that exists and that you may use."
+    tell(_as_option(text), "error:", "red")
 
 
 def tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -110,10 +121,31 @@ def tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__:
         tell(_as_option(str(message)), "warning:")
 
 
+class _Once(logging.Handler):
+    """Tell the warnings that parts of this package log, each once: a damaged file is met by several of them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if text not in self._told:
+            self._told.add(text)
+            tell(_as_option(text), "warning:")
+
+
+def tell_log() -> None:
+    """Tell what this package logs in the same way as its warnings."""
+    logger = logging.getLogger("llama_index_contextual")
+    logger.handlers[:] = [_Once()]
+    logger.propagate = False
+
+
 def _names() -> dict[str, str]:
     """Return the option, or else the key of the configuration, by the name of a setting in Python."""
     found = {"context": "--context", "storage": "--storage", "reindex": "--reindex", "top_k": "--top-k"}
-    found |= {"since": "--since", "until": "--until"}
+    found |= {"since": "--since", "until": "--until", "confirm": "--yes"}
     for key, info in fields_of():
         shown = shown_of(info)
         found.setdefault(shown["python"] or key.rpartition(".")[2], shown["option"] or key)
@@ -123,4 +155,5 @@ def _names() -> dict[str, str]:
 def _as_option(text: str) -> str:
     names = _names()
     pattern = rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})=(?:'([^'\s]*)')?"
-    return re.sub(pattern, lambda found: f"{names[found[1]]}={found[2] or ''}", text)
+    text = re.sub(pattern, lambda found: f"{names[found[1]]}={found[2] or ''}", text)
+    return text.replace("--yes=True", "--yes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -26,16 +27,19 @@ from llama_index_contextual.cli.common import (
     print_json,
     print_text,
     tell,
+    tell_freshness,
 )
-from llama_index_contextual.config import FILE, load_configuration
+from llama_index_contextual.config import FILE, descriptions_of, load_configuration
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.preview import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from llama_index.core.schema import NodeWithScore, TextNode
 
     from llama_index_contextual.evaluation import Comparison
-    from llama_index_contextual.memory import MemorySettings
+    from llama_index_contextual.memory import MemoryDigest, MemorySettings
 
 _SHOWN: Final = 3  # questions gained and lost, of each context
 PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
@@ -101,13 +105,15 @@ def search(
     with open_index(folder, storage, config, settings, create=False) as contextual:
         hits = contextual.settings.configuration.retrieval.top_k or 5
         explanation = contextual.as_retriever(similarity_top_k=hits, filters=filters).explain(question)
+        tell_freshness(contextual.freshness())
+        said = contextual.settings.configuration.descriptions
     if html:
         from llama_index_contextual.keyword import Analyzer
         from llama_index_contextual.report import hits_page
 
         _write_page(html, hits_page(explanation, Analyzer()))
     if as_json:
-        print_json(explanation.to_dict() if explain else [_hit_to_dict(hit) for hit in explanation.nodes])
+        print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, said) for hit in explanation.nodes])
         return
     if not explanation.hits:
         tell("Nothing found.")
@@ -115,23 +121,26 @@ def search(
         print_text(str(explanation))
     else:
         for rank, hit in enumerate(explanation.nodes, 1):
-            print_text(_hit_to_text(rank, hit))
+            print_text(_hit_to_text(rank, hit, said))
 
 
-def _hit_to_dict(hit: NodeWithScore) -> dict[str, Any]:
+def _hit_to_dict(hit: NodeWithScore, said: Mapping[str, str]) -> dict[str, Any]:
     """Return a hit as plain data. The text is the displayed one, without its context."""
     meta = hit.node.metadata
     keys = ("path", "start_line", "end_line", "header_path", "date")
     known = {key: meta.get(key) for key in keys}
+    if lines := descriptions_of(said, str(meta.get("path"))):
+        known["description"] = lines
     return {"score": hit.score, **known, "id": hit.node.node_id, "text": hit.node.get_content()}
 
 
-def _hit_to_text(rank: int, hit: NodeWithScore) -> str:
+def _hit_to_text(rank: int, hit: NodeWithScore, said: Mapping[str, str]) -> str:
     meta = hit.node.metadata
     place = f"{printable(str(meta.get('path')), one_line=True)}#L{meta.get('start_line')}-L{meta.get('end_line')}"
     lines = [f"{rank}. {hit.score or 0:.2f}  {place}"]
     if meta.get("header_path"):
         lines.append(f"   {printable(str(meta['header_path']), one_line=True)}")
+    lines += [f"   {printable(line, one_line=True)}" for line in descriptions_of(said, str(meta.get("path")))]
     lines.append(f"   {_snippet(hit.node.get_content())}")
     return "\n".join(lines)
 
@@ -158,19 +167,27 @@ def context(
     as_json: AsJson = False,
 ) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
+    from llama_index_contextual.index import BackgroundRefresh
     from llama_index_contextual.memory import MemoryContext
     from llama_index_contextual.memory.context import gate_digest
 
     given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
     said = load_configuration(folder or Path(), file=config, options=given).memory
     digest = gate_digest(message, _memory_settings(said.given()))  # small talk needs no index
-    if digest is None:
-        wait = said.refresh in ("auto", "wait")
-        with open_index(folder, storage, config, {**given, "embedding.model": embed_model}, create=wait) as index:
-            if wait:
-                index.refresh(show_progress=messages.is_terminal)
-            settings = _memory_settings(index.settings.configuration.memory.given())
-            digest = MemoryContext(index, settings).get(message)
+    if digest is not None:
+        _print_digest(digest, as_json=as_json)
+        return
+    mode = said.refresh or "never"
+    settings = {**given, "embedding.model": embed_model}
+    with open_index(folder, storage, config, settings, create=mode != "never") as index:
+        keeper = BackgroundRefresh(index, mode)
+        tell_freshness(keeper.look())
+        memory = MemoryContext(index, _memory_settings(index.settings.configuration.memory.given()))
+        _print_digest(memory.get(message), as_json=as_json)
+        keeper.close()
+
+
+def _print_digest(digest: MemoryDigest, *, as_json: bool) -> None:
     if as_json:
         print_json(digest.to_dict())
     else:
@@ -197,7 +214,19 @@ def mcp(
     given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
     said = load_configuration(folder or Path(), file=config, options={**given, "embedding.model": embed_model})
     settings = _memory_settings(said.memory.given())
+    if transport == "http":
+        _require_port(port)
     serve(folder or Path(), transport=transport, port=port, settings=settings, storage=storage, config=said)
+
+
+def _require_port(port: int) -> None:
+    """Refuse a port that another program has; the server itself would end without saying so."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise SettingError(f"--port={port} cannot be used ({error.strerror}). Cure: another --port") from error
 
 
 def _memory_options(

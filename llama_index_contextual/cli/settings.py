@@ -13,6 +13,8 @@ from llama_index_contextual.config import FILE, PREFIX, Configuration, fields_of
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.state import Manifest
 
@@ -32,7 +34,11 @@ prints the settings in force and where each comes from. A value is taken from th
 Whoever can write the file chooses which servers see your texts. Read it before you index a folder of others.
 `scripts/settings_page.py` makes this page."""
 _WIDTH: Final = 60  # characters of a value; --json shows all
-_REMEMBERED: Final = {"embedding.model": "embed_model", "context.mode": "context", "context.llm.model": "llm"}
+_REMEMBERED: Final = {
+    "embedding.model": "embed_model",
+    "context.mode": "context",
+    "context.show_to_llm": "show_context_to_llm",
+}
 
 
 def config(
@@ -78,15 +84,25 @@ def in_force(settings: IndexSettings, manifest: Manifest) -> list[tuple[str, Any
             continue
         default = shown_of(info)["default"]
         real = _real(settings, key)
-        origin = "index" if _REMEMBERED.get(key) in known else "default"
+        origin = "index" if _is_remembered(key, known) else "default"
         rows.append((key, default if real is None else real, origin))
     return rows
 
 
+def _python(key: str) -> str:
+    return next(shown_of(info)["python"] for known, info in fields_of() if known == key) or key.rpartition(".")[2]
+
+
+def _is_remembered(key: str, choices: Mapping[str, Any]) -> bool:
+    section = {"files": "files", "chunks": "chunks", "context.llm": "context_options"}.get(key.rpartition(".")[0], "")
+    if section == "chunks" and "parser" in choices:
+        return True
+    return _REMEMBERED.get(key) in choices or _python(key) in choices.get(section, {})
+
+
 def _real(settings: IndexSettings, key: str) -> Any:
     """Return what an open index uses, for the keys that shape it; None for the others."""
-    section, _, name = key.rpartition(".")
-    python = next(shown_of(info)["python"] for known, info in fields_of() if known == key) or name
+    section, python = key.rpartition(".")[0], _python(key)
     contexts = settings.pipeline.contexts
     generator = getattr(contexts.generator, "first", contexts.generator)
     if key == "embedding.model":

@@ -18,7 +18,7 @@ from llama_index_contextual.index.files import find_files
 from llama_index_contextual.index.migration import collection_of, migrate
 from llama_index_contextual.index.reader import arms_over
 from llama_index_contextual.index.refresh import refresh_index
-from llama_index_contextual.index.settings import resolve_settings
+from llama_index_contextual.index.settings import IndexSettings, resolve_settings
 from llama_index_contextual.index.sources import decode, gather, read_bytes
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.storage import Storage
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
     from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import RefreshReport
-    from llama_index_contextual.index.settings import IndexSettings, Reindex
+    from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.index.state import Manifest
 
 
@@ -68,6 +68,8 @@ class ContextualIndex:
     """
 
     def __init__(self, settings: IndexSettings) -> None:
+        if not isinstance(settings, IndexSettings):
+            raise SettingError(f"ContextualIndex({settings!r}) opens nothing. Cure: ContextualIndex.open({settings!r})")
         self.settings = settings
         self._storage = Storage(settings)
 

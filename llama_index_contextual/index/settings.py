@@ -307,10 +307,13 @@ class _Chosen:
             if self._is_missing("context"):
                 return ContextualNodePostprocessor("off")  # questions need none
             context = self._known("context") or "headings"
-            former = {"llm": self._known("llm"), **read_options(self._known("context_options") or {})}
-            options = {**{key: value for key, value in former.items() if value is not None}, **options}
-        configured = self.said.context.llm.given() if context == "llm" else {}
-        options = {**options, **{key: value for key, value in read_options(configured).items() if key not in options}}
+        former, configured = {}, {}
+        if isinstance(context, str) and context == self._known("context"):
+            former = {"llm": self._known("llm"), **(self._known("context_options") or {})}
+            former = read_options({key: value for key, value in former.items() if value is not None})
+        if context == "llm":
+            configured = read_options(self.said.context.llm.given())
+        options = {**former, **configured, **options}
         return self._made(context, options, layout, shown=shown)
 
     def _made(
@@ -319,6 +322,7 @@ class _Chosen:
         lost = [] if context != "llm" else [name for name in _OPTIONS if name not in options and self._is_missing(name)]
         if lost:
             return ContextualNodePostprocessor("off")
+        descriptions = self.said.descriptions
         if isinstance(context, str):
             self._remember("context", context)
             written, unwritten = written_options(options)
@@ -328,8 +332,8 @@ class _Chosen:
             options = {"cache": str(layout.cache), **options}
         if isinstance(context, dict):
             self._remember("context", context)
-            return ContextualNodePostprocessor(generator=context, show_context_to_llm=shown)
-        made = ContextualNodePostprocessor(context, show_context_to_llm=shown, **options)
+            return ContextualNodePostprocessor(generator=context, show_context_to_llm=shown, descriptions=descriptions)
+        made = ContextualNodePostprocessor(context, show_context_to_llm=shown, descriptions=descriptions, **options)
         if not isinstance(context, str):
             try:
                 self._remember("context", written_generator(context))

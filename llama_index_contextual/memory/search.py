@@ -68,6 +68,11 @@ def search_over(source: Any, pool: int) -> PlainSearch:
     """Adapt a retriever, or anything with ``as_retriever(similarity_top_k=…)`` such as ``ContextualIndex``."""
     is_index = hasattr(source, "as_retriever") and not hasattr(source, "retrieve")
     retriever = source.as_retriever(similarity_top_k=pool) if is_index else source
+    if not hasattr(retriever, "retrieve"):
+        raise SettingError(
+            f"MemoryContext({source!r}) has nothing to ask. Cure: an index or a retriever, as in "
+            f"MemoryContext(ContextualIndex.open({source!r}))"
+        )
     if isinstance(retriever, ContextualFusionRetriever):
         return FusionSearch(retriever, pool, source if is_index else None)
     return PlainSearch(retriever)

@@ -1,0 +1,118 @@
+"""Every command, and whether it writes: the storage and the folder are hashed before and after."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from test_cli import run  # noqa: F401  the fixture
+
+from llama_index_contextual import ContextualIndex
+
+NOTES = Path(__file__).parents[1] / "examples" / "notes"
+
+
+def state(folder):
+    """Every file below a folder by its hash, but locks, which hold nothing.
+
+    Of Chroma all rows count but those in which it notes that it was opened. Its vector files of a few vectors are
+    empty, and it fills them with noise whenever they are read.
+    """
+    found = {}
+    for file in sorted(folder.rglob("*")):
+        if file.name == "chroma.sqlite3":
+            with contextlib.closing(sqlite3.connect(file)) as database:
+                found[file] = [line for line in database.iterdump() if "acquire_write" not in line]
+        elif file.is_file() and ".lock" not in file.name and file.suffix != ".bin" and not file.name.endswith("-shm"):
+            found[file] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("writes") / "notes"
+    shutil.copytree(NOTES / "docs", folder)
+    with ContextualIndex.open(folder, context="pattern") as index:
+        index.refresh()
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """An index, and a file that changed since."""
+    shutil.copytree(made, tmp_path / "notes")
+    (tmp_path / "notes" / "gateway.md").write_text("# Gateway\n\nThe default timeout is 61 now.\n", "utf-8")
+    return tmp_path / "notes"
+
+
+QUESTION = "What is the default timeout of the gateway?"
+
+
+@pytest.mark.parametrize(
+    ("command", "writes"),
+    [
+        (["search", QUESTION, "-f", "{}"], False),
+        (["search", QUESTION, "-f", "{}", "--explain", "--recency", "--per-file", "1"], False),
+        (["context", QUESTION, "-f", "{}"], False),
+        (["context", QUESTION, "-f", "{}", "--refresh", "never"], False),
+        (["context", QUESTION, "-f", "{}", "--refresh", "wait"], True),
+        (["context", "thanks!", "-f", "{}", "--refresh", "wait"], False),
+        (["status", "{}"], False),
+        (["verify", "{}"], False),
+        (["export", "{}"], False),
+        (["config", "{}"], False),
+        (["preview", "{}/gateway.md", "--context"], False),
+        (["index", "{}", "--dry-run"], False),
+        (["index", "{}"], True),
+        (["config", "--init", "{}"], True),
+    ],
+    ids=lambda value: " ".join(value[:1] + value[2:]) if isinstance(value, list) else "",
+)
+def test_only_the_commands_that_say_so_write(run, folder, command, writes):  # noqa: F811
+    before = state(folder)
+    done = run(*(part.format(folder) for part in command))
+    assert done.returncode in (0, 3), done.stderr
+    assert (state(folder) != before) is writes
+
+
+def test_a_question_says_how_far_the_index_is_behind(run, folder):  # noqa: F811
+    for command in (["search", QUESTION], ["context", QUESTION]):
+        done = run(*command, "-f", folder)
+        assert "1 file changed since; run index" in done.stderr
+        assert "61" not in done.stdout
+    done = run("context", QUESTION, "-f", folder, "--refresh", "wait")
+    assert "61" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_storage_is_not_replaced_by_the_folder_of_who_asks(run, tmp_path, monkeypatch):  # noqa: F811
+    notes, storage, elsewhere = tmp_path / "notes", tmp_path / "storage", tmp_path / "elsewhere"
+    shutil.copytree(NOTES / "docs", notes)
+    elsewhere.mkdir()
+    (elsewhere / "other.md").write_text("# Other\n\nNothing of the gateway.\n", "utf-8")
+    assert run("index", notes, "--storage", storage).returncode == 0
+    monkeypatch.chdir(elsewhere)
+    for refresh in ("never", "auto", "wait"):
+        assert "gateway.md#L" in run("context", QUESTION, "--storage", storage, "--refresh", refresh).stdout
+    before = state(storage)
+    assert "gateway.md#L" in run("search", QUESTION, "--storage", storage).stdout
+    for command in (
+        ["search", QUESTION, "-f", elsewhere],
+        ["context", QUESTION, "-f", elsewhere],
+        ["index", elsewhere],
+    ):
+        done = run(*command, "--storage", storage)
+        assert done.returncode == 1, command
+        assert f"is of the folder {notes}" in done.stderr
+    assert state(storage) == before
+
+
+def test_what_much_would_delete_asks_first(run, folder):  # noqa: F811
+    done = run("index", folder, "--include", "*.none")
+    assert done.returncode == 1
+    assert "--yes" in done.stderr
+    assert run("index", folder, "--include", "*.none", "--yes").returncode == 0
