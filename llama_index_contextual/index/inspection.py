@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from llama_index_contextual.index.plan import Plan, make_plan
 from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.state import nodes_digest
 from llama_index_contextual.index.store import to_node
+from llama_index_contextual.index.vectors import fault_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.state import Layout, Manifest
     from llama_index_contextual.index.store import NodeStore, Stored
     from llama_index_contextual.keyword import KeywordIndex
+
+
+_SAMPLE: Final = 1000  # vectors that verify looks at
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,11 @@ def _vectors(store: NodeStore) -> Iterator[str]:
     lost = store.without_vectors()
     if lost:
         yield f"{len(lost)} chunks have lost their vector, e.g. {lost[0]}."
+        return
+    sample = next(store.vectors(), [])[:_SAMPLE]
+    faults = [fault for vector in sample if (fault := fault_of(vector))]
+    if faults:
+        yield f"{len(faults)} of {len(sample)} vectors that were read cannot be used: {faults[0]}."
 
 
 def likeness(store: NodeStore) -> float:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.errors import EmbeddingError
+from llama_index_contextual.errors import ContextualWarning, EmbeddingError
 from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore, in_parts
 
 if TYPE_CHECKING:
@@ -39,6 +41,17 @@ _TABLE: Final = (
 )
 
 
+_COLUMNS: Final = {"vectors": ["model", "hash", "vector"], "kv": ["collection", "key", "value"]}
+_DAMAGED: Final = ".damaged"  # as :class:`SQLiteFile` calls what it sets aside
+
+
+def _opened(path: Path) -> SQLiteFile:
+    cure = "free space or make the folder writable, then refresh; what was indexed before is unharmed."
+    file = SQLiteFile(path, set_aside=True, cure=cure).add_table(_TABLE)
+    SQLiteKVStore(file)  # has the table of contexts made
+    return file
+
+
 class VectorCache:
     """Vectors by model and hash of the embedded text, in a SQLite file that holds paid contexts too.
 
@@ -49,13 +62,23 @@ class VectorCache:
     """
 
     def __init__(self, path: Path, model: str, former: Iterable[Path] = ()) -> None:
-        cure = "free space or make the folder writable, then refresh; what was indexed before is unharmed."
-        self._file = SQLiteFile(path, set_aside=True, cure=cure).add_table(_TABLE)
-        SQLiteKVStore(self._file)  # has the table of contexts made
         self._model = model
+        self._file = _opened(path)
+        if not self._fits():
+            self._file.close()
+            path.replace(path.with_name(path.name + _DAMAGED))
+            text = f"{path} is of another version. It is kept as {path.name}{_DAMAGED}, and a new file is started."
+            warnings.warn(text, ContextualWarning, stacklevel=2)
+            self._file = _opened(path)
+        damaged = path.with_name(path.name + _DAMAGED)
+        if damaged.exists():
+            self._take_over(damaged)
+            damaged.replace(path.with_name(path.name + _DAMAGED + ".read"))
         for old in former:
             if old.exists():
                 self._take_over(old)
+                for suffix in ("", "-wal", "-shm"):
+                    old.with_name(old.name + suffix).unlink(missing_ok=True)
 
     def get(self, hashes: Sequence[str]) -> dict[str, list[float]]:
         """Return vectors by hash; hashes that are not known, or whose vector cannot be used, are absent."""
@@ -104,20 +127,27 @@ class VectorCache:
     def _fetch(self, query: str, parameters: Sequence[str]) -> list[Any]:
         return self._file.read(lambda database: database.execute(query, parameters).fetchall())
 
+    def _fits(self) -> bool:
+        """Return whether the file's tables are those of this version."""
+
+        def columns(database: sqlite3.Connection, table: str) -> list[str]:
+            return [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+
+        return all(self._file.read(partial(columns, table=name)) == wanted for name, wanted in _COLUMNS.items())
+
     def _insert(self, table: str, rows: Sequence[Any]) -> None:
         statement = f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?)"  # noqa: S608  one of two names
         self._file.write(lambda database: database.executemany(statement, rows))
 
     def _take_over(self, old: Path) -> None:
-        """Move the rows of another cache into this one as far as they can be read, and delete that file."""
+        """Copy the rows of another cache into this one, as far as they can be read."""
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(old)) as database:
             names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            for table in set(names) & {"vectors", "kv"}:
-                rows = iter(database.execute(f"SELECT * FROM {table}"))  # noqa: S608  one of two names
+            for table in set(names) & set(_COLUMNS):
+                columns = ", ".join(_COLUMNS[table])
+                rows = iter(database.execute(f"SELECT {columns} FROM {table}"))  # noqa: S608  our own names
                 while part := list(islice(rows, _ROWS)):
                     self._insert(table, part)
-        for suffix in ("", "-wal", "-shm"):
-            old.with_name(old.name + suffix).unlink(missing_ok=True)
 
 
 @dataclass(slots=True)
