@@ -7,6 +7,7 @@ that :mod:`llama_index_contextual.index.store` names.
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import shutil
 import sqlite3
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _MODEL: Final = "embedding_model"  # in the collection's own metadata, should the manifest get lost
 _FILE: Final = "chroma.sqlite3"
+_OPENING: Final = ("migrations", "tenants", "databases", "collections", "collection_metadata", "segments")
 _PAGE: Final = 5000  # rows per read; writes go by the client's own limit, 5461 for the local one
 
 # What SQLite says of a broken file or one that is no database, and Chroma of one that lacks its tables. Only with these
@@ -47,6 +49,7 @@ _DAMAGE: Final = (
     "code: 11",
     "file is corrupt",
 )
+_SAME_HASH: Final = re.compile(r"Inconsistent hash: db=(\w+), source=\1\b")  # other hashes tell of another version
 # Chroma says many things of damaged vector files; these are about something else.
 _ELSEWHERE: Final = ("readonly", "unable to open", "is full", "no space", "permission", "is locked", "too many open")
 
@@ -56,7 +59,18 @@ CONFIGURATION: Final[dict[str, Any]] = {"hnsw": {"space": "cosine"}}
 
 def is_damage(error: BaseException) -> bool:
     """Return whether what Chroma said means that a file of it is broken."""
-    return any(sign in str(error).lower() for sign in _DAMAGE)
+    return any(sign in str(error).lower() for sign in _DAMAGE) or _SAME_HASH.search(str(error)) is not None
+
+
+@contextlib.contextmanager
+def plain_panics() -> Iterator[None]:
+    """Make an error of a panic: Chroma's Rust part has one where it did not foresee how a file can be broken."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # no subclass of Exception, and its module cannot be imported
+            raise DamagedError(f"Chroma broke down ({error}).") from error
+        raise
 
 
 def has_data(folder: Path) -> bool:
@@ -92,8 +106,12 @@ class ChromaDatabase:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"{folder} cannot be made ({error.strerror}). Cure: choose another storage=.") from error
+        _check_tables(folder / _FILE)
         try:
-            client = chromadb.PersistentClient(name, settings=ChromaSettings(anonymized_telemetry=False))
+            with plain_panics():
+                client = chromadb.PersistentClient(name, settings=ChromaSettings(anonymized_telemetry=False))
+        except DamagedError:
+            raise
         except UnicodeError as error:  # in the locale "C" the path of a folder "ñ" has no characters, only bytes
             raise StorageError(
                 f"Chroma cannot open {str(folder)!a}: its path is not valid in this locale ({error}). What is indexed "
@@ -116,15 +134,18 @@ class ChromaDatabase:
         """Return a collection; one that is missing is made, or without ``create`` a :class:`DamagedError`."""
         try:
             # No embedding function: vectors always come from us, and Chroma's default would fetch a model.
-            if create:
-                found = self.client.get_or_create_collection(
-                    name,
-                    embedding_function=None,
-                    configuration=cast("Any", CONFIGURATION),
-                    metadata={_MODEL: model} if model else None,
-                )
-            else:
-                found = self.client.get_collection(name, embedding_function=None)
+            with plain_panics():
+                if create:
+                    found = self.client.get_or_create_collection(
+                        name,
+                        embedding_function=None,
+                        configuration=cast("Any", CONFIGURATION),
+                        metadata={_MODEL: model} if model else None,
+                    )
+                else:
+                    found = self.client.get_collection(name, embedding_function=None)
+        except DamagedError:
+            raise
         except NotFoundError as error:
             raise DamagedError(f"Chroma has lost the collection {name!r}.") from error
         except Exception as error:
@@ -155,6 +176,26 @@ class ChromaDatabase:
         """Let go of the client, if it is ours."""
         if self._folder is not None:
             cast("Any", self.client).close()  # ClientAPI, its declared type, does not have it
+
+
+def _check_tables(file: Path) -> None:
+    """Read what Chroma reads when it opens: of what it cannot decode there it panics, or aborts the whole process.
+
+    Raises:
+        DamagedError: It cannot be read.
+    """
+    if not file.is_file() or not file.stat().st_size:
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            held = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for table in ("sqlite_master", *sorted(held.intersection(_OPENING))):
+                database.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  our own names
+    except sqlite3.OperationalError as error:
+        if "decode" in str(error) or is_damage(error):
+            raise DamagedError(f"Chroma's database {file} is damaged ({error}).") from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise DamagedError(f"Chroma's database {file} is damaged ({error}).") from error
 
 
 def without_vector_files(folder: Path, name: str) -> ChromaDatabase:
@@ -197,11 +238,14 @@ class ChromaStore:
         that it cannot open again, and of lost ones it says nothing before they are asked for.
         """
         try:
-            sample: Any = self.collection.get(limit=1, include=["embeddings"])["embeddings"]
-            if not len(sample):
-                return
-            found = self.collection.query(query_embeddings=[sample[0]], n_results=1, include=["distances"])
-            fine = bool(found["ids"][0])
+            with plain_panics():
+                sample: Any = self.collection.get(limit=1, include=["embeddings"])["embeddings"]
+                if not len(sample):
+                    return
+                found = self.collection.query(query_embeddings=[sample[0]], n_results=1, include=["distances"])
+                fine = bool(found["ids"][0])
+        except DamagedError:
+            raise
         except Exception as error:
             if any(sign in str(error).lower() for sign in _ELSEWHERE):
                 raise StorageError(
@@ -297,11 +341,13 @@ class ChromaStore:
 def _explained(what: str) -> Iterator[None]:
     """Chroma raises many classes for a full disk or a lost server; all of them mean that something did not happen."""
     try:
-        yield
-    except NotFoundError:
-        raise  # the collection was replaced meanwhile
+        with plain_panics():
+            yield
+    except (NotFoundError, DamagedError):
+        raise  # the former means that the collection was replaced meanwhile
     except Exception as error:
-        if is_damage(error):
+        elsewhere = any(sign in str(error).lower() for sign in _ELSEWHERE)
+        if is_damage(error) or (what == "read" and not elsewhere):
             raise DamagedError(f"Chroma could not {what} nodes ({error}).") from error
         raise StorageError(
             f"Chroma could not {what} nodes ({error}). What was indexed before is unharmed. "

@@ -202,7 +202,7 @@ def _vectors(store: NodeStore) -> Iterator[str]:
     if lost:
         yield f"{len(lost)} chunks have lost their vector, e.g. {lost[0]}."
         return
-    sample = next(store.vectors(), [])[:_SAMPLE]
+    sample: Any = next(store.vectors(), np.empty(0))[:_SAMPLE]
     faults = [fault for vector in sample if (fault := fault_of(vector))]
     if faults:
         yield f"{len(faults)} of {len(sample)} vectors that were read cannot be used: {faults[0]}."

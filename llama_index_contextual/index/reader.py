@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 from filelock import FileLock
 
 from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError, StorageError
-from llama_index_contextual.index.chroma import ChromaDatabase, has_data
+from llama_index_contextual.index.chroma import ChromaDatabase, has_data, plain_panics
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.store import DamagedError, to_node
 from llama_index_contextual.keyword import KeywordIndex
@@ -134,7 +134,8 @@ class Reader:
                 f"the index in {self._layout.root} was made with the embedding {made_with}, not with {self._model}: "
                 "their vectors do not compare. Cure: open it again, with the former."
             )
-        return work(view)
+        with plain_panics():
+            return work(view)
 
     def _explain(self, error: Exception) -> None:
         if not isinstance(error, ContextualError) and type(error).__module__.partition(".")[0] == "chromadb":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.index.chroma import ChromaDatabase, without_vector_files
+from llama_index_contextual.index.chroma import ChromaDatabase, is_damage, without_vector_files
 from llama_index_contextual.index.state import (
     DEFAULT_COLLECTION,
     Entry,
@@ -126,16 +127,12 @@ def rebuild(
     try:
         with changing():
             database = without_vector_files(layout.chroma, manifest.collection)
-    except DamagedError as error:
+        with contextlib.closing(database):
+            _copy(database, layout, manifest, vectors, changing)
+    except Exception as error:
+        if not isinstance(error, DamagedError) and not is_damage(error):
+            raise
         _start_afresh(layout, manifest, error)
-        return
-    try:
-        _copy(database, layout, manifest, vectors, changing)
-    except DamagedError as error:
-        database.close()
-        _start_afresh(layout, manifest, error)
-    finally:
-        database.close()
 
 
 def _copy(
@@ -161,7 +158,7 @@ def _copy(
     logger.warning("Chroma's vector files were damaged and have been rebuilt; %d texts were embedded again.", embedded)
 
 
-def _start_afresh(layout: Layout, manifest: Manifest, error: DamagedError) -> None:
+def _start_afresh(layout: Layout, manifest: Manifest, error: Exception) -> None:
     """Set a Chroma folder aside that cannot be read at all; files are indexed again, their vectors are cached."""
     aside = layout.root / f"chroma.damaged-{manifest.generation}"
     shutil.rmtree(aside, ignore_errors=True)

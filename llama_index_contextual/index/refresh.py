@@ -7,6 +7,7 @@ vectors cached, so doing it again embeds nothing twice.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.sources import check_source, gather, settled
 from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
-from llama_index_contextual.index.store import Row, Stored, store_metadata
+from llama_index_contextual.index.store import DamagedError, Row, Stored, store_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.sources import Loaded, Source
     from llama_index_contextual.index.storage import Storage
     from llama_index_contextual.index.writer import Writer
+
+logger = logging.getLogger(__name__)
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without being told so
@@ -61,8 +64,25 @@ def refresh_index(
         ConfirmationError: It would, and may not.
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
+    source = check_source(source, storage.settings.folder)
+    options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
+    try:
+        return _refreshed(storage, source, **options)
+    except DamagedError as error:  # deeper than opening looks
+        logger.warning("%s", error)
+        storage.repair()
+        return _refreshed(storage, source, **options)
+
+
+def _refreshed(
+    storage: Storage,
+    source: str | Path | Sequence[Document] | None,
+    *,
+    show_progress: bool,
+    retry_contexts: bool,
+    confirm: bool,
+) -> RefreshReport:
     started, report, settings = time.monotonic(), RefreshReport(), storage.settings
-    source = check_source(source, settings.folder)
     replacing = storage.replaces()
     if replacing and source is not None:
         raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")

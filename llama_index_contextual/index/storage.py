@@ -115,7 +115,8 @@ class Storage:
                 manifest, shared = self.manifest(), self.settings.shared
                 self.settings.check(manifest)
                 self.settings.check_writing(manifest)
-                damaged = bool(not shared and not manifest.complete and view.store.without_vectors())
+                thorough = not shared and (not manifest.complete or self.settings.reindex == "all")
+                damaged = bool(thorough and view.store.without_vectors())
                 lost = not shared and not view.store.count() and any(e.nodes for e in manifest.documents.values())
             if lost and manifest.complete:
                 logger.warning("Chroma's database is lost; files are indexed again.%s", given_by_hand(manifest))
