@@ -27,12 +27,14 @@ from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.filters import REF_DOC_ID, Bools
 from llama_index_contextual.keyword.languages import fold, normalise
 from llama_index_contextual.keyword.segments import (
+    Codes,
     Counts,
     FilterMasks,
     Ints,
     Records,
     Segment,
     build_segment,
+    code_of,
     merge_segments,
 )
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT
@@ -49,6 +51,9 @@ _SMALLEST: Final = 256  # documents: everything below is one size class
 _AT_ONCE: Final = 2_000_000  # entries scored together: some 50 MB for the moment of a query
 _MOST_READ: Final = 5000  # nodes of a segment that are read for a phrase; beyond them its words need not be adjacent
 _SINGLE_WORD: Final = re.compile(r"\w+")
+_REACH: Final = 8  # terms apart that still count as near
+_MOST_TERMS: Final = 200  # of a query, beyond which nearness says nothing new
+_NO_CODES: Final[Codes] = np.empty(0, dtype=np.uint16)
 _SHORT: Final = 8  # rows a block below which a maximum a block saves nothing
 
 Group = tuple[str, ...]  # one term of a query: its alternatives count as the same term
@@ -134,6 +139,20 @@ class TermScores(NamedTuple):
             for row in self.scores
         )
         return [sorted(terms, key=lambda one: (-one.score, one.term)) for terms in found]
+
+
+class Nearness(NamedTuple):
+    """Hold how near to each other the terms of a query stand in each of some documents.
+
+    Args:
+        weight: The summed idf of the query's terms, which no BM25 score exceeds.
+        shares: Of each document, 0 to 1: the mean over neighbouring terms of the query of 1 / (their smallest distance
+            in the document, in either order), weighted by the smaller idf of the two. A distance above 8 counts as
+            none. 1 says that the document holds the query as a phrase.
+    """
+
+    weight: float
+    shares: npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -231,6 +250,19 @@ class Snapshot:
                     count = np.where(rows[at] == wanted[own], counts[at], 0).astype(np.float64)
                     found[own, column] = idf * count / (count + self.norms[number][wanted[own]])
         return TermScores(distinct, tuple(frequencies), tuple(map(self.idf, frequencies)), found)
+
+    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
+        """Return how near to each other neighbouring terms of a query stand in each document."""
+        distinct = tuple(dict.fromkeys(groups))[:_MOST_TERMS]
+        idfs = np.array([self.idf(self.frequency(group)) for group in distinct])
+        pairs = np.minimum(idfs[1:], idfs[:-1])  # a pair is as rare as its more frequent term
+        total = float(pairs.sum())
+        if not total:
+            return Nearness(float(idfs.sum()), np.zeros(len(node_ids)))
+        places = [self.locate(node_id) for node_id in node_ids]
+        parts = [self.segments[place[0]].order[place[1]] if place else _NO_CODES for place in places]
+        closeness = _closeness(parts, distinct)
+        return Nearness(float(idfs.sum()), closeness @ pairs / total)
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the documents' values of a metadata key without reading any node; None where one has none.
@@ -355,6 +387,10 @@ class KeywordIndex:
         """Return what each term of a query adds to the score of each node."""
         return self.snapshot.term_scores(groups, node_ids)
 
+    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
+        """Return how near to each other neighbouring terms of a query stand in each node."""
+        return self.snapshot.nearness(groups, node_ids)
+
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key without reading any node; None where one has none."""
         return self.snapshot.values(key, node_ids)
@@ -389,6 +425,30 @@ def lexical_text(node: BaseNode) -> str:
 def _spaced(text: str) -> str:
     """Return the folded words of a text, each between single spaces."""
     return f" {' '.join(fold(word) for word in _SINGLE_WORD.findall(normalise(text)))} "
+
+
+def _closeness(parts: Sequence[Codes], groups: Sequence[Group]) -> npt.NDArray[np.float64]:
+    """Return for each document and each neighbouring pair of terms 1 / their smallest distance, 0 if it is too large.
+
+    Args:
+        parts: The codes of each document's terms, in order.
+        groups: The terms of the query.
+    """
+    numbers = np.zeros(1 << 16, dtype=np.int16)
+    for number, group in enumerate(groups, start=1):
+        numbers[[code_of(term) for term in group]] = number
+    found = numbers[np.concatenate(parts)] if parts else numbers[:0]
+    places = np.flatnonzero(found)
+    terms = found[places]
+    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[places]
+    closeness = np.zeros((len(parts), len(groups) - 1))
+    for lag in range(1, _REACH + 1):  # between two places at most _REACH apart there are fewer than _REACH others
+        left, right = terms[:-lag], terms[lag:]
+        distance = places[lag:] - places[:-lag]
+        near = (np.abs(left - right) == 1) & (owners[lag:] == owners[:-lag]) & (distance <= _REACH)
+        pair = np.minimum(left, right)[near] - 1
+        np.maximum.at(closeness, (owners[lag:][near], pair), 1 / distance[near])
+    return closeness
 
 
 def _tidy(segments: Sequence[Segment]) -> tuple[Segment, ...]:

@@ -4,6 +4,7 @@
 
     manifest.json        format, settings, stamp, segments with their live rows; replacing it commits the change
     KEY.npz              a segment's postings, lengths, ids, terms, columns
+    KEY.order            the terms of its documents in their order, two bytes each; mapped into memory
     KEY.records          its nodes, one after the other; mapped into memory
     write.lock           held by the process that persists
 
@@ -32,7 +33,7 @@ from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.filters import Column, Columns
 from llama_index_contextual.keyword.index import KeywordIndex, Snapshot, Terms
-from llama_index_contextual.keyword.segments import Postings, Records, Segment
+from llama_index_contextual.keyword.segments import Postings, Records, Segment, WordOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 MANIFEST: Final = "manifest.json"
 LOCK: Final = "write.lock"
 _BLOCK: Final = 1 << 20
@@ -185,12 +186,17 @@ def _write_segment(folder: Path, segment: Segment, words: Sequence[str]) -> dict
         "counts": postings.counts,
         "lengths": segment.lengths,
         "record_starts": segment.records.starts,
+        "order_starts": segment.order.starts,
         "codes": np.array([column.codes for column in columns.values()], dtype=np.int32),
         "texts": np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8),
     }
     packed = io.BytesIO()
     np.savez(packed, **arrays)
-    files = {f"{segment.key}.npz": packed.getvalue(), f"{segment.key}.records": segment.records.blob[:]}
+    files = {
+        f"{segment.key}.npz": packed.getvalue(),
+        f"{segment.key}.records": segment.records.blob[:],
+        f"{segment.key}.order": segment.order.codes.astype("<u2").tobytes(),
+    }
     for name, content in files.items():
         _write(folder / name, content)
     return {"key": segment.key, "checksums": {name: zlib.crc32(content) for name, content in files.items()}}
@@ -214,6 +220,7 @@ def _read_segment(folder: Path, entry: dict[str, Any], vocabulary: Terms) -> Seg
         ids=tuple(texts["ids"]),
         postings=local.renumbered(numbers),
         lengths=arrays["lengths"],
+        order=WordOrder(np.frombuffer(_map(folder / f"{key}.order"), dtype="<u2"), arrays["order_starts"]),
         records=Records(_map(folder / f"{key}.records"), arrays["record_starts"]),
         columns=Columns(columns, size),
         live=np.ones(size, dtype=np.bool_) if entry["live"] is None else _unpack(entry["live"], size),
@@ -261,7 +268,7 @@ def _sync(file: Any) -> None:
 
 def _sweep(folder: Path, keys: set[str]) -> None:
     """Remove files of segments that are gone. A file that another process has mapped may stay until the next save."""
-    for path in [*folder.glob("*.npz"), *folder.glob("*.records"), *folder.glob("*.tmp")]:
+    for path in [*folder.glob("*.npz"), *folder.glob("*.records"), *folder.glob("*.order"), *folder.glob("*.tmp")]:
         if path.name.split(".", 1)[0] not in keys or path.suffix == ".tmp":
             try:
                 path.unlink(missing_ok=True)

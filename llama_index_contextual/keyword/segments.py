@@ -12,7 +12,7 @@ from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
@@ -40,10 +40,12 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.uint16]
+Codes = npt.NDArray[np.uint16]
 
 WordTest = Callable[["Segment", MetadataFilter], Bools]
 
 _KEPT: Final = 64  # filters that a segment remembers; 64 masks of 100,000 rows take 6 MB
+_CODE: Final = (1 << 16) - 1
 _MOST: Final = np.iinfo(np.uint16).max  # a term frequency above it adds nothing to BM25 anyway
 # As metadata_dict_to_node reads them; every other class is a TextNode to a vector store.
 _CLASSES: Final[dict[bytes, type[BaseNode]]] = {
@@ -158,6 +160,40 @@ class Records:
         return cls._join([records[int(row)] for records, keep in parts for row in np.flatnonzero(keep)])
 
 
+@dataclass(frozen=True, slots=True)
+class WordOrder:
+    """Hold the terms of documents in their order: document i has ``codes[starts[i]:starts[i + 1]]``.
+
+    A code is :func:`code_of` of a term, two bytes, so that the order of 200 terms takes 400 bytes. Different terms can
+    have one code: who reads codes must know from the postings which terms a document holds, or bear a rare mistake.
+    """
+
+    codes: Codes
+    starts: npt.NDArray[np.int64]
+
+    @classmethod
+    def join(cls, parts: Iterable[Codes]) -> WordOrder:
+        """Return the order of documents, given those of each."""
+        every = list(parts)
+        sizes = np.fromiter(map(len, every), dtype=np.int64, count=len(every))
+        codes = np.concatenate([np.empty(0, dtype=np.uint16), *every])
+        return cls(codes, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64))
+
+    def __getitem__(self, row: int) -> Codes:
+        return self.codes[self.starts[row] : self.starts[row + 1]]
+
+    @classmethod
+    def merge(cls, parts: Sequence[tuple[WordOrder, Bools]]) -> WordOrder:
+        """Return the order of several where the mask is true, in order."""
+        return cls.join(order[int(row)] for order, keep in parts for row in np.flatnonzero(keep))
+
+
+@lru_cache(maxsize=1 << 17)
+def code_of(term: str) -> int:
+    """Return a number of two bytes for a term, the same in every process."""
+    return zlib.crc32(term.encode("utf-8", "surrogatepass")) & _CODE
+
+
 @dataclass(frozen=True)
 class Segment:
     """Hold documents and their postings. Rows are numbered from 0; deleted rows stay until the segment is merged.
@@ -166,6 +202,7 @@ class Segment:
         ids: Node id of each row.
         postings: Term entries of all rows, deleted ones included.
         lengths: Terms in each row.
+        order: The terms of each row in their order.
         records: The node of each row.
         columns: The metadata of each row.
         live: False where a row was deleted.
@@ -175,6 +212,7 @@ class Segment:
     ids: Sequence[str]
     postings: Postings
     lengths: Ints
+    order: WordOrder
     records: Records
     columns: Columns
     live: Bools
@@ -285,18 +323,21 @@ def build_segment(
     numbers, counts = array("i"), array("i")  # 12 million entries for 100k chunks: lists would take four times as much
     sizes: list[int] = []
     lengths: list[int] = []
+    order: list[Codes] = []
     for words in terms:
         frequencies = Counter(words)
         numbers.extend(map(number, frequencies))
         counts.extend(frequencies.values())
         sizes.append(len(frequencies))
         lengths.append(len(words))
+        order.append(np.fromiter(map(code_of, words), dtype=np.uint16, count=len(words)))
     rows = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     clipped = np.minimum(np.array(counts, dtype=np.int32), _MOST).astype(np.uint16)
     return Segment(
         ids=tuple(ids),
         postings=Postings.collect(np.array(numbers, dtype=np.int32), rows, clipped),
         lengths=np.array(lengths, dtype=np.int32),
+        order=WordOrder.join(order),
         records=records,
         columns=Columns.build(metadata),
         live=np.ones(len(sizes), dtype=np.bool_),
@@ -318,6 +359,7 @@ def merge_segments(segments: Sequence[Segment]) -> Segment:
         ids=ids,
         postings=Postings.collect(np.concatenate(terms), np.concatenate(rows), np.concatenate(counts)),
         lengths=np.concatenate([segment.lengths[segment.live] for segment in segments]),
+        order=WordOrder.merge([(segment.order, segment.live) for segment in segments]),
         records=Records.merge([(segment.records, segment.live) for segment in segments]),
         columns=Columns.merge([(segment.columns, segment.live) for segment in segments]),
         live=np.ones(len(ids), dtype=np.bool_),

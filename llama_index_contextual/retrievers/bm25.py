@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from llama_index_contextual.keyword.index import Match, Snapshot, TermScores
+    from llama_index_contextual.keyword.index import Match, Nearness, Snapshot, TermScores
     from llama_index_contextual.retrievers.search import T
 
 logger = logging.getLogger(__name__)
@@ -222,6 +222,11 @@ class ContextualBM25Retriever(BM25Retriever):
         """Return what each term of a query adds to the score of each node."""
         groups, wanted = self.analyzer.query_groups(text), list(node_ids)
         return self._ask(lambda store: store.term_scores(groups, wanted))
+
+    def nearness(self, text: str, node_ids: Iterable[str]) -> Nearness:
+        """Return how near to each other the neighbouring words of a query stand in each node."""
+        groups, wanted = self.analyzer.query_groups(text), list(node_ids)
+        return self._ask(lambda store: store.nearness(groups, wanted))
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key without reading the nodes; None where one has none."""

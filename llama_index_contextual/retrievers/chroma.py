@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.keyword.index import Group, KeywordIndex, Match, TermScores
+    from llama_index_contextual.keyword.index import Group, KeywordIndex, Match, Nearness, TermScores
     from llama_index_contextual.retrievers.search import NodeSearch
 
 _PAGE: Final = 2000  # nodes a request, which bounds SQLite's variables and this process's memory
@@ -99,6 +99,10 @@ class ChromaSearch(ChromaDense):
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term of a query adds to the score of each node."""
         return self._keyword.term_scores(groups, node_ids)
+
+    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
+        """Return how near to each other neighbouring terms of a query stand in each node."""
+        return self._keyword.nearness(groups, node_ids)
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE, citation, path_of
+from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from llama_index.core.schema import NodeWithScore
 
     from llama_index_contextual.keyword import TermEvidence
-    from llama_index_contextual.retrievers.fusion import Credit, Fused
 
 _SNIPPET = 60  # characters
 
@@ -72,6 +72,11 @@ class Hit:
         return self.node.score or 0.0
 
     @property
+    def relevance(self) -> float | None:
+        """Return how likely the hit answers the question, 0 to 1; None where the mode does not tell."""
+        return self.fused.relevance if self.fused else None
+
+    @property
     def source(self) -> str:
         """Return ``path#L3-L5`` where the metadata say so, else the node's id."""
         metadata = self.node.node.metadata
@@ -80,7 +85,7 @@ class Hit:
 
     def credit(self, arm: str) -> Credit | None:
         """Return what an arm gave for the original query, else its best for another."""
-        given = [one for one in self.fused.credits if one.arm == arm] if self.fused else []
+        given = [one for one in self.fused.credits if one.arm == arm and one.rank] if self.fused else []
         return min(given, key=lambda one: (one.query != 0, one.rank), default=None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,8 +163,10 @@ class Explanation:
         return f"{asked}   ({self.mode}, k={self.k:g}; {arms}; pool of {self.pool_size})"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        header = ["#", "score", *self.arms, "terms (documents)", "steps", "source", "text"]
-        return header, [_row(hit, list(self.arms)) for hit in self.hits]
+        learned = self.mode == Mode.LEARNED.value
+        header = ["#", "score", *self.arms, *(["log-odds"] if learned else [])]
+        rows = [_row(hit, list(self.arms), learned=learned) for hit in self.hits]
+        return [*header, "terms (documents)", "steps", "source", "text"], rows
 
     def __str__(self) -> str:
         header, rows = self._table()
@@ -214,16 +221,18 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s", " ", text))
 
 
-def _row(hit: Hit, arms: Sequence[str]) -> list[str]:
+def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
     given = [hit.credit(arm) for arm in arms]
     steps = [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
     if hit.fused and hit.fused.boost != 1:
         steps.insert(0, f"agreement x{hit.fused.boost:.2f}")
     text = " ".join(hit.node.node.get_content().split())
+    earned = ", ".join(f"{one.arm} {one.credit:+.2f}" for one in (hit.fused.credits if hit.fused else ()))
     return [
         str(hit.rank),
         f"{hit.score:.3f}",
         *(f"{one.rank}. ({one.score:.3f})" if one else "-" for one in given),
+        *([earned] if learned else []),
         ", ".join(f"{term.term} ({term.document_frequency})" for term in hit.terms[:6]) or "-",
         ", ".join(steps) or "-",
         hit.source,

@@ -8,18 +8,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from llama_index_contextual.retrievers.search import Candidate
 
 
 class Mode(str, Enum):
-    """Name the ways to fuse lists; the values are those of LlamaIndex's ``FUSION_MODES``."""
+    """Name the ways to fuse lists; the values are those of LlamaIndex's ``FUSION_MODES``, and ours."""
 
     RECIPROCAL_RANK = "reciprocal_rerank"
     RELATIVE_SCORE = "relative_score"
     DIST_BASED_SCORE = "dist_based_score"
     SIMPLE = "simple"
+    LEARNED = "learned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Fused(NamedTuple):
         score: ``raw`` normalised over the pool, agreement included: the best has 1, and none of RECIPROCAL_RANK 0.
         boost: What agreement of several queries multiplied it by, before normalising.
         credits: Where ``raw`` comes from.
+        relevance: How likely it answers the question, 0 to 1; None where the mode does not tell.
     """
 
     node_id: str
@@ -73,6 +75,7 @@ class Fused(NamedTuple):
     score: float
     boost: float
     credits: tuple[Credit, ...]
+    relevance: float | None = None
 
 
 def fuse(
@@ -119,31 +122,40 @@ def fuse(
     scale = best if best > 0 else 1.0  # SIMPLE passes negative scores on as they are
     return [
         Fused(one, raw[one], lifted[one] / scale, agreement_boost if one in agreed else 1.0, tuple(earned[one]))
-        for one in _best_first(lifted)
+        for one in best_first(lifted)
     ]
 
 
-def _best_first(scores: dict[str, float]) -> list[str]:
+def best_first(scores: dict[str, float]) -> list[str]:
     """Return ids by score, ties by id: two stable sorts are faster than one by both."""
     return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
 
 
 def _credits(ranking: Ranking, mode: Mode, k: float, *, count_unscored: bool) -> list[tuple[str, Credit]]:
-    """Return what each document of a ranking earns; one that is in it twice counts at its better rank."""
+    """Return what each document of a ranking earns."""
+    if ranking.weight <= 0:
+        return []
+    by_rank = mode is Mode.RECIPROCAL_RANK
+    return [
+        (node_id, Credit(ranking.arm, ranking.query, rank, score, ranking.weight * (1 / (k + rank) if by_rank else of)))
+        for node_id, rank, score, of in stretched(ranking, mode, count_unscored=count_unscored)
+    ]
+
+
+def stretched(ranking: Ranking, mode: Mode, *, count_unscored: bool = False) -> Iterator[tuple[str, int, float, float]]:
+    """Yield id, rank from 1, score, and the score as the mode compares it, of each document of a ranking, best first.
+
+    A document that is in it twice counts at its better rank.
+    """
     scored: dict[str, float] = {}
     for node_id, given, _ in ranking.candidates:
         score = 0.0 if given is None or math.isnan(given) else given
         if (score or count_unscored) and score >= scored.get(node_id, -math.inf):
             scored[node_id] = score
-    if not scored or ranking.weight <= 0:
-        return []
-    stretch = _stretch(list(scored.values()), mode)
-    found = []
-    for rank, node_id in enumerate(_best_first(scored), start=1):
-        score = scored[node_id]
-        share = 1 / (k + rank) if mode is Mode.RECIPROCAL_RANK else stretch(score)
-        found.append((node_id, Credit(ranking.arm, ranking.query, rank, score, ranking.weight * share)))
-    return found
+    if scored:
+        stretch = _stretch(list(scored.values()), mode)
+        for rank, node_id in enumerate(best_first(scored), start=1):
+            yield node_id, rank, scored[node_id], stretch(scored[node_id])
 
 
 class _Stretch:
@@ -159,7 +171,7 @@ class _Stretch:
 def _stretch(scores: list[float], mode: Mode) -> _Stretch:
     if mode is Mode.RELATIVE_SCORE:
         return _Stretch(min(scores), max(scores))
-    if mode is Mode.DIST_BASED_SCORE:
+    if mode in {Mode.DIST_BASED_SCORE, Mode.LEARNED}:
         mean = math.fsum(scores) / len(scores)
         spread = 3 * math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
         return _Stretch(mean - spread, mean + spread)

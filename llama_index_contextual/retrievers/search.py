@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, QueryBundle
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.keyword.index import Group, Match, TermScores
+    from llama_index_contextual.keyword.index import Group, Match, Nearness, TermScores
 
 T = TypeVar("T")
 S_co = TypeVar("S_co", covariant=True)
@@ -75,6 +75,12 @@ class KeywordSearch(NodeSearch, Protocol):
 
         Relevance and explanations are made of it. An unknown id holds no term; with no ids it still says how many nodes
         hold each term.
+        """
+
+    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
+        """Return how near to each other neighbouring terms of a query stand in each node.
+
+        A learned fusion uses it. A store that does not know the order of terms returns zeros.
         """
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:

@@ -75,8 +75,9 @@ def test_merged_segments_leave_no_files_behind(nodes, tmp_path):
         retriever.add([node])
         retriever.persist(tmp_path)
     segments = len(retriever.snapshot.segments)
-    assert len(list(tmp_path.glob("*.npz"))) == len(list(tmp_path.glob("*.records"))) == segments
-    assert len(list(tmp_path.iterdir())) == 2 * segments + 2  # the manifest and the lock
+    for kind in ("npz", "records", "order"):
+        assert len(list(tmp_path.glob(f"*.{kind}"))) == segments
+    assert len(list(tmp_path.iterdir())) == 3 * segments + 2  # the manifest and the lock
 
 
 def test_an_empty_index_persists(tmp_path):
@@ -84,7 +85,7 @@ def test_an_empty_index_persists(tmp_path):
     assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 0
 
 
-@pytest.mark.parametrize("pattern", ["manifest.json", "*.npz", "*.records"])
+@pytest.mark.parametrize("pattern", ["manifest.json", "*.npz", "*.records", "*.order"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
 def test_damage_is_noticed(nodes, tmp_path, pattern, damage):
     ContextualBM25Retriever(nodes).persist(tmp_path)

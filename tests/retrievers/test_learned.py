@@ -1,0 +1,192 @@
+"""Learned fusion: what it looks at, that it keeps the promises of the other modes, and that it tells its reasons."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from llama_index.retrievers.bm25 import BM25Retriever
+
+from llama_index_contextual.keyword import KeywordIndex
+from llama_index_contextual.keyword.index import lexical_text
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+from llama_index_contextual.retrievers.fusion import Ranking
+from llama_index_contextual.retrievers.learned import FusionModel, Words, fuse_learned, shipped_model
+from llama_index_contextual.retrievers.search import Candidate
+
+
+class Fixed(BaseRetriever):
+    """An arm that gives what it is told to."""
+
+    def __init__(self, *hits):
+        super().__init__()
+        self.hits = hits
+
+    def _retrieve(self, query_bundle):
+        return [NodeWithScore(node=TextNode(id_=name, text=name), score=score) for name, score in self.hits]
+
+
+@pytest.fixture
+def arms(index, embedding):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    return ContextualVectorRetriever(index, embedding, companion=keyword), keyword
+
+
+@pytest.fixture
+def learned(arms):
+    return ContextualFusionRetriever(arms, mode="learned", similarity_top_k=6)
+
+
+def pairs(found):
+    return [(one.node.node_id, one.score) for one in found]
+
+
+def plain_nearness(index, nodes, question):
+    """The definition, word by word."""
+    groups = list(dict.fromkeys(index.analyzer.query_groups(question)))
+    idfs = [index.snapshot.idf(index.snapshot.frequency(group)) for group in groups]
+    rarity = [min(a, b) for a, b in pairwise(idfs)]
+    found = []
+    for node in nodes:
+        terms = index.analyzer.tokens(lexical_text(node))
+        places = [[at for at, term in enumerate(terms) if term in group] for group in groups]
+        total = 0.0
+        for left, right, weight in zip(places, places[1:], rarity, strict=False):
+            distance = min((abs(a - b) for a in left for b in right), default=99)
+            total += weight / distance if 0 < distance <= 8 else 0.0
+        found.append(total / sum(rarity))
+    return found
+
+
+@pytest.mark.parametrize("question", ["the budget of the house", "kitchen tiles budget", "JC's dog loves long walks"])
+def test_nearness_is_what_it_says(nodes, question):
+    index = KeywordIndex()
+    index.add(nodes[:2])
+    index.add(nodes[2:])
+    index.delete(["cat"])
+    left = [node for node in nodes if node.node_id != "cat"]
+    got = index.nearness(index.analyzer.query_groups(question), [node.node_id for node in left])
+    assert got.shares.tolist() == pytest.approx(plain_nearness(index, left, question))
+    assert max(got.shares) > 0
+
+
+def test_nearness_of_what_is_unknown_or_a_single_word_is_zero(nodes):
+    index = KeywordIndex()
+    index.add(nodes)
+    groups = index.analyzer.query_groups
+    assert index.nearness(groups("budget house"), ["nobody", "meeting"]).shares.tolist()[0] == 0
+    assert index.nearness(groups("budget"), ["budget"]).shares.tolist() == [0]
+    assert index.nearness(groups("budget house"), []).shares.tolist() == []
+
+
+def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
+    retriever = ContextualBM25Retriever()
+    for node in nodes:
+        retriever.add([node])  # merges on the way
+    names = [node.node_id for node in nodes]
+    before = retriever.nearness("budget of the house", names).shares.tolist()
+    retriever.persist(tmp_path)
+    after = ContextualBM25Retriever.from_persist_dir(tmp_path)
+    after.delete(["cat"])
+    after.add([nodes[1]])
+    assert after.nearness("budget of the house", names).shares.tolist() == before == plain(nodes, names)
+
+
+def plain(nodes, names):
+    index = KeywordIndex()
+    index.add(nodes)
+    return index.nearness(index.analyzer.query_groups("budget of the house"), names).shares.tolist()
+
+
+def test_words_that_stand_together_win(embedding):
+    texts = {"together": "the red kite flies", "apart": f"the red {'house wall garden ' * 4} kite flies"}
+    keyword = ContextualBM25Retriever([TextNode(id_=name, text=text) for name, text in texts.items()])
+    same = Fixed(("together", 0.5), ("apart", 0.5))
+    hits = ContextualFusionRetriever([same, keyword], mode="learned").explain("red kite").hits
+    assert hits[0].node_id == "together"
+    earned = {one.arm: one.credit for one in hits[0].fused.credits}
+    assert earned["nearness"] > 0
+    assert "nearness" not in {one.arm for one in hits[1].fused.credits}
+
+
+def test_the_credits_sum_up_to_the_log_odds(learned):
+    explanation = learned.explain("what is the budget of the kitchen?")
+    for hit in explanation:
+        assert hit.fused.raw == pytest.approx(shipped_model().constant + sum(c.credit for c in hit.fused.credits))
+        assert hit.relevance == pytest.approx(1 / (1 + math.exp(-hit.fused.raw)))
+        assert hit.score == pytest.approx(hit.relevance / explanation.hits[0].relevance)
+    assert explanation.to_dict()["hits"][0]["fused"]["relevance"] == explanation.hits[0].relevance
+    assert "log-odds" in str(explanation)
+    assert "match +" in str(explanation)
+
+
+def test_what_answers_is_more_relevant_than_what_does_not(learned):
+    asked = [learned.explain(q).hits[0].relevance for q in ("budget of the house", "quantum chromodynamics lattice")]
+    assert 0 < asked[1] < asked[0] < 1
+
+
+async def test_it_keeps_the_promises_of_the_other_modes(arms, learned):
+    question = "how many results does the server return?"
+    whole = pairs(learned.retrieve(question))
+    assert whole == pairs(await learned.aretrieve(question)) == pairs(learned.retrieve(question))
+    assert whole[0][1] == 1
+    assert [score for _, score in whole] == sorted((score for _, score in whole), reverse=True)
+    assert pairs(ContextualFusionRetriever(arms, mode="learned", similarity_top_k=2).retrieve(question)) == whole[:2]
+
+
+def test_it_obeys_filters_and_operators(learned):
+    only = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
+    names = {one.node.node_id for one in learned.with_filters(only).retrieve("budget of the house")}
+    assert names <= {"config", "meeting", "budget"}
+    assert [one.node.node_id for one in learned.retrieve("path:notes/dog.md budget")] == ["dog"]
+
+
+def test_any_arms_will_do(nodes, arms):
+    stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
+    for chosen in ([arms[0], stock], [Fixed(("a", 0.9), ("b", 0.2)), Fixed(("b", 7.0))], [arms[0]], [stock, *arms]):
+        found = pairs(ContextualFusionRetriever(chosen, mode="learned").retrieve("budget of the house"))
+        assert found
+        assert found[0][1] == 1
+    assert ContextualFusionRetriever([Fixed()], mode="learned").retrieve("q") == []
+
+
+def test_variants_raise_the_odds_of_what_several_found(learned):
+    alone = learned.explain("carrots").hits[0]
+    both = learned.explain("carrots", "dog carrots walks").hits[0]
+    assert (alone.node_id, alone.fused.boost) == ("dog", 1)
+    assert (both.node_id, both.fused.boost) == ("dog", 1.15)
+
+
+def test_arms_of_one_kind_share_its_feature():
+    model = FusionModel(0.0, {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0})
+    candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
+    one = fuse_learned([Ranking("x", 0, 0.7, candidates)], {"x": False}, None, agreement_boost=1, model=model)
+    rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
+    two = fuse_learned(rankings, {"x": False, "y": False}, None, agreement_boost=1, model=model)
+    assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
+
+
+def test_match_is_the_share_of_the_question_that_is_found():
+    model = FusionModel(0.0, {"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0})
+    words = Words("k", 8.0, {})
+    found = fuse_learned(
+        [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)])],
+        {"k": True},
+        words,
+        agreement_boost=1,
+        model=model,
+    )
+    assert {one.node_id: one.raw for one in found} == pytest.approx({"a": 0.75, "b": 0.25})
+
+
+def test_the_model_is_a_few_numbers_and_none_speaks_against():
+    assert all(weight >= 0 for weight in shipped_model().weights.values())
+    assert set(shipped_model().weights) == {"vector", "keyword", "match", "nearness"}
