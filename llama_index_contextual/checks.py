@@ -1,4 +1,4 @@
-"""Settings as they are given: numbers that can work, names that are known; refused by name, with the cure."""
+"""Checks of settings: numbers that can work and names that are known. Others are refused by name, with the cure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
-    """Give a count as an int: of 3, of numpy's 3, and of 3.0, as which 1e6 and what JSON calls a number are read.
+    """Return a count as an int; numpy's 3 and 3.0 are 3, as 1e6 and numbers in JSON are floats.
 
     Raises:
         SettingError: It is no whole number, or out of bounds.
@@ -30,7 +30,7 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
 
 
 def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
-    """Do the same as :func:`whole`, where None is a choice."""
+    """Return the same as :func:`whole`, or None where that was given."""
     try:
         return None if value is None else whole(name, value, least=least)
     except SettingError as error:
@@ -38,14 +38,14 @@ def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
 
 
 def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf, endless: bool = False) -> float:
-    """Give an amount, which is a number above 0.
+    """Return an amount: a number above 0.
 
     Args:
         name: The setting.
         value: What was given for it.
-        zero: Whether 0 says something, too.
+        zero: Whether 0 is allowed.
         most: What it may be at most.
-        endless: Whether infinity says something.
+        endless: Whether infinity is allowed.
 
     Raises:
         SettingError: It is no number, or out of bounds.
@@ -61,7 +61,7 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
 
 
 def _number(value: object) -> float:
-    """A number of any kind; nan for anything else, and for True and False, which Python calls ints."""
+    """Return a number of any kind as a float; nan for anything else, True and False included."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return math.nan
     try:
@@ -87,7 +87,7 @@ def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], cure: 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Say what pydantic says of a wrong setting as every other part does; its ValidationError is no ContextualError."""
+    """Raise a SettingError for what pydantic says of a wrong setting; its ValidationError is no ContextualError."""
     try:
         yield
     except ValidationError as error:

@@ -71,7 +71,7 @@ _HIDDEN_FROM_EMBED: Final = (*_BOOKKEEPING, metadata.START_LINE, metadata.END_LI
 
 
 class HeadingAwareMarkdownNodeParser(NodeParser):
-    r"""Splits Markdown into nodes that know their headings, lines and day, and never cut what belongs together.
+    r"""Split Markdown into nodes that know their headings, lines and day; what belongs together stays together.
 
     Every node's text is a slice of the document, at most ``chunk_size`` tokens long. Code fences, tables, list items
     and sentences stay whole where they fit; small sections merge with a neighbour. Metadata names are those of
@@ -132,7 +132,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
 
     @classmethod
     def class_name(cls) -> str:
-        """The name under which LlamaIndex serialises it."""
+        """Return the name under which LlamaIndex serialises it."""
         return "HeadingAwareMarkdownNodeParser"
 
     def _settings(self, *, markdown: bool = True) -> ChunkSettings:
@@ -149,7 +149,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         )
 
     def split_document(self, document: BaseNode) -> tuple[str, FrontMatter, list[Span]]:
-        """The document's text (lone surrogates replaced), its front matter, and the spans its nodes will have."""
+        """Return a document's text (lone surrogates replaced), its front matter, and the spans of its nodes."""
         name = metadata.path_of(document.metadata) or document.node_id
         text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
         settings = self._settings(markdown=is_markdown(metadata.path_of(document.metadata)))
@@ -172,7 +172,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     async def _aparse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
-        """In a thread: LlamaIndex would parse on the event loop."""
+        """Parse in a thread: LlamaIndex would parse on the event loop."""
         return await asyncio.to_thread(self._parse_nodes, nodes, show_progress, **kwargs)
 
     def _postprocess_parsed_nodes(
@@ -180,7 +180,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         nodes: list[BaseNode],
         parent_doc_map: dict[str, Document],  # noqa: ARG002  LlamaIndex's signature
     ) -> list[BaseNode]:
-        """Nothing: LlamaIndex would overwrite exact offsets with ``text.find`` and put metadata into links."""
+        """Return the nodes as they are: LlamaIndex would search for offsets, and copy metadata into links."""
         return nodes
 
     def _parse_document(self, document: BaseNode, seen: Counter[tuple[str, str]]) -> list[TextNode]:
@@ -232,7 +232,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         return shared
 
     def _first_metadata(self, document: BaseNode, front: FrontMatter, span: Span) -> dict[str, str]:
-        """What the first chunk alone says: on every chunk the words would count as often as there are chunks."""
+        """Return what the first chunk alone says: the same words on every chunk would count many times."""
         if not self.include_metadata or span.start < front.end:
             return {}
         inherited = str(document.metadata.get(metadata.FRONT_MATTER) or "")  # of a document that is itself a chunk
@@ -304,7 +304,7 @@ def _placed(span: Span, origin: Origin) -> Span:
 
 
 def _joined(titles: Sequence[str]) -> list[str]:
-    """One title for small sections side by side, which have no heading in common."""
+    """Return one title for small sections side by side, which have no heading in common."""
     shown = titles if len(titles) <= _MOST_TITLES else [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
     return [metadata.TITLE_SEPARATOR.join(title for title in shown if title)]
 
@@ -323,7 +323,7 @@ def _excluded(given: Sequence[str], ours: Sequence[str], values: dict[str, Any])
 
 
 def _link(nodes: Sequence[TextNode]) -> None:
-    """PREVIOUS and NEXT by id and hash only: a neighbour's metadata in each link would triple what is stored."""
+    """Link neighbours by id only: their metadata in each link would triple what is stored."""
     links = [RelatedNodeInfo(node_id=node.node_id, node_type=ObjectType.TEXT, metadata={}) for node in nodes]
     for node, previous in zip(nodes[1:], links, strict=False):
         node.relationships[NodeRelationship.PREVIOUS] = previous

@@ -117,7 +117,7 @@ def without_surrogates(text: str, name: str) -> str:
 
 
 def tell_language(text: str) -> str:
-    """The ISO 639-1 code of a text's language; ``"en"`` where no other stands out that we have rules for.
+    """Return the ISO 639-1 code of a text's language; ``"en"`` where no other one that has rules here stands out.
 
     Args:
         text: A paragraph or more; its beginning is read.
@@ -140,7 +140,7 @@ def tell_language(text: str) -> str:
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:
-    """Ascending offsets inside ``text[start:end]``, after ``start``, at which its further sentences start.
+    """Return the ascending offsets in ``text[start:end]`` at which a sentence starts, but for ``start`` itself.
 
     Args:
         text: The document.
@@ -165,7 +165,7 @@ def sentence_starts(text: str, start: int, end: int, language: str = "") -> list
 
 
 def _ends(window: str, language: str) -> list[int]:
-    """Offsets between the sentences of a window, as sentencex finds them."""
+    """Return the offsets between the sentences of a window, as sentencex finds them."""
     parts = [part for part in _segment("en", window) if part]
     if "".join(parts) != window:
         return []
@@ -181,12 +181,12 @@ def _ends(window: str, language: str) -> list[int]:
 
 
 def _uncapitalised(text: str, starts: list[int]) -> bool:
-    """Whether most sentences start with a small letter, as of somebody who writes without capitals."""
+    """Return whether most sentences start with a small letter, as where somebody writes without capitals."""
     return sum(text[offset].islower() for offset in starts) * 2 > len(starts) > _FEW
 
 
 def _after_closers(text: str, position: int, end: int) -> int:
-    """Past the marks that close the sentence before and past white space: a sentence starts with neither."""
+    """Return the offset after closing marks and white space, as no sentence starts with them."""
     if not text[position - 1].isspace() and (closers := _CLOSERS.match(text, position, end)):
         if text[position - 1] in _WIDE and _opens(text, position, closers[0]):
             return position
@@ -196,7 +196,7 @@ def _after_closers(text: str, position: int, end: int) -> int:
 
 
 def _opens(text: str, position: int, marks: str) -> bool:
-    """Whether emphasis right after a full stop that no white space need follow opens, as in ``。**重要`` (``**``)."""
+    """Return whether marks of emphasis right after a wide full stop open something, as in ``。**重要`` (``**``)."""
     if marks.strip("*_"):
         return False
     low = max(0, position - _LONGEST_EMPHASIS)
@@ -204,7 +204,7 @@ def _opens(text: str, position: int, marks: str) -> bool:
 
 
 def _true_starts(text: str, start: int, end: int, candidates: list[int], language: str) -> list[int]:
-    """Those of the candidates that nothing speaks against."""
+    """Return the candidates that no rule speaks against."""
     if not candidates:
         return candidates
     english = language == "en"
@@ -256,14 +256,14 @@ class _Place(NamedTuple):
 
 
 def _atoms(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Inline code and tags, in which no sentence ends."""
+    """Return the places of inline code and tags, in which no sentence ends."""
     if text.find("`", start, end) < 0 and text.find("<", start, end) < 0:
         return iter(())
     return (match.span() for match in _ATOM.finditer(text, start, end))
 
 
 def _goes_on(place: _Place, *, lower_goes_on: bool) -> bool:
-    """Whether a sentence goes on after what looks like its end; in any case before a small letter if lower_goes_on."""
+    """Return whether a sentence goes on after what looks like its end; ``lower_goes_on``: before any small letter."""
     sentence, closers, space, following = place
     mark = sentence.rstrip()[-1:]
     if following in _GOES_ON or (not space and mark not in _WIDE):  # "![image](x)", "fastapi.Response"
@@ -279,7 +279,7 @@ def _goes_on(place: _Place, *, lower_goes_on: bool) -> bool:
 
 
 def _abbreviates(place: _Place, language: str) -> bool:
-    """Whether the full stop belongs to an abbreviation, an ordinal, or the marker of a list's next item."""
+    """Return whether the full stop belongs to an abbreviation, an ordinal, or the marker of a list's next item."""
     word = None if place.closers else _LAST_WORD.search(place.sentence)
     if word is None:
         return False

@@ -46,6 +46,7 @@ _PIECE: Final = 10_000  # characters at once where tiktoken's regular expression
 _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
 _ENDLESS: Final = re.compile(r"\S{101}")
+_UNKNOWN: Final = 100  # [UNK] in the vocabulary
 _VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's name for cl100k's file in its cache
 # gigatoken remembers every word it has seen: up to 6 bytes for each byte of text without repetitions, 328 MB after
 # 61 MB of random words. Loading the vocabulary anew takes 0.16 s, so starting over after this many characters is cheap.
@@ -77,7 +78,7 @@ class EstimateScale:
         self._text = text
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """See :class:`Scale`; within one token of exact."""
+        """Return sums within one token of exact; see :class:`Scale`."""
         text = self._text
         if text.isascii():
             first = offsets[0]
@@ -86,7 +87,7 @@ class EstimateScale:
         return [math.ceil(size / BYTES_PER_TOKEN) for size in itertools.accumulate(sizes, initial=0)]
 
     def exact(self, start: int, end: int) -> int:
-        """See :class:`Scale`."""
+        """Return the estimate; see :class:`Scale`."""
         text = self._text
         size = end - start if text.isascii() else len(text[start:end].encode())
         return math.ceil(size / BYTES_PER_TOKEN)
@@ -109,7 +110,7 @@ class CountingScale:
         self._sums: list[int] = []
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """See :class:`Scale`."""
+        """Return the sums, each part counted once; see :class:`Scale`."""
         text, count = self._text, self._count
         parts = [text[a:b] for a, b in itertools.pairwise(offsets)]
         counts = [count(part) for part in parts]
@@ -118,7 +119,7 @@ class CountingScale:
         return list(itertools.accumulate(map(weigh, counts, parts), initial=0))
 
     def exact(self, start: int, end: int) -> int:
-        """See :class:`Scale`."""
+        """Return the count, of what is not known yet; see :class:`Scale`."""
         text, offsets, seam = self._text, self._offsets, self._seam
         if seam is None or not seam.match(text, start):
             return self._count(text[start:end])
@@ -252,16 +253,16 @@ def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
 
 
 def is_unread(text: str) -> bool:
-    """Return whether most letters of a text are in words that the local model does not know.
+    """Return whether the local model knows less than half of a text, counted in characters.
 
-    Such are words in other scripts, and unbroken runs of more than 100 characters: each is one unknown word to it.
+    It does not know words in most scripts but the Latin one, nor unbroken runs of more than 100 characters.
     """
     if text.isascii() and not _ENDLESS.search(text):
         return False
     encoding = minilm_tokenizer().encode(text, add_special_tokens=False)
-    places = zip(encoding.tokens, encoding.offsets, strict=True)
-    unknown = sum(end - start for token, (start, end) in places if token == "[UNK]")  # noqa: S105  no secret
-    return bool(unknown * 2 > sum(map(len, text.split())))
+    spans = zip(encoding.ids, encoding.offsets, strict=True)
+    lengths = [(piece == _UNKNOWN, end - start) for piece, (start, end) in spans]
+    return bool(2 * sum(length for unknown, length in lengths if unknown) > sum(length for _, length in lengths))
 
 
 def count_word_pieces(text: str) -> int:

@@ -116,7 +116,7 @@ class Outline:
 
 
 def mask(text: str, body: int = 0) -> str:
-    """A copy of the same length that parses alike, in which one character is one byte.
+    """Return a copy of the same length that parses alike, in which one character is one byte.
 
     pyromark counts UTF-8 bytes. No character beyond ASCII means anything to Markdown's blocks, so replacing each by a
     ``?`` makes its offsets those of the text: no conversion. Front matter becomes blank lines, a byte order mark
@@ -210,7 +210,7 @@ class _Marker:
             self._containers = [(end, tag)]
 
     def _strength(self, start: int, end: int, kind: str) -> int:
-        """How good a place to cut the start of a top-level block is."""
+        """Return how good a place to cut the start of a top-level block is."""
         masked, previous = self._masked, self._previous
         encloses, self._encloses = self._encloses, False
         if kind in _MARKUP and masked[start] in _FIRST:
@@ -257,7 +257,7 @@ class _Marker:
         marks.kinds.append("")
 
     def _anchored(self, start: int) -> bool:
-        """Let a heading start where the anchors and comments right above it do; False where there are none."""
+        """Move a heading's start to the anchors and comments right above it; return False where there are none."""
         marks = self.outline
         total = first = len(marks.offsets)
         while first and marks.kinds[first - 1] in _MARKUP and start - marks.offsets[first - 1] <= _LONGEST_ANCHORS:
@@ -274,7 +274,7 @@ class _Marker:
         return True
 
     def _after_blank(self, start: int) -> bool:
-        """Whether the line before this one is blank, or the text starts here."""
+        """Return whether the line before this one is blank, or the text starts here."""
         before = self._masked.rfind("\n", 0, max(0, start - 1)) + 1
         return not self._masked[before:start].strip()
 
@@ -307,12 +307,12 @@ class _Marker:
 
 
 def _only_closes(masked: str, start: int, end: int) -> bool:
-    """Whether a block does nothing but close what was opened before it."""
+    """Return whether a block does nothing but close what was opened before it."""
     return _CLOSERS.fullmatch(masked, start, end) is not None
 
 
 def _opens(masked: str, start: int, end: int) -> bool:
-    """Whether a block is no more than what opens the next, or ends in that: ``<tbody>`` under a table's head."""
+    """Return whether a block is or ends in a tag that opens the next one, as ``<tbody>`` does under a table's head."""
     if _OPENERS.fullmatch(masked, start, end):
         return True
     last = masked.rfind("\n", start, end - 1) + 1

@@ -42,8 +42,8 @@ class Piece(NamedTuple):
     atom: blocks.Atom | None
 
 
-def whole(text: str, outline: blocks.Outline, first: int, last: int, scale: Scale) -> Piece:
-    """The piece from mark ``first`` to mark ``last``, uncut."""
+def uncut(text: str, outline: blocks.Outline, first: int, last: int, scale: Scale) -> Piece:
+    """Return the piece from mark ``first`` to mark ``last``, uncut."""
     start, stop = outline.offsets[first], outline.offsets[last]
     end = start + len(text[start:stop].rstrip())
     tokens = scale.exact(start, end) if end > start else 0
@@ -86,7 +86,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
 
 
 def _choose(marks: Marks, first: int, limit: int, settings: ChunkSettings) -> int | None:
-    """The mark to cut at: the strongest in the upper half of the budget, else the last one that fits; None if none."""
+    """Return the strongest mark in the upper half of the budget, else the last one that fits; None if none does."""
     sums, strengths = marks.cumulative, marks.strengths
     total = len(sums) - 1
     reach = bisect_right(sums, sums[first] + limit) - 1
@@ -110,7 +110,7 @@ def _choose(marks: Marks, first: int, limit: int, settings: ChunkSettings) -> in
 
 
 def _overflowing(marks: Marks, first: int, settings: ChunkSettings) -> int:
-    """Where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds the cap."""
+    """Return where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds the cap."""
     total = len(marks.offsets) - 1
     last = first + 1
     sums = marks.cumulative
@@ -124,7 +124,7 @@ def _overflowing(marks: Marks, first: int, settings: ChunkSettings) -> int:
 
 
 def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale, settings: ChunkSettings) -> int:
-    """Where the next piece starts: whole blocks or sentences before ``last``, in the same section."""
+    """Return where the next piece starts: whole blocks or sentences before ``last``, in the same section."""
     offsets, sums = marks.offsets, marks.cumulative
     room = settings.chunk_overlap
     at = offsets[last]
@@ -152,5 +152,5 @@ def _overlap_start(text: str, marks: Marks, first: int, last: int, scale: Scale,
 
 
 def _reads_as_quote(text: str, start: int, end: int) -> bool:
-    """Whether part of a quote looks like one: "Rust" above "> uses the term" would be a paragraph above a quote."""
+    """Return whether part of a quote looks like one: "Rust" above "> uses the term" would be a paragraph above it."""
     return text[start - 1] in "\r\n" or "\n" not in text[start:end].rstrip()

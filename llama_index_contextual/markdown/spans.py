@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.front_matter import read_front_matter
 from llama_index_contextual.markdown.oversized import refine
-from llama_index_contextual.markdown.packing import Piece, pack, whole
+from llama_index_contextual.markdown.packing import Piece, pack, uncut
 from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections, heading_titles
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.tokens import make_scale, weigh
@@ -77,7 +77,7 @@ def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: in
     for group in groups:
         first, last = group[0].first, group[-1].last
         if sums[last] - sums[first] <= settings.chunk_size:
-            piece = whole(text, outline, first, last, scale)
+            piece = uncut(text, outline, first, last, scale)
             if weigh(piece.tokens, text[piece.start : piece.end]) <= settings.chunk_size:
                 if piece.end > piece.start:
                     spans.append(_describe(text, piece, group, outline, lines, settings.chunk_size))

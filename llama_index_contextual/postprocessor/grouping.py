@@ -44,7 +44,7 @@ class GroupingPostprocessor(BaseNodePostprocessor):
 
     @classmethod
     def class_name(cls) -> str:
-        """Name in serialised pipelines."""
+        """Return the name in serialised pipelines."""
         return "GroupingPostprocessor"
 
     def _postprocess_nodes(

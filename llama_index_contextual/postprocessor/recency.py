@@ -42,12 +42,12 @@ class RecencyExplanation:
 
 
 def decay(age_days: float, half_life_days: float) -> float:
-    """Half every ``half_life_days``: 1 for today and the future, 0.5 after one half-life, 0.25 after two."""
+    """Return a factor that halves every ``half_life_days``: 1 for today and the future, 0.25 after two half-lives."""
     return float(0.5 ** (max(0.0, age_days) / half_life_days))
 
 
 def age_in_days(when: date | datetime, now: datetime) -> float:
-    """Days from ``when`` to ``now``, negative in the future.
+    """Return the days from ``when`` to ``now``, negative in the future.
 
     A date without a time counts whole calendar days in the zone of ``now``, so today's note is 0 days old all day long.
     A naive time is read in the zone of ``now``.
@@ -125,7 +125,7 @@ class RecencyPostprocessor(BaseNodePostprocessor):
 
     @classmethod
     def class_name(cls) -> str:
-        """Name in serialised pipelines."""
+        """Return the name in serialised pipelines."""
         return "RecencyPostprocessor"
 
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
@@ -205,7 +205,7 @@ def _day_of(stamp: object) -> date | None:
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
-    """Scores as numbers; one that is missing or not finite counts as the pool's lowest, or 0 if no node has one."""
+    """Return scores as numbers; a missing or infinite one is the pool's lowest, or 0 if no node has one."""
     known = [hit.score for hit in nodes if hit.score is not None and math.isfinite(hit.score)]
     lowest = min(known, default=0.0)
     return [float(hit.score) if hit.score is not None and math.isfinite(hit.score) else lowest for hit in nodes]
