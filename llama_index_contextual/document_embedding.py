@@ -107,7 +107,7 @@ class DocumentEmbedding(BaseEmbedding):
 
     def _sizes(self, chunks: Sequence[str]) -> list[int]:
         """Return the tokens of each chunk; by its bytes, where the model's tokenizer is not here."""
-        return [len(chunk.encode()) // _BYTES_A_TOKEN + 1 for chunk in chunks]
+        return [len(chunk.encode("utf-8", "replace")) // _BYTES_A_TOKEN + 1 for chunk in chunks]
 
     def embed_document(self, chunks: Sequence[str]) -> list[list[float]]:
         """Embed the chunks of one document, which should not overlap, in their order.
@@ -124,14 +124,26 @@ class DocumentEmbedding(BaseEmbedding):
             EmbeddingError: The server failed for good, or answered what cannot be used; or a chunk is too long.
             SettingError: The key is missing.
         """
-        clean = [replace_surrogates(chunk)[0] for chunk in chunks]
-        vectors: list[NDArray[np.float32]] = []
-        for window in plan_windows(self._sizes(clean), self.window_tokens, self.window_tokens // 8):
-            made = self._window_vectors(clean[window.start : window.end])
-            vectors += list(made[window.first - window.start : window.last - window.start])
+        vectors: list[list[float]] = []
+        for window in self.windows(chunks):
+            made = self.embed_window(chunks[window.start : window.end])
+            vectors += made[window.first - window.start : window.last - window.start]
         if len({len(vector) for vector in vectors}) > 1:
             raise EmbeddingError(f"{self.model_name} gave vectors of several dimensions. Cure: see to the server.")
-        return [vector.tolist() for vector in vectors]
+        return vectors
+
+    def windows(self, chunks: Sequence[str]) -> list[Window]:
+        """Return which chunks of a document :meth:`embed_document` embeds together.
+
+        Raises:
+            EmbeddingError: A chunk is longer than what the model reads.
+        """
+        return list(plan_windows(self._sizes(chunks), self.window_tokens, self.window_tokens // 8))
+
+    def embed_window(self, chunks: Sequence[str]) -> list[list[float]]:
+        """Embed the chunks of one window, or take their vectors from the cache."""
+        vectors = self._window_vectors([replace_surrogates(chunk)[0] for chunk in chunks])
+        return cast("list[list[float]]", vectors.tolist())
 
     def _window_vectors(self, chunks: list[str]) -> NDArray[np.float32]:
         if self._file is None:

@@ -18,6 +18,7 @@ from llama_index.core.bridge.pydantic import Field
 
 from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.errors import EmbeddingError, SettingError
+from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +130,8 @@ class LlamaCppDocumentEmbedding(DocumentEmbedding):
         return "LlamaCppDocumentEmbedding"
 
     def _tokens(self, text: str, *, special: bool = False) -> list[int]:
-        answer = _post(f"{self.base_url}/tokenize", {"content": text, "add_special": special})
+        clean = replace_surrogates(text)[0]
+        answer = _post(f"{self.base_url}/tokenize", {"content": clean, "add_special": special})
         return cast("list[int]", _part(answer, "tokens"))
 
     def _sizes(self, chunks: Sequence[str]) -> list[int]:

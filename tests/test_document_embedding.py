@@ -15,7 +15,7 @@ from llama_index.core import Document
 from llama_index.core.ingestion import IngestionPipeline
 from servers import llama_cpp, missing
 
-from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
 from llama_index_contextual import document_services as services
 from llama_index_contextual.document_embedding import EmbedDocuments, plan_windows
 from llama_index_contextual.document_services import (
@@ -243,6 +243,49 @@ def test_any_ingestion_pipeline_embeds_documents_whole(vendor):
     )
     assert [len(body["inputs"][0]) for _, body, _ in vendor.asked] == [2, 2]
     assert all(len(node.embedding) == 16 for node in nodes)
+
+
+def test_an_index_of_a_folder_embeds_each_document_whole(vendor, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    sections = [f"# Section {at}\n\n{f'word{at} ' * 300}\n\n" for at in range(9)]
+    (notes / "long.md").write_text("".join(sections))
+    (notes / "short.md").write_text("# Pears\n\nGreen.\n")
+    with ContextualIndex.open(notes, embed_model=f"voyage:voyage-context-3@{vendor.url}") as index:
+        assert index.refresh().embedded == index.refresh().chunks
+        documents = [body["inputs"][0] for _, body, _ in vendor.asked if body["input_type"] == "document"]
+        assert sorted(map(len, documents)) == [1, index.status().chunks - 1]
+        assert index.as_retriever().retrieve("word3 word3")[0].node.metadata["path"] == "long.md"
+        asked = len(vendor.asked)
+        (notes / "long.md").write_text("".join([*sections[:-1], "# Section 8\n\nedited9 edited9\n"]))
+        assert index.refresh().embedded > 5  # all chunks of the window, in one request
+        assert len(vendor.asked) == asked + 1
+        assert index.verify().ok
+
+
+def test_an_edit_of_a_long_document_embeds_its_window_only(vendor, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    sections = [f"# Section {at}\n\n{f'word{at} ' * 200}\n\n" for at in range(20)]
+    (notes / "long.md").write_text("".join(sections))
+    with ContextualIndex.open(notes, embed_model=voyage(vendor, window_tokens=3000)) as index:
+        first = index.refresh()
+        asked = len(vendor.asked)
+        (notes / "long.md").write_text("".join([*sections[:-1], f"# Section 19\n\n{'other19 ' * 200}\n"]))
+        again = index.refresh()
+        assert 0 < again.embedded < first.embedded / 2
+        assert len(vendor.asked) == asked + 1
+
+
+def test_a_chunk_that_is_too_long_fails_its_file_alone(vendor, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "long.md").write_text("# Long\n\n" + "word " * 2000)
+    (notes / "short.md").write_text("# Pears\n\nGreen.\n")
+    with ContextualIndex.open(notes, embed_model=voyage(vendor, window_tokens=200)) as index:
+        report = index.refresh()
+        assert [problem.path for problem in report.failed] == ["long.md"]
+        assert report.added == ["short.md"]
 
 
 async def test_async_gives_the_same(vendor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.embedding import embedding_limit
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT
@@ -46,6 +47,8 @@ def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = 
     if "chunk_size" in settings:
         size = settings["chunk_size"]
         settings = {"chunk_overlap": size // 5, "min_chunk_size": size // 8, **settings}
+    if isinstance(embedding, DocumentEmbedding):  # each chunk sees its neighbours already
+        settings = {**settings, "chunk_overlap": (chosen or {}).get("chunk_overlap", 0)}
     return HeadingAwareMarkdownNodeParser(**settings)
 
 

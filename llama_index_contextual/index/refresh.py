@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tqdm import tqdm
 
-from llama_index_contextual.errors import ConfirmationError, DocumentError, SettingError
+from llama_index_contextual.errors import ConfirmationError, DocumentError, EmbeddingError, SettingError
 from llama_index_contextual.index.chroma import refused_key
 from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
@@ -289,15 +289,16 @@ class Refresh:
                 self.report.repaired.append(Problem(source.id, loaded.repair))
         read = [document for _, loaded, _, _ in parsed for document in loaded.documents]
         self.pipeline.contextualize([node for _, _, nodes, _ in parsed for node in nodes], read)
-        return [
-            _Work(
-                source,
-                loaded,
-                [Row(node, store_metadata(node, source.id, source.kind), known.get(node.node_id)) for node in nodes],
-                known,
-            )
-            for source, loaded, nodes, known in parsed
-        ]
+        works = []
+        for source, loaded, nodes, known in parsed:
+            rows = [Row(node, store_metadata(node, source.id, source.kind), known.get(node.node_id)) for node in nodes]
+            try:
+                self.writer.vectors.see_documents(rows)
+            except EmbeddingError as error:  # one of its chunks is too long for the model
+                self._failed(source, str(error))
+                continue
+            works.append(_Work(source, loaded, rows, known))
+        return works
 
     def _check_ids(self, nodes: Sequence[BaseNode]) -> None:
         """Refuse nodes whose ids are not their own: the store would refuse all of a write with them."""

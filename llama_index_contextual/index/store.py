@@ -56,12 +56,15 @@ class Row:
         metadata: Under which it will be stored; see :func:`store_metadata`.
         stored: What the store has under its id, if anything.
         vector: Of its embedded text, when it is known.
+        window: The texts that are embedded together with its own, and its place among them; None where it is embedded
+            alone.
     """
 
     node: BaseNode
     metadata: dict[str, Any]
     stored: Stored | None = None
     vector: Sequence[float] | None = None
+    window: tuple[tuple[str, ...], int] | None = None
 
     @property
     def embed_hash(self) -> str:

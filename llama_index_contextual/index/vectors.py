@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from llama_index.core.schema import MetadataMode
 
+from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError
+from llama_index_contextual.identity import short_hash
+from llama_index_contextual.index.store import EMBED_HASH
 from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore, in_parts
 
 if TYPE_CHECKING:
@@ -175,6 +178,25 @@ class Vectorizer:
         self.cache = cache
         self._embedding = embedding
         self._dimensions = cache.dimensions
+        self._window: tuple[tuple[str, ...], list[list[float]]] = (), []  # the last one, whose rows may come in parts
+
+    def see_documents(self, rows: Sequence[Row]) -> None:
+        """Tell the rows of one document what they are embedded with, if the embedding reads chunks together.
+
+        The hash of a row is then that of its window and its place, so that an edit embeds its whole window anew.
+
+        Raises:
+            EmbeddingError: A chunk is longer than what the model reads.
+        """
+        if not isinstance(self._embedding, DocumentEmbedding):
+            return
+        texts = [_text_of(row) for row in rows]
+        for window in self._embedding.windows(texts):
+            together = tuple(texts[window.start : window.end])
+            name = short_hash(together)
+            for at in range(window.first, window.last):
+                rows[at].window = together, at - window.start
+                rows[at].metadata[EMBED_HASH] = short_hash([name, at - window.start])
 
     def embed(self, rows: Sequence[Row]) -> Embedded:
         """Give rows their vectors; a row whose text has no usable vector keeps None.
@@ -186,11 +208,7 @@ class Vectorizer:
             StorageError: The cache cannot be written.
         """
         vectors = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)))
-        missing = {
-            row.embed_hash: row.node.get_content(metadata_mode=MetadataMode.EMBED)
-            for row in rows
-            if row.embed_hash not in vectors
-        }
+        missing = {row.embed_hash: row for row in rows if row.embed_hash not in vectors}
         result = Embedded(set(missing))
         keys = iter(missing)
         while part := list(islice(keys, BATCH_TEXTS)):
@@ -213,15 +231,16 @@ class Vectorizer:
             raise EmbeddingError(f"{next(iter(result.failed.values()))} Cure: see to the model, then try again.")
         return len(result.fresh)
 
-    def _made(self, texts: Mapping[str, str]) -> tuple[dict[str, list[float]], dict[str, str]]:
-        """Return vectors of some texts, and why others have none; those are asked for once more."""
-        answers = dict(zip(texts, embed_texts(self._embedding, list(texts.values())), strict=True))
+    def _made(self, rows: Mapping[str, Row]) -> tuple[dict[str, list[float]], dict[str, str]]:
+        """Return vectors of some rows, and why others have none; those are asked for once more."""
+        texts = {key: _text_of(row) for key, row in rows.items()}
+        answers = self._answers(rows)
         if not self._dimensions:
             self._dimensions = self._agreed(answers.values())
         faults = self._faults(answers)
         if faults:
-            again = embed_texts(self._embedding, [texts[key] for key in faults])
-            answers |= dict(zip(faults, again, strict=True))
+            self._window = (), []
+            answers |= self._answers({key: rows[key] for key in faults})
             faults = self._faults(answers)
         if len(faults) == len(texts) >= _HOPELESS:
             raise EmbeddingError(
@@ -233,6 +252,17 @@ class Vectorizer:
             for key, fault in faults.items()
         }
         return {key: vector for key, vector in answers.items() if key not in faults}, failed
+
+    def _answers(self, rows: Mapping[str, Row]) -> dict[str, list[float]]:
+        if isinstance(self._embedding, DocumentEmbedding):
+            return {key: self._in_its_window(self._embedding, row) for key, row in rows.items()}
+        return dict(zip(rows, embed_texts(self._embedding, list(map(_text_of, rows.values()))), strict=True))
+
+    def _in_its_window(self, embedding: DocumentEmbedding, row: Row) -> list[float]:
+        together, at = row.window or ((_text_of(row),), 0)
+        if self._window[0] != together:
+            self._window = together, embedding.embed_window(together)
+        return self._window[1][at]
 
     def _faults(self, answers: Mapping[str, Sequence[float]]) -> dict[str, str]:
         faults = {key: fault_of(vector, self._dimensions) for key, vector in answers.items()}
@@ -254,6 +284,10 @@ class Vectorizer:
                 "Cure: see to the model, then refresh."
             )
         return lengths[-1]
+
+
+def _text_of(row: Row) -> str:
+    return row.node.get_content(metadata_mode=MetadataMode.EMBED)
 
 
 def fault_of(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int = 0) -> str | None:
