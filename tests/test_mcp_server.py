@@ -1,20 +1,23 @@
 """The MCP server, driven by the SDK's own client: in this process, over stdio, and over HTTP on loopback."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+from datetime import date, datetime
 from pathlib import Path
 
 import pytest
 
 from llama_index_contextual import mcp_server
-from llama_index_contextual.errors import MissingExtraError, SettingError
+from llama_index_contextual.errors import LockedError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemorySettings
@@ -60,12 +63,16 @@ async def wait_for(client, query, wanted):
     return found
 
 
+READING = {"memory_context", "memory_search", "get", "multi_get", "list", "status"}
+
+
 async def test_a_client_over_stdio(folder):
     async with mcp.Client(stdio_client(stdio(folder))) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"memory_context", "memory_search"}
-        assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 2000
+        assert set(tools) == READING
+        assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 3500
 
+        await wait_for(client, "carrots", "Cookie")
         digest = await text_of(client, "memory_context", message="what does JC's dog love?")
         assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3] JC's dog Cookie loves carrots"
         assert await text_of(client, "memory_context", message="hola") == NOTHING
@@ -87,7 +94,7 @@ async def test_a_client_over_stdio(folder):
 
 async def test_a_server_that_was_killed_starts_again_on_the_same_notes(folder):
     async with mcp.Client(stdio_client(stdio(folder))) as client:
-        assert "carrots" in await text_of(client, "memory_search", query="carrots")
+        await wait_for(client, "carrots", "Cookie")
     parameters = stdio(folder)
     process = await asyncio.create_subprocess_exec(
         parameters.command,
@@ -124,7 +131,7 @@ ContextualIndex.open, ContextualIndex.refresh = classmethod(loud_open), loud
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
-            "name": "memory_search", "arguments": {"query": "carrots"}}},
+            "name": "get", "arguments": {"path": "memory/2026-04-09.md"}}},
     ]  # fmt: skip
     process = await asyncio.create_subprocess_exec(
         parameters.command,
@@ -148,6 +155,7 @@ ContextualIndex.open, ContextualIndex.refresh = classmethod(loud_open), loud
 @pytest.fixture
 def index(folder):
     with ContextualIndex.open(folder) as opened:
+        opened.refresh()
         yield opened
 
 
@@ -186,19 +194,156 @@ async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, argum
 )
 async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, found):
     (folder / "MEMORY.md").write_text("---\ntags: [facts, colours]\n---\n# Facts\n\nColor: blue\n", "utf-8")
+    index.refresh()
     async with mcp.Client(mcp_server.build_server(index)) as client:
         answer = json.loads(await text_of(client, "memory_search", query="carrots", format="json", **filters))
         assert {entry["path"] for entry in answer["entries"]} == found
 
 
-async def test_a_client_is_told_why_there_is_no_answer(folder, index):
-    (folder / ".contextual").write_text("a file in the way of the index", "utf-8")
+async def test_a_client_is_told_why_there_is_no_answer(folder):
+    with ContextualIndex.open(folder) as index:
+        async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+            asked = [("memory_search", {"query": "x"}), ("memory_context", {"message": "JC's dog, is it?"})]
+            for tool, arguments in asked:
+                result = await client.call_tool(tool, arguments)
+                assert result.is_error
+                assert "there is no index in" in result.content[0].text
+                assert "Cure: " in result.content[0].text
+    assert not (folder / ".contextual").exists()
+
+
+def contents(folder):
+    """Every file below a folder, with what it holds."""
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+async def test_questions_write_nothing(folder, index):
+    (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
+    before = contents(folder)
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        for tool, arguments in [
+            ("memory_context", {"message": "what is the boat called?"}),
+            ("memory_search", {"query": "boat"}),
+            ("get", {"path": "new.md"}),
+            ("multi_get", {"glob": "*.md"}),
+            ("list", {}),
+            ("status", {}),
+        ]:
+            await text_of(client, tool, **arguments)
+        await client.list_resources()
+        shown = await text_of(client, "memory_context", message="what does JC's dog love?")
+    assert contents(folder) == before
+    assert shown.splitlines()[-1] == "(Index: 1 file changed since; run index.)"
+
+
+async def test_an_answer_waits_for_no_refresh_and_says_so(folder, index, monkeypatch):
+    (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
+    release, refresh = threading.Event(), index.refresh
+
+    def slow(*arguments, **options):
+        assert release.wait(60)
+        return refresh(*arguments, **options)
+
+    monkeypatch.setattr(index, "refresh", slow)
     async with mcp.Client(mcp_server.build_server(index)) as client:
-        for tool, arguments in [("memory_search", {"query": "x"}), ("memory_context", {"message": "JC's dog, is it?"})]:
-            result = await client.call_tool(tool, arguments)
-            assert result.is_error
-            assert "there is no index in" in result.content[0].text
-            assert "Cure: " in result.content[0].text
+        shown = await text_of(client, "memory_context", message="what does JC's dog love?")
+        assert "Cookie loves carrots" in shown
+        assert "being indexed" in shown.splitlines()[-1]
+        assert await text_of(client, "memory_context", message="hola") == NOTHING
+        release.set()
+        assert "Index: " not in await wait_for(client, "boat", "Luna")
+
+
+async def test_small_talk_touches_neither_folder_nor_index(index, monkeypatch):
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        monkeypatch.setattr(index, "freshness", None)
+        monkeypatch.setattr(index, "manifest", None)
+        assert await text_of(client, "memory_context", message="hola") == NOTHING
+
+
+async def test_notes_are_listed_and_read_in_parts(folder, index):
+    (folder / "long.md").write_text("".join(f"line {number}\n" for number in range(1, 301)), "utf-8")
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        assert await text_of(client, "list") == "MEMORY.md\nlong.md\nmemory/2026-04-09.md"
+        assert await text_of(client, "list", path="memory/") == "memory/2026-04-09.md"
+        part = await text_of(client, "get", path="long.md", from_line=10, lines=2)
+        assert part == "line 10\nline 11\n\n(lines 10 to 11 of 300)"
+        assert (await text_of(client, "get", path="long.md")).endswith("line 200\n\n(lines 1 to 200 of 300)")
+        blocks = (await client.call_tool("multi_get", {"glob": "m*"})).content
+        assert [block.text for block in blocks] == [
+            "memory/2026-04-09.md\n\n# Thursday\n\n- JC's dog Cookie loves carrots\n"
+        ]
+        listed = (await client.list_resources()).resources
+        assert [str(one.uri) for one in listed][2] == "note:///memory/2026-04-09.md"
+        read = await client.read_resource(str(listed[2].uri))
+        assert "Cookie" in read.contents[0].text
+        held = json.loads(await text_of(client, "status"))
+        assert (held["documents"], held["chunks"], held["freshness"]["changed"]) == (2, 2, 1)
+        for tool, arguments in [("get", {"path": "../outside.md"}), ("get", {"path": ".secret.md"}),
+                                ("multi_get", {"glob": "*secret*"})]:  # fmt: skip
+            assert (await client.call_tool(tool, arguments)).is_error
+
+
+async def test_json_names_headings_and_context(index):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        [entry] = json.loads(await text_of(client, "memory_search", query="carrots", max_results=1, format="json"))[
+            "entries"
+        ]
+    assert entry["header_path"] == "Thursday"
+    assert "2026" in entry["context"]
+
+
+async def test_what_is_added_stands_in_the_note_of_the_day(folder, index):
+    today = datetime.now().astimezone().date().isoformat()
+    note = folder / "memory" / f"{today}.md"
+    async with mcp.Client(mcp_server.build_server(index, allow_write=True)) as client:
+        assert {tool.name for tool in (await client.list_tools()).tools} == READING | {"memory_add"}
+        assert await text_of(client, "memory_add", text="JC moved to Lima.\n# Really") == f"Added to memory/{today}.md."
+        note.chmod(0o640)
+        await text_of(client, "memory_add", text="He took Cookie\x1b[31m along.")
+        lines = note.read_text("utf-8").splitlines()
+        assert lines[0] == f"# {today}"
+        assert [line[8:] for line in lines if line.startswith("- ")] == [
+            "JC moved to Lima.",
+            "He took Cookie[31m along.",
+        ]
+        assert "  # Really" in lines
+        assert note.stat().st_mode & 0o777 == 0o640
+        assert "Lima" in await wait_for(client, "JC moved to Lima", "Lima")
+        for text in ("", "x" * 20_000, " \x00 "):
+            assert (await client.call_tool("memory_add", {"text": text})).is_error
+
+
+async def test_nothing_is_added_outside_of_the_folder(folder, index, tmp_path):
+    today = datetime.now().astimezone().date().isoformat()
+    (folder / "memory" / f"{today}.md").symlink_to(tmp_path / "outside.md")
+    async with mcp.Client(mcp_server.build_server(index, allow_write=True)) as client:
+        result = await client.call_tool("memory_add", {"text": "JC moved to Lima."})
+        assert result.is_error
+        assert "leads out of" in result.content[0].text
+    assert (tmp_path / "outside.md").read_text("utf-8") == "outside\n"
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ([], "memory/2026-04-10.md"),
+        (["MEMORY.md", "people/marta.md"], "memory/2026-04-10.md"),
+        (["daily/2026-04-01.md", "old/2025-01-01.md"], "daily/2026-04-10.md"),
+        (["2026-04-01.md"], "2026-04-10.md"),
+        (["daily/2026-04-01.md", "diary/2026-04-10.md"], "diary/2026-04-10.md"),
+    ],
+)
+def test_the_note_of_the_day(paths, expected):
+    assert mcp_server.day_note(paths, date(2026, 4, 10)) == expected
+
+
+async def test_a_long_message_is_read_in_part_and_says_so(index):
+    long = "what does JC's dog love? " + "carrots " * 100_000
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        shown = await text_of(client, "memory_context", message=long)
+        assert "Cookie loves carrots" in shown
+        assert shown.splitlines()[-1] == "(Message: only its first 16,384 characters were read.)"
 
 
 async def test_a_note_is_read_by_the_rules_of_the_index(folder):
@@ -226,56 +371,90 @@ async def test_switched_off_it_says_so_in_one_line(index):
         assert shown == "(Memory is switched off (enabled is false).)"
 
 
-async def test_a_refresh_that_fails_does_not_silence_memory(index, monkeypatch, caplog):
-    index.refresh()
+async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monkeypatch):
+    (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
 
-    async def locked():
-        from llama_index_contextual.errors import LockedError
-
+    def locked(*_, **__):
         raise LockedError("another process is writing")
 
-    monkeypatch.setattr(index, "arefresh", locked)
+    monkeypatch.setattr(index, "refresh", locked)
     async with mcp.Client(mcp_server.build_server(index)) as client:
-        assert "carrots" in await text_of(client, "memory_search", query="carrots")
-    assert "another process is writing" in caplog.text
+        shown = await text_of(client, "memory_search", query="carrots")
+    assert "Cookie" in shown
+    assert "another process is writing" in shown.splitlines()[-1]
 
 
-async def test_over_http_on_loopback(folder):
+@contextlib.asynccontextmanager
+async def http_server(folder):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     parameters = stdio(folder, options=f", transport='http', port={port}")
     process = await asyncio.create_subprocess_exec(
-        parameters.command, *parameters.args, env={**os.environ, **parameters.env}
+        parameters.command, *parameters.args, env={**os.environ, **parameters.env}, stderr=subprocess.PIPE
     )
     try:
-        deadline = time.monotonic() + 60
-        while not is_open(port):
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.2)
-        async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
-            assert "carrots" in await text_of(client, "memory_context", message="what does JC's dog love?")
-        # a web page that lets its own name point here must not reach the notes
-        headers = {
-            "Host": "evil.example",
-            "Content-Type": "application/json",
-            "Accept": "application/json, text/event-stream",
-        }
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", b"{}", headers)
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            await asyncio.to_thread(urllib.request.urlopen, request)
-        assert refused.value.code in {403, 421}
+        while b"ready at" not in (line := await asyncio.wait_for(process.stderr.readline(), 60)):
+            assert line, "the server ended"
+        assert line == f"ready at http://127.0.0.1:{port}/mcp\n".encode()
+        yield port
     finally:
         process.terminate()
         await process.wait()
 
 
-def is_open(port):
+async def status_of(port, **headers):
+    """The status of a request to start a session, as some web page may send it."""
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+    known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", json.dumps(body).encode(), {**known, **headers})
+    try:
+        with await asyncio.to_thread(urllib.request.urlopen, request, timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+async def test_over_http_on_loopback(folder):
+    async with http_server(folder) as port:
+        async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
+            await wait_for(client, "carrots", "Cookie")
+            assert "carrots" in await text_of(client, "memory_context", message="what does JC's dog love?")
+        assert await status_of(port) == 200
+        assert await status_of(port, Host=f"localhost:{port}", Origin=f"http://localhost:{port}") == 200
+        # a web page that lets its own name point here must not reach the notes
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1:1", f"127.0.0.2:{port}"):
+            assert await status_of(port, Host=host) in {403, 421}, host
+        for origin in ("http://evil.example", f"http://evil.example:{port}", "null", "http://127.0.0.1:1"):
+            assert await status_of(port, Origin=origin) == 403, origin
+
+
+def test_sessions_over_http_end(index, monkeypatch):
+    """Each keeps memory, and a client may go without a word."""
+    import uvicorn
+
+    served = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: served.append(self.config.app))
+    server = mcp_server.build_server(index)
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mcp_server._serve_http(server, "localhost", port)
+    assert len(served) == 1
+    assert server.session_manager.session_idle_timeout <= 3600
+    assert server.session_manager.max_sessions <= 1000
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.org"])  # noqa: S104
+def test_a_port_that_is_taken_is_named(folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(SettingError, match=r"port=\d+ cannot be used .* Cure: another port"):
+            mcp_server.serve(folder, transport="http", port=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.org", "127.0.0.2", "127.1", "[::1]"])  # noqa: S104
 def test_it_serves_loopback_only(folder, host):
     with pytest.raises(SettingError, match="host="):
         mcp_server.serve(folder, transport="http", host=host)
@@ -290,11 +469,3 @@ def test_without_the_sdk_the_extra_is_named(index, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     with pytest.raises(MissingExtraError, match=r"\[mcp\]"):
         mcp_server.build_server(index)
-
-
-def test_one_message_on_the_command_line(folder):
-    digest = mcp_server.run_context(folder, "what does JC's dog love?")
-    assert "Cookie loves carrots" in digest.markdown
-    assert mcp_server.run_context(folder / "absent", "hola").reason == "greeting"  # nothing is opened for small talk
-    off = mcp_server.run_context(folder, "what does JC's dog love?", settings=MemorySettings(enabled=False))
-    assert not off.applicable

@@ -207,16 +207,27 @@ def mcp(
     recency: Recency = None,
     enabled: Enabled = None,
     refresh: Refresh = None,
+    allow_write: Annotated[
+        bool, typer.Option("--allow-write", help="Let agents append to the note of the day. Default: they only read")
+    ] = False,
 ) -> None:
     """Serve a folder of notes to agents over the Model Context Protocol."""
     from llama_index_contextual.mcp_server import serve
 
     given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
     said = load_configuration(folder or Path(), file=config, options={**given, "embedding.model": embed_model})
-    settings = _memory_settings(said.memory.given())
     if transport == "http":
         _require_port(port)
-    serve(folder or Path(), transport=transport, port=port, settings=settings, storage=storage, config=said)
+    serve(
+        folder or Path(),
+        transport=transport,
+        port=port,
+        settings=_memory_settings(said.memory.given()),
+        refresh=said.memory.refresh or "auto",
+        allow_write=allow_write,
+        storage=storage,
+        config=said,
+    )
 
 
 def _require_port(port: int) -> None:

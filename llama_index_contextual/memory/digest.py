@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -96,6 +96,10 @@ class MemoryDigest:
         """The digest as an agent reads it; one neutral line if there is nothing to say."""
         shown = f"({DISABLED.capitalize()}.)" if self.reason == DISABLED else format_digest(self.entries)
         return "\n".join([shown, *(f"({note})" for note in self.notes)])
+
+    def noting(self, freshness: str) -> MemoryDigest:
+        """Return the digest with a line that says how far the index is behind; without one where nothing is said."""
+        return replace(self, notes=(*self.notes, f"Index: {freshness}.")) if freshness else self
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the fields, each entry's citation, and the Markdown."""
