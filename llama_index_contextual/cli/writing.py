@@ -20,7 +20,6 @@ from llama_index_contextual.cli.common import (
     EmbedModel,
     Overlap,
     Storage,
-    messages,
     open_index,
     print_json,
     print_text,
@@ -142,7 +141,7 @@ def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: b
         model.require_key()
     with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
-        report = contextual.refresh(show_progress=messages.is_terminal, confirm=yes)
+        report = contextual.refresh(show_progress=True, confirm=yes)
     paid = contextual.settings.pipeline.paid_source
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if as_json:

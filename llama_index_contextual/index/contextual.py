@@ -270,7 +270,8 @@ class ContextualIndex:
         Args:
             source: None for the whole folder; a folder or file inside it, outside of which nothing is deleted; or
                 documents, which deletes nothing. Documents need an id that you set, or ``metadata["path"]``.
-            show_progress: Whether to draw a progress bar that counts documents.
+            show_progress: Whether to show how far it is: bars of files, contexts and embedded chunks in a terminal, a
+                line every few seconds on standard error elsewhere.
             retry_contexts: Whether a language model is asked again for contexts that fell back.
             confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
                 a fifth of the chunks.

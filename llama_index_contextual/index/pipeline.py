@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
 
+    from llama_index_contextual.context.base import Progress
     from llama_index_contextual.index.store import Stored
     from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
@@ -79,10 +80,12 @@ class NodePipeline:
                 node.metadata.update({key: known.metadata[key] for key in _PAID if key in known.metadata})
         return nodes
 
-    def contextualize(self, nodes: Sequence[BaseNode], documents: Sequence[Document]) -> None:
+    def contextualize(
+        self, nodes: Sequence[BaseNode], documents: Sequence[Document], progress: Progress | None = None
+    ) -> None:
         """Write contexts into the nodes of some documents, all at once: calls for several go to a model together."""
         if nodes:
-            self.contexts(nodes, documents)
+            self.contexts(nodes, documents, progress=progress)
 
     def fingerprint(self, embedding: dict[str, Any], reading: dict[str, Any], files: dict[str, Any]) -> Fingerprint:
         """Everything that shapes the nodes."""

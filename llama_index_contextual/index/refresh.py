@@ -14,18 +14,17 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from tqdm import tqdm
-
 from llama_index_contextual.errors import ConfirmationError, DocumentError, EmbeddingError, SettingError
 from llama_index_contextual.index.chroma import refused_key
 from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
+from llama_index_contextual.index.progress import RefreshProgress
 from llama_index_contextual.index.sources import check_source, gather, settled
 from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.store import DamagedError, Row, Stored, store_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from llama_index.core.schema import BaseNode, Document
@@ -56,7 +55,7 @@ def refresh_index(
     Args:
         storage: The index's storage.
         source: As :meth:`ContextualIndex.refresh` takes it.
-        show_progress: Whether to draw a progress bar that counts documents.
+        show_progress: Whether to show how far it is: bars in a terminal, a line every few seconds elsewhere.
         retry_contexts: Whether contexts that fell back are asked for again.
         confirm: Whether it may delete most documents, and pay a language model again.
 
@@ -91,7 +90,7 @@ def _refreshed(
         report.differences = settings.differences(writer.manifest)
         before = writer.manifest
         writer.manifest = settings.written_in(before)
-        with tqdm(total=len(sources), desc="Indexing", unit="doc", disable=not show_progress, leave=False) as bar:
+        with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
             Refresh(
                 writer=writer,
                 pipeline=settings.pipeline,
@@ -100,7 +99,7 @@ def _refreshed(
                 pays_again=settings.pays_again(before),
                 keep_outdated=settings.reindex == "ignore",
                 retry_contexts=retry_contexts,
-                progress=bar.update,
+                progress=progress,
                 report=report,
             ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
         if replacing:
@@ -142,7 +141,7 @@ class Refresh:
         retry_contexts: Whether contexts that fell back are asked for again.
         confirmed: Whether it may delete most documents, and pay a language model again.
         pays_again: Whether contexts that were paid for are outdated, as another model or prompt is to make them.
-        progress: Called with a number of documents that are done.
+        progress: Is told how far it is.
         report: Is filled.
     """
 
@@ -153,7 +152,7 @@ class Refresh:
     retry_contexts: bool
     confirmed: bool
     pays_again: bool
-    progress: Callable[[int], object]
+    progress: RefreshProgress
     report: RefreshReport
     _taken: set[str] = field(default_factory=set)  # ids of the nodes that wait to be written
 
@@ -173,10 +172,10 @@ class Refresh:
         self._note(plan)
         if plan.to_index or plan.deleted:
             self.writer.begin()
+            self.progress.begin(len(plan.to_index))
             self._index([by_id[key] for key in plan.to_index])
             self._delete(plan.deleted)
         stamps = self._stamps(by_id[key] for key in plan.unchanged)
-        self.progress(len(plan.unchanged))
         if plan.to_index or plan.deleted or stamps or not self.writer.manifest.complete:
             self.writer.record(stamps)
             self.writer.end()
@@ -283,12 +282,16 @@ class Refresh:
                 self._check_ids(nodes)
             except DocumentError as error:
                 self._failed(source, str(error))
+                self.progress.read(0)
                 continue
+            self.progress.read(len(nodes))
             parsed.append((source, loaded, nodes, known))
             if loaded.repair:
                 self.report.repaired.append(Problem(source.id, loaded.repair))
         read = [document for _, loaded, _, _ in parsed for document in loaded.documents]
-        self.pipeline.contextualize([node for _, _, nodes, _ in parsed for node in nodes], read)
+        cut = [node for _, _, nodes, _ in parsed for node in nodes]
+        self.pipeline.contextualize(cut, read, self.progress.contexts)
+        self.progress.group_done(len(cut))
         works = []
         for source, loaded, nodes, known in parsed:
             rows = [Row(node, store_metadata(node, source.id, source.kind), known.get(node.node_id)) for node in nodes]
@@ -316,11 +319,10 @@ class Refresh:
         for names in (self.report.added, self.report.changed, self.report.outdated):
             if source.id in names:
                 names.remove(source.id)
-        self.progress(1)
 
     def _write(self, batch: Sequence[_Work]) -> None:
         self._taken.clear()
-        embedded = self.writer.vectors.embed([row for work in batch for row in work.fresh])
+        embedded = self.writer.vectors.embed([row for work in batch for row in work.fresh], self.progress.embedded)
         sound = []
         for work in batch:
             reasons = [reason for row in work.fresh if (reason := embedded.failed.get(row.embed_hash))]
@@ -343,7 +345,7 @@ class Refresh:
         self.report.reused += len(fresh) - len(embedded.fresh)
         self.report.relocated += len(relocated)
         self.report.removed += len(gone)
-        self.progress(len(sound))
+        self.progress.batch_done(sum(len(work.rows) for work in batch))
 
     def _entry(self, work: _Work) -> Entry:
         return Entry(

@@ -26,7 +26,7 @@ from llama_index_contextual.index.store import EMBED_HASH
 from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore, in_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -198,10 +198,14 @@ class Vectorizer:
                 rows[at].window = together, at - window.start
                 rows[at].metadata[EMBED_HASH] = short_hash([name, at - window.start])
 
-    def embed(self, rows: Sequence[Row]) -> Embedded:
+    def embed(self, rows: Sequence[Row], progress: Callable[[int], object] | None = None) -> Embedded:
         """Give rows their vectors; a row whose text has no usable vector keeps None.
 
         New vectors are kept after every :data:`BATCH_TEXTS` texts, so that an interruption costs no more than those.
+
+        Args:
+            rows: The rows.
+            progress: Called with how many more texts were embedded.
 
         Raises:
             EmbeddingError: The model failed, or gave nothing that can be used.
@@ -216,6 +220,8 @@ class Vectorizer:
             self.cache.put(made)
             vectors |= made
             result.failed |= failed
+            if progress is not None:
+                progress(len(part))
         for row in rows:
             row.vector = vectors.get(row.embed_hash)
         return result

@@ -171,7 +171,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             nodes: Chunks of any parser, of any number of documents.
             documents: The whole documents that they were cut from, instead of those given before. Without any, a
                 document is put together from its chunks.
-            **kwargs: ``show_progress`` is read; what LlamaIndex passes besides is ignored.
+            **kwargs: ``show_progress`` is read, and ``progress``, which is called with a ``ContextProgress``. What
+                LlamaIndex passes besides is ignored.
 
         Raises:
             ContextError: A chunk got no context although the generator that was chosen has no fallback.
@@ -181,7 +182,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             return list(nodes)
         groups = self._outdated(nodes, documents)
         with progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
-            results = self.generator.generate_all([chunks for chunks, _ in groups], progress)
+            told = kwargs.get("progress") or progress
+            results = self.generator.generate_all([chunks for chunks, _ in groups], told)
         return self._write(nodes, groups, results)
 
     async def acall(

@@ -1,0 +1,138 @@
+"""How far a refresh is: bars that count chunks in a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from llama_index_contextual.context.base import ContextProgress
+    from llama_index_contextual.context.usage import ContextUsage
+
+EVERY: Final = 5.0  # seconds between two lines
+_STAGES: Final = ("files read", "contexts", "embedded")
+
+
+class RefreshProgress:
+    """Counts files and chunks through the three stages of a refresh, and shows them on standard error.
+
+    How many chunks there will be is not known before all files are read, so it is estimated from those that were.
+
+    Args:
+        show: Whether to show anything.
+        usage: Tells what the context generator has done.
+        console: Where to show it. Default: standard error.
+    """
+
+    def __init__(self, usage: Callable[[], ContextUsage], *, show: bool, console: Console | None = None) -> None:
+        self._usage = usage
+        self._console = console or Console(stderr=True, soft_wrap=True, highlight=False)
+        self._show = show
+        self._files = self._read = self._chunks = self._described = self._embedded = 0
+        self._part = {"contexts": 0, "embedded": 0}  # of the group or batch at work
+        self._started = self._said = time.monotonic()
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def begin(self, files: int) -> None:
+        """Begin with so many files to read."""
+        self._files = files
+        self._started = self._said = time.monotonic()
+        if not self._show or not files or not self._console.is_terminal:
+            return
+        columns = (
+            TextColumn("{task.description:>10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]:>8}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._bars = Progress(*columns, console=self._console, transient=True)
+        self._tasks = {stage: self._bars.add_task(stage, total=None, rate="", note="") for stage in _STAGES}
+        self._bars.start()
+
+    def read(self, chunks: int) -> None:
+        """Note a file that was read and cut into so many chunks, none where it could not be read."""
+        self._read += 1
+        self._chunks += chunks
+        self._shown()
+
+    def contexts(self, progress: ContextProgress) -> None:
+        """Note how far the contexts of the group at work are."""
+        self._part["contexts"] = progress.done
+        self._shown()
+
+    def group_done(self, chunks: int) -> None:
+        """Note that a group of so many chunks has its contexts."""
+        self._described += chunks
+        self._part["contexts"] = 0
+        self._shown()
+
+    def embedded(self, chunks: int) -> None:
+        """Note that so many more chunks of the batch at work have their vectors."""
+        self._part["embedded"] += chunks
+        self._shown()
+
+    def batch_done(self, chunks: int) -> None:
+        """Note that a batch of so many chunks is written."""
+        self._embedded += chunks
+        self._part["embedded"] = 0
+        self._shown()
+
+    def _counts(self) -> dict[str, tuple[int, int]]:
+        total = round(self._chunks * self._files / self._read) if self._read else 0
+        return {
+            "files read": (self._read, self._files),
+            "contexts": (self._described + self._part["contexts"], total),
+            "embedded": (self._embedded + self._part["embedded"], total),
+        }
+
+    def _shown(self) -> None:
+        if not self._show:
+            return
+        counts, seconds = self._counts(), max(time.monotonic() - self._started, 1e-9)
+        if self._bars is not None:
+            for stage, (done, total) in counts.items():
+                note = self._note() if stage == "contexts" else ""
+                rate = f"{done / seconds:.1f}/s"
+                self._bars.update(self._tasks[stage], completed=done, total=total or None, rate=rate, note=note)
+        elif time.monotonic() - self._said >= EVERY:
+            self._said = time.monotonic()
+            self._console.print(self._line(counts, seconds), markup=False)
+
+    def _line(self, counts: dict[str, tuple[int, int]], seconds: float) -> str:
+        (read, files), (described, _), (done, total) = (counts[stage] for stage in _STAGES)
+        left = f", about {_time(seconds * (total - done) / done)} left" if done else ""
+        note = f" ({self._note()})" if self._note() else ""
+        return (
+            f"Indexing: {read:,} of {files:,} files read, {described:,} contexts{note}, "
+            f"{done:,} of {total:,} chunks embedded, {done / seconds:.1f}/s{left}"
+        )
+
+    def _note(self) -> str:
+        usage = self._usage()
+        if not usage.calls and not usage.failed:
+            return ""
+        tokens = usage.tokens.prompt + usage.tokens.completion
+        fell_back = f", {sum(usage.failed.values()):,} fell back" if usage.failed else ""
+        return f"{usage.calls:,} calls, {tokens:,} tokens{fell_back}"
+
+
+def _time(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes > 1 else f"{max(seconds, 1):.0f} s"

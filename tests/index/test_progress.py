@@ -1,0 +1,60 @@
+"""A refresh shows how far it is: lines in a pipe, bars in a terminal, nothing where nobody asks."""
+
+import re
+
+import pytest
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.index import ContextualIndex, progress
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(40):
+        text = "".join(f"\n## Part {part}\n\nTea of day {number} and part {part} was green.\n" for part in range(2))
+        (tmp_path / f"page{number}.md").write_text(f"# Page {number}\n{text}", "utf-8")
+    return tmp_path
+
+
+def test_in_a_pipe_lines_count_files_contexts_and_chunks_up_to_all_of_them(folder, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    with ContextualIndex.open(folder) as index:
+        report = index.refresh(show_progress=True)
+    out, err = capsys.readouterr()
+    counts = [
+        tuple(map(int, re.findall(r"\d+", line.partition(" chunks")[0])))
+        for line in err.splitlines()
+        if line.startswith("Indexing: ")
+    ]
+    assert out == ""
+    assert counts == sorted(counts)
+    assert counts[-1] == (40, 40, report.chunks, report.chunks, report.chunks)
+    assert len(counts) > 40, "after each file, group and batch of texts"
+    assert re.search(r"\d/s, about \d+ (s|min) left", err)
+
+
+def test_a_language_model_s_calls_tokens_and_failures_are_said(folder, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    with (
+        ContextualIndex.open(folder, context="llm", llm="openai:m@http://127.0.0.1:9/v1") as index,
+        pytest.warns(ContextualWarning),
+    ):
+        index.refresh(show_progress=True)
+    assert re.search(r"contexts \(\d+ calls, \d+ tokens, 40 fell back\)", capsys.readouterr().err)
+
+
+def test_in_a_terminal_bars_are_drawn_and_taken_away(folder, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with ContextualIndex.open(folder) as index:
+        index.refresh(show_progress=True)
+    err = capsys.readouterr().err
+    assert all(stage in err for stage in ("files read", "contexts", "embedded", "40/40"))
+
+
+def test_nothing_is_shown_where_nobody_asks_or_nothing_is_to_do(folder, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    with ContextualIndex.open(folder) as index:
+        index.refresh()
+        index.refresh(show_progress=True)
+    assert capsys.readouterr().err == ""
