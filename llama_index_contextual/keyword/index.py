@@ -128,6 +128,11 @@ class TermScores(NamedTuple):
     idfs: tuple[float, ...]
     scores: npt.NDArray[np.float64]
 
+    def shares(self) -> list[float] | None:
+        """Return for each document the share of the terms that it holds, weighted by rarity; None without terms."""
+        total = math.fsum(self.idfs)
+        return ((self.scores > 0) @ np.array(self.idfs) / total).tolist() if total > 0 else None
+
     def evidence(self) -> list[list[TermEvidence]]:
         """Return for each document the terms that it holds, most important first."""
         names = [group[0] for group in self.groups]

@@ -73,7 +73,7 @@ class Hit:
 
     @property
     def relevance(self) -> float | None:
-        """Return how likely the hit answers the question, 0 to 1; None where the mode does not tell."""
+        """Return how likely the hit answers the question, 0 to 1; None where that is not known."""
         return self.fused.relevance if self.fused else None
 
     @property
@@ -96,6 +96,7 @@ class Hit:
             "source": self.source,
             "header_path": self.node.node.metadata.get(HEADER_PATH),
             "score": self.score,
+            "relevance": self.relevance,
             "cosine": self.cosine,
             "fused": self.fused and {**self.fused._asdict(), "credits": [one._asdict() for one in self.fused.credits]},
             "terms": [asdict(term) for term in self.terms],
@@ -164,7 +165,7 @@ class Explanation:
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         learned = self.mode == Mode.LEARNED.value
-        header = ["#", "score", *self.arms, *(["log-odds"] if learned else [])]
+        header = ["#", "score", "relevance", *self.arms, *(["log-odds"] if learned else [])]
         rows = [_row(hit, list(self.arms), learned=learned) for hit in self.hits]
         return [*header, "terms (documents)", "steps", "source", "text"], rows
 
@@ -231,6 +232,7 @@ def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
     return [
         str(hit.rank),
         f"{hit.score:.3f}",
+        "-" if hit.relevance is None else f"{hit.relevance:.2f}",
         *(f"{one.rank}. ({one.score:.3f})" if one else "-" for one in given),
         *([earned] if learned else []),
         ", ".join(f"{term.term} ({term.document_frequency})" for term in hit.terms[:6]) or "-",

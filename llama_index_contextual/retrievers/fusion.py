@@ -67,7 +67,7 @@ class Fused(NamedTuple):
         score: ``raw`` normalised over the pool, agreement included: the best has 1, and none of RECIPROCAL_RANK 0.
         boost: What agreement of several queries multiplied it by, before normalising.
         credits: Where ``raw`` comes from.
-        relevance: How likely it answers the question, 0 to 1; None where the mode does not tell.
+        relevance: How likely it answers the question, 0 to 1; None where that is not known.
     """
 
     node_id: str

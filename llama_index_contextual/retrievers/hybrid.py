@@ -37,7 +37,9 @@ from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of
 from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
 from llama_index_contextual.retrievers.learned import Words, fuse_learned
 from llama_index_contextual.retrievers.neighbours import Reach, expand_hits
+from llama_index_contextual.retrievers.relevance import nearness_in, relevance
 from llama_index_contextual.retrievers.search import CandidateRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,8 +105,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     Each arm proposes a pool of fixed size, whatever ``similarity_top_k`` is, so the top 5 is a prefix of the top 20.
     Ties break by node id; a node counts once by its id; a zero or missing score earns nothing. Scores are the fused
     scores normalised over the pool: the best has 1, and each is greater than 0 (RECIPROCAL_RANK). Postprocessors such
-    as a recency decay act on them before the cut. Scores rank hits and do not measure relevance: for that
-    :meth:`explain` gives the cosine and the matched terms.
+    as a recency decay act on them before the cut. Scores rank hits and do not measure relevance, which :meth:`explain`
+    gives beside the cosine and the matched terms, and which ``min_score`` cuts by.
 
     Where one of the arms is a :class:`ContextualBM25Retriever`, the whole answer obeys a query's operators:
     ``"exact phrase"``, ``-not``, ``path:`` and ``tag:``, as :mod:`llama_index_contextual.keyword.query` reads them.
@@ -130,6 +132,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         count_unscored: Let zero and missing scores earn credit, as LlamaIndex does.
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.
+        min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
+            Hits of unknown relevance stay. 0.03 drops what has nothing to do with a query, 0.05 is stricter.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
         use_async: Part of LlamaIndex's interface; arms are asked at once either way.
@@ -156,6 +160,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         on_arm_failure: Literal["warn", "raise"] = "warn",
         count_unscored: bool = False,
         expand: Reach = 0,
+        min_score: float = 0.0,
         llm: LLM | str | None = None,
         query_gen_prompt: str | None = None,
         use_async: bool = True,
@@ -189,6 +194,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.on_arm_failure = on_arm_failure
         self.count_unscored = count_unscored
         self.expand = checked_reach(expand)
+        self.min_score = amount("min_score", min_score, zero=True, most=1)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
         self._retrievers = arms
@@ -341,6 +347,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
                 agreement_boost=self.agreement_boost,
                 count_unscored=self.count_unscored,
             )
+        if self.min_score:
+            fused = [
+                one
+                for one in self._with_relevance(plan.queries[0], fused, fused)
+                if one.relevance is None or one.relevance >= self.min_score
+            ]
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
         return FusedPool(tuple(plan.queries), tuple(fused), given, (*plan.notes, *notes), plan.operators)
 
@@ -356,6 +368,21 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             words = Words(name, found.weight, dict(zip(ids, found.shares.tolist(), strict=True)))
         kinds = {name: is_keyword(arm) for name, arm in arms.items()}
         return fuse_learned(rankings, kinds, words, agreement_boost=self.agreement_boost)
+
+    def _with_relevance(self, query: QueryBundle, hits: Sequence[Fused], pool: Sequence[Fused]) -> list[Fused]:
+        """Return hits of a pool with their relevance; a mode's own relevance stays."""
+        unknown = [one.node_id for one in hits if one.relevance is None]
+        keyword = next((arm for arm in self._retrievers if isinstance(arm, ContextualBM25Retriever)), None)
+        shares = keyword.term_scores(query.query_str, unknown).shares() if keyword and unknown else None
+        words = dict(zip(unknown, shares or [], strict=False))
+        arms = zip(self._names, self._retrievers, strict=True)
+        near = nearness_in(pool, {name for name, arm in arms if isinstance(arm, ContextualVectorRetriever)})
+        return [
+            one
+            if one.relevance is not None
+            else one._replace(relevance=relevance(near.get(one.node_id), words.get(one.node_id)))
+            for one in hits
+        ]
 
     def _load(self, pool: FusedPool) -> list[NodeWithScore]:
         """Read nodes of the pool: all where postprocessors want to see them, else as many as are returned.
@@ -394,11 +421,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         terms = keyword.evidence(" ".join(queries), ids) if keyword else {}
         arms = zip(self._names, self._retrievers, strict=True)
         vectors = {name for name, arm in arms if not is_keyword(arm)}
-        fused = {one.node_id: one for one in answer.pool.fused}
+        returned = [one for one in answer.pool.fused if one.node_id in set(ids)]
+        fused = {one.node_id: one for one in self._with_relevance(answer.pool.queries[0], returned, answer.pool.fused)}
         hits = hits_of(answer.nodes, fused, answer.steps, terms, vectors)
         pool = answer.pool
         return Explanation(
-            queries, self.arms, self.mode.value, self.rrf_k, hits, len(fused), pool.warnings, pool.operators
+            queries, self.arms, self.mode.value, self.rrf_k, hits, len(pool.fused), pool.warnings, pool.operators
         )
 
 

@@ -60,7 +60,18 @@ def test_it_prints_as_a_table(arms):
     text = str(ContextualFusionRetriever(arms, similarity_top_k=2).explain("Cookie the dog"))
     heading, header, rule, first, second = text.splitlines()
     assert heading.startswith("Cookie the dog   (reciprocal_rerank, k=20; vector 0.40, bm25 0.60; pool of 6)")
-    assert header.split() == ["#", "score", "vector", "bm25", "terms", "(documents)", "steps", "source", "text"]
+    assert header.split() == [
+        "#",
+        "score",
+        "relevance",
+        "vector",
+        "bm25",
+        "terms",
+        "(documents)",
+        "steps",
+        "source",
+        "text",
+    ]
     assert set(rule) == {"-", " "}
     assert first.startswith("1  1.000  ")
     assert "notes/dog.md" in first
