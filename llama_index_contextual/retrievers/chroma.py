@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.keyword.index import Group, KeywordIndex, Match, Nearness, TermScores
     from llama_index_contextual.retrievers.search import NodeSearch
 
 _PAGE: Final = 2000  # nodes a request, which bounds SQLite's variables and this process's memory
@@ -80,37 +79,6 @@ class ChromaDense:
         found = self._companion.nodes(wanted) if self._companion is not None else {}
         missing = [node_id for node_id in wanted if node_id not in found]
         return found | {node.node_id: node for node in nodes_of(self._collection, missing)}
-
-
-class ChromaSearch(ChromaDense):
-    """Search one open Chroma collection by vector and by keywords, the latter in a keyword index of the same nodes.
-
-    It is a :class:`~llama_index_contextual.retrievers.search.SearchStore`, and costs nothing to make.
-    """
-
-    def __init__(self, collection: Any, keyword: KeywordIndex) -> None:
-        super().__init__(collection, keyword)
-        self._keyword = keyword
-
-    def keyword_query(self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None) -> list[Match]:
-        """Return the best ``top_k`` nodes that hold a term."""
-        return self._keyword.keyword_query(groups, top_k, filters)
-
-    def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
-        """Return what each term of a query adds to the score of each node."""
-        return self._keyword.term_scores(groups, node_ids)
-
-    def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
-        """Return how near to each other neighbouring terms of a query stand in each node."""
-        return self._keyword.nearness(groups, node_ids)
-
-    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
-        """Return the nodes' values of a metadata key."""
-        return self._keyword.values(key, node_ids)
-
-    def count(self) -> int:
-        """Return the number of nodes."""
-        return self._keyword.count()
 
 
 def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None = None) -> list[BaseNode]:

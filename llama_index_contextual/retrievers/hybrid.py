@@ -133,7 +133,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
-            Hits of unknown relevance stay. 0.03 drops what has nothing to do with a query, 0.05 is stricter.
+            Hits of unknown relevance stay. 0.05 drops most of what has nothing to do with a query, 0.1 nearly all.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
         use_async: Part of LlamaIndex's interface; arms are asked at once either way.

@@ -1,9 +1,10 @@
 """The seam to a store: what the arms ask of whatever holds the nodes.
 
 A store that implements :class:`SearchStore` is searched by both arms, filtered, fused and explained as Chroma is. Ours
-are :class:`~llama_index_contextual.retrievers.chroma.ChromaSearch` and, for keywords alone,
-:class:`~llama_index_contextual.keyword.KeywordIndex`. A store that computes keyword scores on its own server implements
-:class:`KeywordSearch` with, for example, the sparse vectors of :class:`~llama_index_contextual.keyword.SparseEncoder`.
+are :class:`~llama_index_contextual.retrievers.chroma.ChromaDense` for vectors and
+:class:`~llama_index_contextual.keyword.KeywordIndex` for keywords. A store that computes keyword scores on its own
+server implements :class:`KeywordSearch` with, for example, the sparse vectors of
+:class:`~llama_index_contextual.keyword.SparseEncoder`.
 
 All methods are called from several threads at once. They may block, because no arm calls them on an event loop.
 """

@@ -56,9 +56,11 @@ def test_nonsense_finds_nothing_above_a_least_relevance(arms):
     retriever = ContextualFusionRetriever(arms, min_score=0.1)
     assert retriever.retrieve("asdfghjkl qwertz") == []
     assert asyncio.run(retriever.aretrieve("asdfghjkl qwertz")) == []
-    assert ids(retriever.retrieve("Cookie loves carrots")) == ["dog"]
     everything = ContextualFusionRetriever(arms).explain("Cookie loves carrots")
-    assert [hit.node_id for hit in everything if hit.relevance >= 0.1] == ["dog"]
+    kept = [hit.node_id for hit in everything if hit.relevance >= 0.1]
+    assert kept[0] == "dog"
+    assert len(kept) < len(everything)
+    assert ids(retriever.retrieve("Cookie loves carrots")) == kept
     assert retriever.explain("Cookie loves carrots").hits[0].relevance == everything.hits[0].relevance
 
 

@@ -15,7 +15,7 @@ from llama_index_contextual.retrievers import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.chroma import ChromaSearch
+from llama_index_contextual.retrievers.chroma import ChromaDense
 
 NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 
@@ -23,11 +23,11 @@ NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 class Newest:
     """Gives a new view for each question, as an index does."""
 
-    def __init__(self, collection, keyword):
-        self.collection, self.keyword = collection, keyword
+    def __init__(self, view, keyword):
+        self.view, self.keyword = view, keyword
 
     def ask(self, work):
-        return work(ChromaSearch(self.collection, self.keyword))
+        return work(self.view())
 
 
 def pairs(found):
@@ -35,17 +35,18 @@ def pairs(found):
 
 
 @pytest.fixture
-def reader(index, nodes, collection):
+def readers(index, nodes, collection):
     keyword = KeywordIndex()
     keyword.add(nodes)
-    return Newest(collection, keyword)
+    return Newest(lambda: ChromaDense(collection, keyword), keyword), Newest(lambda: keyword, keyword)
 
 
 @pytest.mark.parametrize("filters", [None, NEW])
-def test_arms_over_a_reader_answer_as_arms_of_their_own_do(reader, index, embedding, filters):
+def test_arms_over_a_reader_answer_as_arms_of_their_own_do(readers, index, embedding, filters):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     vector = ContextualVectorRetriever(index, embedding, companion=keyword)
-    arms = ContextualVectorRetriever.over(reader, embedding), ContextualBM25Retriever.over(reader)
+    vectors, keywords = readers
+    arms = ContextualVectorRetriever.over(vectors, embedding), ContextualBM25Retriever.over(keywords)
     for own, over in zip((vector, keyword), arms, strict=True):
         expected = pairs(own.with_filters(filters).retrieve("the budget of the house"))
         assert expected
@@ -55,18 +56,18 @@ def test_arms_over_a_reader_answer_as_arms_of_their_own_do(reader, index, embedd
     assert over.to_dict() == whole.to_dict()
 
 
-def test_arms_see_what_was_written_meanwhile(reader):
-    arm = ContextualBM25Retriever.over(reader)
+def test_arms_see_what_was_written_meanwhile(readers):
+    arm = ContextualBM25Retriever.over(readers[1])
     twin = copy.copy(arm)
-    reader.keyword.add([TextNode(id_="new", text="carrots")])
+    readers[1].keyword.add([TextNode(id_="new", text="carrots")])
     for one in (arm, twin):
         assert {hit.node.node_id for hit in one.retrieve("carrots")} == {"dog", "new"}
         assert len(one) == 7
         assert one.document_frequency("carrots zebra") == {"carrot": 2, "zebra": 0}
 
 
-def test_an_arm_over_a_reader_does_not_change_what_it_reads(reader, nodes, tmp_path):
-    arm = ContextualBM25Retriever.over(reader)
+def test_an_arm_over_a_reader_does_not_change_what_it_reads(readers, nodes, tmp_path):
+    arm = ContextualBM25Retriever.over(readers[1])
     for change in (lambda: arm.add(nodes), lambda: arm.delete(["dog"]), lambda: arm.persist(tmp_path)):
         with pytest.raises(SettingError, match=r"only reads its store\. Cure"):
             change()
