@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_CHARS: Final = 600  # about 150 tokens; the prompt asks for one or two sentences
 _MIN_LETTERS: Final = 8
 _COPIED_WORDS: Final = 6  # so many words in a row are a quotation
-_COPIED_SHARE: Final = 0.8
+_COPIED_SHARE: Final = 0.6
 _NEAR_SHARE: Final = 0.85  # of a context's words that stand in the chunk in the same order
 _LOOP_WORDS: Final = 12  # a shorter context may well say most of its words twice
 _LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before them
@@ -50,9 +50,10 @@ _KEY_AND_VALUE: Final = re.compile(r"^\W*\{|[\"'](?:context|chunk|text|answer|nu
 _ABOUT_CHUNK: Final = re.compile(r"\b(?:chunk|part|number|item)s?\s+\d+", re.IGNORECASE)
 _DIGITS: Final = re.compile(r"\d+")
 _NUMBERS: Final = re.compile(r"\d{1,40}(?:[,\u2019']\d{3}(?!\d))*")
-_NUMERALS: Final = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-)  # fmt: skip
+_NUMERALS: Final = {  # "one" is any
+    2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten", 11: "eleven",
+    12: "twelve",
+}  # fmt: skip
 _IDENTIFIER: Final = re.compile(
     r"`([^`]+)`|\b(\w+_\w+)\b|\b([a-z]{2,}[A-Z][a-z]\w*)\b|\b([A-Za-z]\w*(?:\.[A-Za-z]\w*)*\(\))"
 )
@@ -116,7 +117,7 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | 
         ("refused", lambda: _REFUSAL.match(context)),
         ("data instead of a sentence", lambda: _is_data(context)),
         ("several answers", lambda: _SECOND_ANSWER.search(context)),
-        ("copy of the prompt", lambda: _PLACEHOLDER.fullmatch(context) or _copied(words, _spaced(prompt))),
+        ("copy of the prompt", lambda: _PLACEHOLDER.match(context) or _copied(words[:_COPIED_WORDS], _spaced(prompt))),
         ("copy of the chunk", lambda: _copied(words, _spaced(chunk)) or _nearly_copied(words, _words(chunk))),
         ("copy of the document", lambda: _copied(words, _spaced(document))),
         ("invented", lambda: invented(context, f"{document}\n{chunk}")),
@@ -145,7 +146,8 @@ def _holds_number(text: str, digits: str) -> bool:
     forms = [bare, f"{int(bare):,}".replace(",", "[,.\u2019' ]")]
     if re.search(rf"(?<!\d)0*(?:{'|'.join(forms)})(?!\d)", text):
         return True
-    return int(bare) < len(_NUMERALS) and re.search(rf"\b{_NUMERALS[int(bare)]}\b", text, re.IGNORECASE) is not None
+    numeral = _NUMERALS.get(int(bare))
+    return numeral is not None and re.search(rf"\b{numeral}\b", text, re.IGNORECASE) is not None
 
 
 def _is_loop(words: list[str]) -> bool:
@@ -194,7 +196,7 @@ def _spaced(text: str) -> str:
 
 
 def _copied(words: list[str], source: str) -> bool:
-    """Whether a context's words stand in the source side by side, nearly all of them."""
+    """Whether most of a context's words stand in the source side by side."""
     size = min(_COPIED_WORDS, len(words))
     grams = [f" {' '.join(words[i : i + size])} " for i in range(len(words) - size + 1)]
     return size > 0 and sum(gram in source for gram in grams) >= _COPIED_SHARE * len(grams)
