@@ -277,8 +277,10 @@ def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_
     estimate = json.loads(run(*arguments, "--json").stdout)
     assert estimate["calls"] == 2, "a call for each page: a page has no more than eight chunks"
     assert 0 < estimate["price"] < 0.01
-    assert not (tmp_path / "notes" / ".contextual" / "manifest.json").exists()
+    assert sorted(path.name for path in (tmp_path / "notes").iterdir()) == ["gateway.md", "scheduler.md"]
     assert "2 calls" in run(*arguments).stdout
+    local = run(*arguments[:-2]).stdout
+    assert "0.00 to pay: the model is on this machine" in local
 
 
 def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_index(run, tmp_path):

@@ -186,11 +186,14 @@ def _estimate(contextual: ContextualIndex, prices: Prices | None, *, as_json: bo
 
 def _lines(estimate: ContextEstimate) -> list[str]:
     tokens = estimate.tokens
-    price = [] if estimate.price is None else [f"{estimate.price:.2f} at most, at your prices"]
+    price = "no price is known: give --price" if estimate.price is None else f"{estimate.price:.2f}"
+    prices = {"given": ", at your prices", "local": " to pay: the model is on this machine", "": ""}
+    price += prices.get(estimate.priced_by, f" dollars, by the {estimate.priced_by}")
+    server = "a local" if estimate.local else "a remote"
     return [
         f"{estimate.chunks} chunks need a context, {estimate.from_cache} have one in the cache",
-        f"{estimate.calls} calls, at most {tokens.prompt:,} tokens in and {tokens.completion:,} out",
+        f"{estimate.calls} calls, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
         f"{tokens.cached:,} of those in come again, and a server with a prefix cache skips them",
-        f"about {max(estimate.seconds / 60, 1):.0f} min, one call after the other",
-        *price,
+        f"about {max(estimate.seconds / 60, 1):.0f} min, as {server} model usually takes",
+        price,
     ]

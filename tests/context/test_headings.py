@@ -122,7 +122,6 @@ def test_one_setting_chooses(spec, kind):
         ("headings", {"template": "{breadcrumb:q}"}, "template='{breadcrumb:q}': .*Cure: "),
         ("headings", {"template": "{title!z}"}, "template='{title!z}': .*Cure: "),
         ("headings", {"template": "{title:{size}}"}, "template='{title:{size}}': .*Cure: "),
-        ("pattern", {"head_chars": -3}, "head_chars=-3.*Cure: "),
         ("pattern", {"max_symbols": 1.5}, "max_symbols=1.5.*Cure: "),
         ("pattern", {"max_lexical_chars": "9"}, "max_lexical_chars='9'.*Cure: "),
         (["headings"], {}, r"context=\['headings'\] is not known"),

@@ -107,10 +107,13 @@ def test_says_file_enclosing_and_defined():
     assert (head.source, head.version) == ("pattern", PatternContextGenerator().version)
 
 
-def test_keyword_arm_gets_purpose_names_and_beginning():
-    [context] = contexts(PYTHON, ['    def search(self, query):\n        """Give the notes that answer a query.'])
-    assert context.lexical.startswith("Give the notes that answer a query. Python Engine search close # Copyright")
-    assert "purpose" not in context.text
+def test_keyword_arm_gets_purpose_and_once_a_file_all_its_names():
+    first, method = contexts(
+        PYTHON, [PYTHON[:40], '    def search(self, query):\n        """Give the notes that answer a query.']
+    )
+    assert first.lexical.endswith("Python Engine search close")
+    assert method.lexical == "Give the notes that answer a query."
+    assert "answer" not in method.text
 
 
 def test_licence_is_no_purpose():

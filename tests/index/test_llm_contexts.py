@@ -40,3 +40,20 @@ def test_contexts_that_fell_back_are_upgraded_when_the_model_is_back(folder, emb
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert index.refresh().outdated == []
+
+
+NOTE = "---\ntitle: The harbour log of Bergen\n---\n\n# Log\n\nIt rained.\n\n## Ships\n\nThe Aurora left.\n"
+
+
+def test_contexts_are_made_from_the_files_and_not_from_their_chunks(tmp_path, embedding, fake_model, llm):
+    (tmp_path / "log.md").write_text(NOTE, "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model=embedding, **llm) as index:
+        index.refresh()
+    assert NOTE.strip() in fake_model.requests[0].prompt
+
+
+def test_an_estimate_finds_what_a_refresh_has_kept(tmp_path, embedding, llm):
+    (tmp_path / "log.md").write_text(NOTE, "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model=embedding, reuse="document", **llm) as index:
+        report = index.refresh()
+        assert (index.estimate().from_cache, index.estimate().calls) == (report.chunks, 0)
