@@ -41,7 +41,7 @@ def main() -> None:
     purposes = _purposes(chunks, documents)
     nothing = [""] * len(chunks)
     short = [str(node.metadata[CONTEXT]) for node in patterns]
-    long = [str(node.metadata[LEXICAL_CONTEXT]) for node in patterns]
+    long = [str(node.metadata.get(LEXICAL_CONTEXT, "")) for node in patterns]
     files = [context.partition(". ")[0].rstrip(".") for context in short]
     vectors = {
         "no context": nothing,
@@ -57,7 +57,7 @@ def main() -> None:
         "no context": (nothing, nothing),
         "pattern: file": (files, nothing),
         "pattern: file, enclosing and defined names": (short, nothing),
-        "**the same and the long text**": (short, long),
+        "**the same and the extra words**": (short, long),
     }
     questions = [question.text for question in data.questions]
     gold = [question.gold for question in data.questions]
