@@ -78,7 +78,7 @@ INSTRUCTIONS: Final = (
 
 
 def serve(
-    folder: str | Path,
+    folder: str | Path | None,
     *,
     transport: Literal["stdio", "http"] = "stdio",
     host: str = "127.0.0.1",
@@ -91,7 +91,7 @@ def serve(
     """Serve a folder of notes until the client leaves (stdio) or the process is stopped (HTTP).
 
     Args:
-        folder: The notes.
+        folder: The notes. None is the folder that ``storage=`` was made from.
         transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://HOST:PORT/mcp``.
         host: ``127.0.0.1``, ``localhost`` or ``::1``.
         port: 1 to 65535.

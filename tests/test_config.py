@@ -12,7 +12,7 @@ from llama_index_contextual.config import Configuration, fields_of, load_configu
 from llama_index_contextual.context import LLMContextGenerator, Patience
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.index.files import FileRules
-from llama_index_contextual.memory import MemorySettings
+from llama_index_contextual.memory import MemoryContext, MemorySettings
 
 FILE = """\
 # What this folder is.
@@ -215,3 +215,14 @@ class TestAnIndex:
         self.say(folder, '[context]\nmode = "headings"\n')
         with ContextualIndex.open(folder) as index:
             assert index.settings.pipeline.contexts.context == "headings"
+
+    def test_memory_and_retrievers_obey_the_file_in_python_too(self, folder):
+        self.say(folder, "[memory]\nmax_results = 2\n[retrieval]\ntop_k = 3\nrecency = true\nhalf_life_days = 7\n")
+        with ContextualIndex.open(folder) as index:
+            index.refresh()
+            assert MemoryContext(index).settings == MemorySettings(max_results=2)
+            assert MemoryContext(index, max_results=5).settings.max_results == 5
+            retriever = index.as_retriever()
+            assert retriever.similarity_top_k == 3
+            assert [one.half_life_days for one in retriever.node_postprocessors] == [7]
+            assert index.as_retriever(4, recency=False).node_postprocessors == []

@@ -219,7 +219,7 @@ def mcp(
     if transport == "http":
         _require_port(port)
     serve(
-        folder or Path(),
+        folder if folder or storage else Path(),
         transport=transport,
         port=port,
         settings=_memory_settings(said.memory.given()),

@@ -8,6 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import whole
+from llama_index_contextual.config import Configuration
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
@@ -57,7 +58,7 @@ class MemoryContext:
     Args:
         source: A ``ContextualIndex``, a ``ContextualFusionRetriever``, or any LlamaIndex retriever (which gives no
             evidence, so that its hits are never held back).
-        settings: See :class:`MemorySettings`; or name single ones as keyword arguments.
+        settings: See :class:`MemorySettings`. Default: what the index's configuration says. Or name single ones as keyword arguments.
         clock: The present, for recency and for words such as "yesterday"; default the system's, in local time.
         **changes: Single settings.
 
@@ -73,7 +74,7 @@ class MemoryContext:
         clock: Callable[[], datetime] | None = None,
         **changes: Any,
     ) -> None:
-        self.settings = replace(settings or MemorySettings(), **changes)
+        self.settings = replace(settings or _configured(source), **changes)
         self._lexicon = lexicon(self.settings.languages)
         self._clock = clock
         self._search = search_over(source, self.settings.candidate_pool)
@@ -204,3 +205,11 @@ def _days(derived: DerivedQueries) -> MetadataFilters:
 
 def _shown(first: date, last: date) -> str:
     return first.isoformat() if first == last else f"{first.isoformat()}/{last.isoformat()}"
+
+
+def _configured(source: Any) -> MemorySettings:
+    """Return what the configuration of an index says of memory, else the defaults."""
+    configuration = getattr(getattr(source, "settings", None), "configuration", None)
+    return (
+        MemorySettings(**configuration.memory.given()) if isinstance(configuration, Configuration) else MemorySettings()
+    )
