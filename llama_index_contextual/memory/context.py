@@ -58,7 +58,7 @@ class MemoryContext:
     Args:
         source: A ``ContextualIndex``, a ``ContextualFusionRetriever``, or any LlamaIndex retriever (which gives no
             evidence, so that its hits are never held back).
-        settings: See :class:`MemorySettings`. Default: what the index's configuration says. Or name single ones as keyword arguments.
+        settings: See :class:`MemorySettings`. Default: what the configuration of the index says.
         clock: The present, for recency and for words such as "yesterday"; default the system's, in local time.
         **changes: Single settings.
 
