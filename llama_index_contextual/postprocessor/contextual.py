@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,12 @@ from llama_index.core.bridge.pydantic import Field, field_serializer, field_vali
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.mixin import PromptMixin
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from llama_index_contextual.checks import explained
 from llama_index_contextual.config import descriptions_of
-from llama_index_contextual.context.base import ChunkContext, ContextGenerator, DocumentChunks
+from llama_index_contextual.context.base import ChunkContext, ContextGenerator, ContextProgress, DocumentChunks
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.fallback import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
@@ -30,10 +33,9 @@ from llama_index_contextual.metadata import (
     reset_views,
     set_views,
 )
-from llama_index_contextual.postprocessor.progress import progress_bar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.storage.docstore import BaseDocumentStore
@@ -181,7 +183,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             remove_context(nodes)
             return list(nodes)
         groups = self._outdated(nodes, documents)
-        with progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
+        with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
             told = kwargs.get("progress") or progress
             results = self.generator.generate_all([chunks for chunks, _ in groups], told)
         return self._write(nodes, groups, results)
@@ -193,7 +195,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         if self.generator is None:
             return self(nodes)
         groups = await asyncio.to_thread(self._outdated, nodes, documents)
-        with progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
+        with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
             results = await self.generator.agenerate_all([chunks for chunks, _ in groups], progress)
         return self._write(nodes, groups, results)
 
@@ -314,3 +316,20 @@ def _copy(node: BaseNode) -> BaseNode:
     copy = node.model_copy()
     copy.metadata = dict(node.metadata)
     return copy
+
+
+@contextmanager
+def _progress_bar(*, enabled: bool) -> Iterator[Callable[[ContextProgress], None] | None]:
+    """Yield a callable that draws progress on stderr, or None when it is not wanted."""
+    if not enabled:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("Contexts", total=None)
+
+        def draw(progress: ContextProgress) -> None:
+            note = f"Contexts ({progress.cached} cached, {progress.fallbacks} fallbacks)"
+            bar.update(task, completed=progress.done, total=progress.total, description=note)
+
+        yield draw
