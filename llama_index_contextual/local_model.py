@@ -176,7 +176,7 @@ def session(folder: str | None) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     # Processors without VNNI add eight-bit products up in sixteen bits, which overflow. With this onnxruntime takes
-    # another way there, slower and exact, so that vectors are the same on every machine.
+    # another way there, slower and exact.
     options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 

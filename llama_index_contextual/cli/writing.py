@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path  # noqa: TC003  typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -30,7 +30,10 @@ from llama_index_contextual.errors import SettingError
 if TYPE_CHECKING:
     from llama_index_contextual.context import LLMContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
+    from llama_index_contextual.embedding import EmbeddingEstimate
     from llama_index_contextual.index import ContextualIndex
+
+_CHUNK_BYTES: Final = 18_000  # on disk, as benchmarks/indexing.py prints it of FastAPI's pages
 
 
 def index(
@@ -67,7 +70,7 @@ def index(
         bool, typer.Option("--yes", help="Go on where much would be deleted, or paid for a second time.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what LLM contexts would cost; index nothing.")
+        bool, typer.Option("--dry-run", help="Say what it would take and what LLM contexts would cost; index nothing.")
     ] = False,
     price: Annotated[
         str | None, typer.Option(help="For --dry-run: IN/OUT, money per million tokens, as in 0.4/1.6.")
@@ -180,8 +183,15 @@ def _estimate(contextual: ContextualIndex, prices: Prices | None, *, as_json: bo
         print_json(asdict(estimate))
     elif pipeline.paid_source is None:
         print_text(f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM")
+        print_text(_work_of(contextual.estimate_embedding()))
     else:
         print_text("\n".join(_lines(estimate)))
+
+
+def _work_of(estimate: EmbeddingEstimate) -> str:
+    texts = f"{estimate.texts:,} texts of {estimate.tokens:,} word pieces to embed if nothing is indexed yet"
+    took = "as long as the server takes" if estimate.seconds is None else f"about {estimate.seconds / 60:.1f} min here"
+    return f"{texts}: {took}, about {max(estimate.texts * _CHUNK_BYTES / 1e6, 1):.0f} MB on disk"
 
 
 def _lines(estimate: ContextEstimate) -> list[str]:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.checks import whole
+from llama_index_contextual.embedding import EmbeddingEstimate, estimate_embedding
 from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
@@ -316,6 +318,23 @@ class ContextualIndex:
         nodes = [node for doc in documents for node in self.settings.pipeline.parser.get_nodes_from_documents([doc])]
         estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
         return estimate
+
+    def estimate_embedding(self) -> EmbeddingEstimate:
+        """Say how long the whole folder's embedding takes, as if nothing of it were indexed; contexts must be free.
+
+        Nothing is written and no server is asked. A local model embeds a few texts, to see how fast it is here.
+
+        Raises:
+            DocumentError: A file cannot be read.
+            SettingError: An LLM would write the contexts, and without them the texts are not known.
+        """
+        if self.settings.pipeline.paid_source is not None:
+            raise SettingError("contexts by an LLM cost something. Cure: estimate() says what.")
+        documents = [doc for source in gather(None, self.settings, {}, [])[0] for doc in source.load().documents]
+        nodes = [node for doc in documents for node in self.settings.pipeline.parser.get_nodes_from_documents([doc])]
+        self.settings.pipeline.contextualize(nodes, documents)
+        texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
+        return estimate_embedding(self.settings.embedding, texts)
 
     def delete(self, ref_doc_id: str) -> int:
         """Take a document out of the index; returns how many chunks went.
