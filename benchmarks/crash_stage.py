@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DIMENSIONS = 64
+WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
 
 
 class HashEmbedding(BaseEmbedding):
@@ -67,11 +68,14 @@ class CountingLLM(CustomLLM):
         return LLMMetadata(model_name="counting", context_window=32_000)
 
     def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:  # noqa: ARG002
-        """A sentence that differs from prompt to prompt."""
-        digest = hashlib.sha256(prompt.encode()).hexdigest()
+        """A sentence that differs from prompt to prompt, in words of the pages: others count as invented."""
+        digest = hashlib.sha256(prompt.encode())
         time.sleep(0.003)
-        _append(Path(self.log), [digest])
-        return CompletionResponse(text=f"This passage belongs to handbook entry {digest[:8]} about storage machinery.")
+        _append(Path(self.log), [digest.hexdigest()])
+        first, second, third = (WORDS[byte % len(WORDS)] for byte in digest.digest()[:3])
+        return CompletionResponse(
+            text=f"This passage of the page says how {first}, {second} and {third} work together."
+        )
 
     def stream_complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponseGen:  # noqa: ARG002
         """The same in one piece."""
@@ -121,7 +125,7 @@ class Stage:
 
     def open(self, action: str) -> ContextualIndex:
         """The index, in the settings that an action works with."""
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"context": "headings"}  # said each time: a model object cannot be remembered
         if action == "llm":
             options = {"context": "llm", "llm": CountingLLM(log=str(self.calls)), "batch_size": 1, "num_workers": 2}
         embedding = HashEmbedding(self.embeddings)
@@ -130,12 +134,9 @@ class Stage:
 
 def page(rng: random.Random) -> str:
     """A page of some sections, each long enough to be a chunk."""
-    title, words = (
-        f"# Page {rng.randrange(10**6)}",
-        ["disk", "lock", "queue", "shard", "token", "cache", "node", "lease"],
-    )
+    title = f"# Page {rng.randrange(10**6)}"
     sections = [
-        f"## Part {number} {rng.choice(words)}\n\n" + " ".join(rng.choice(words) for _ in range(90)) + ".\n"
+        f"## Part {number} {rng.choice(WORDS)}\n\n" + " ".join(rng.choice(WORDS) for _ in range(90)) + ".\n"
         for number in range(rng.randint(2, 6))
     ]
     return "\n".join([title, "", *sections])

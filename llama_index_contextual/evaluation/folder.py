@@ -156,7 +156,7 @@ class _TextAlone(ContextGenerator):
 
 
 def _fill(index: ContextualIndex, *, show_progress: bool) -> None:
-    report = index.refresh(show_progress=show_progress)
+    report = index.refresh(show_progress=show_progress, confirm=True)  # what is evaluated is chosen on purpose
     if report.failed:
         warnings.warn(
             f"{len(report.failed)} files could not be read, e.g. {report.failed[0]}", ContextualWarning, stacklevel=3

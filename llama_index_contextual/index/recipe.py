@@ -95,16 +95,23 @@ def read_object(written: Mapping[str, Any], kind: type[Any]) -> Any:
         UnwritableError: It cannot be imported or made.
     """
     try:
-        module, _, name = str(written[_CLASS]).partition(":")
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-        made = found(**written[_SETTINGS])
-    except Exception as error:
+        found = _imported(str(written[_CLASS]))
+    except (ImportError, AttributeError, KeyError, ValueError) as error:
         raise UnwritableError(f"{written.get(_CLASS)} ({type(error).__name__}: {error})") from error
-    if not isinstance(made, kind):
-        raise UnwritableError(str(written[_CLASS]))
-    return made
+    if not (isinstance(found, type) and issubclass(found, kind)):  # before it is called: a manifest names no commands
+        raise UnwritableError(f"{written[_CLASS]} is no {kind.__name__}")
+    try:
+        return found(**written[_SETTINGS])
+    except Exception as error:
+        raise UnwritableError(f"{written[_CLASS]} ({type(error).__name__}: {error})") from error
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
 
 
 def written_generator(generator: ContextGenerator) -> dict[str, Any]:

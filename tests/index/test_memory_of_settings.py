@@ -124,6 +124,21 @@ def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opene
         assert made.refresh().added == ["new.md"]
 
 
+def test_a_manifest_that_names_something_else_than_a_parser_runs_nothing(opened, folder, tmp_path):
+    with opened(node_parser=SentenceSplitter(chunk_size=64, chunk_overlap=3)) as index:
+        index.refresh()
+    path = folder / ".contextual/manifest.json"
+    raw = json.loads(path.read_text())
+    raw["choices"]["parser"] = {"class": "pathlib:Path.touch", "settings": {"self": str(tmp_path / "touched")}}
+    raw["choices"]["readers"] = {".cfg": {"class": "subprocess:Popen", "settings": {"args": ["touch", "touched"]}}}
+    path.write_text(json.dumps(raw))
+    with opened() as index:
+        with pytest.raises(FingerprintError, match=r"node_parser and readers"):
+            index.refresh()
+        assert "carrots" in index.as_retriever(1).retrieve("Cookie carrots")[0].node.text
+    assert not (tmp_path / "touched").exists()
+
+
 def test_a_refresh_that_would_delete_most_documents_has_to_be_confirmed(opened, folder):
     with opened() as index:
         index.refresh()
