@@ -1,6 +1,8 @@
 """Recall by the size of chunks, in the same number of characters, on sets of real documents and questions.
 
-    python benchmarks/chunk_sizes.py [--sets course-lessons ...] [--pages 300] [--chats 3] [--sizes 200 400 800]
+    python benchmarks/chunk_sizes.py [--sets course-lessons ...] [--pages 300] [--chats 3]
+
+``--sizes 200 400 800`` and ``--arms vectors keywords both`` choose the rows; keywords alone take seconds.
 
 Every row cuts the same documents with ``HeadingAwareMarkdownNodeParser`` at another ``chunk_size`` (cl100k tokens, a
 fifth of it overlap, an eighth at least), gives the chunks their headings as context, and asks the same questions of the
@@ -68,6 +70,7 @@ def main() -> None:
     names = ["course-lessons", "kubernetes-docs", "chat-notes"]
     parser.add_argument("--sets", nargs="+", choices=names, default=names)
     parser.add_argument("--sizes", nargs="+", type=int, default=[200, 400, 800])
+    parser.add_argument("--arms", nargs="+", choices=[row.name for row in ROWS], default=[row.name for row in ROWS])
     parser.add_argument("--pages", type=int, default=300, help="of kubernetes-docs, the ones with answers first")
     parser.add_argument("--chats", type=int, default=3, help="of chat-notes")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
@@ -83,7 +86,7 @@ def main() -> None:
             benches = {name: Sized(data, name, embedding, size) for name in data.documents}
             nodes = [node for bench in benches.values() for node in bench.nodes("off")]
             mean = sum(len(node.get_content()) for node in nodes) / len(nodes)
-            for row in ROWS:
+            for row in (row for row in ROWS if row.name in given.arms):
                 measured = measure(data, row, benches, vectors)
                 cells.append(
                     [size, row.name, len(nodes), round(mean), *(100 * measured.by_length.mean(axis=0)).tolist()]
