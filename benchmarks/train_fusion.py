@@ -58,7 +58,7 @@ SETS: Final[dict[str, Callable[[], DataSet]]] = {
 TRIED: Final = ("cosine", "words", "title", "rest", "first", "length", "ranks")
 WIDTH: Final = 2 * POOL
 STEPS, RATE, SHRINK = 300, 0.04, 0.01  # Adam on standardised features
-_UNIT: Final = FusionModel(0.0, dict.fromkeys(FEATURES, 1.0))
+_UNIT: Final = FusionModel(dict.fromkeys(FEATURES, 1.0))
 _KINDS: Final = {"vector": False, "keyword": True}
 
 
@@ -239,7 +239,7 @@ def train(sets: Sequence[Pools], columns: Sequence[int]) -> Any:
 
 
 def calibrate(sets: Sequence[Pools], wrong: Sequence[Pools], weights: Any) -> FusionModel:
-    """The model whose log-odds tell how often a candidate among the first 20 has gold."""
+    """The model in the scale of log-odds that a candidate among the first 20 has gold."""
     scores, gold, share = [], [], []
     for one in [*sets, *wrong]:
         raw = np.where(np.isfinite(one.ranks), one.features[:, :, : len(weights)] @ weights, -np.inf)
@@ -256,7 +256,7 @@ def calibrate(sets: Sequence[Pools], wrong: Sequence[Pools], weights: Any) -> Fu
         curve = (design * (w * chance * (1 - chance))[:, None]).T @ design
         line = line + np.linalg.solve(curve + 1e-9 * np.eye(2), design.T @ (w * (y - chance)))
     scaled = dict(zip(FEATURES, (line[1] * weights).round(3).tolist(), strict=True))
-    return FusionModel(round(float(line[0]), 3), scaled)
+    return FusionModel(scaled)
 
 
 def left_out(sets: Sequence[Pools], columns: Sequence[int]) -> list[Any]:
@@ -326,7 +326,7 @@ def main() -> None:
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
     text = f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8.\n\n{report(sets, tried=options.tried)}"
     model = calibrate(sets, wrong, train(sets, range(len(FEATURES))))
-    content = json.dumps({"constant": model.constant, "weights": model.weights}, indent=2)
+    content = json.dumps({"weights": dict(model.weights)}, indent=2)
     text += f"\n\nTrained on all of them:\n\n```json\n{content}\n```\n"
     print(text)
     if options.out:

@@ -27,7 +27,7 @@ from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.index.store import to_node
 from llama_index_contextual.postprocessor.chosen import chosen_postprocessors
 from llama_index_contextual.preview import Preview, preview_file
-from llama_index_contextual.retrievers import KEYWORD_WEIGHT, POOL, ContextualFusionRetriever
+from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -381,7 +381,6 @@ class ContextualIndex:
             similarity_top_k = said.top_k or 10
         similarity_top_k = whole("similarity_top_k", similarity_top_k)
         arms = arms_over(self._storage.reader, self.settings.embedding, filters)
-        options.setdefault("retriever_weights", (1 - KEYWORD_WEIGHT, KEYWORD_WEIGHT))
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
         if "node_postprocessors" not in options:
             options["node_postprocessors"] = chosen_postprocessors(said, recency, pool=options["candidate_pool"])

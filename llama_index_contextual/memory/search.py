@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
@@ -146,6 +147,7 @@ class FusionSearch(PlainSearch):
     def _widened(self, retriever: ContextualFusionRetriever) -> ContextualFusionRetriever:
         """Return the pool instead of the cut, and leave recency to memory: applied twice it would count twice."""
         view = copy.copy(retriever)
+        view.mode = FUSION_MODES.RECIPROCAL_RANK  # its scores can be told apart by query
         view.similarity_top_k = self._pool
         view.candidate_pool = max(self._pool, retriever.candidate_pool)
         view.node_postprocessors = [

@@ -161,7 +161,8 @@ class Explanation:
     def _heading(self) -> str:
         arms = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
         asked = " ".join((" | ".join(self.queries), *self.operators))
-        return f"{asked}   ({self.mode}, k={self.k:g}; {arms}; pool of {self.pool_size})"
+        mode = f"{self.mode}, k={self.k:g}" if self.mode == Mode.RECIPROCAL_RANK else self.mode
+        return f"{asked}   ({mode}; {arms}; pool of {self.pool_size})"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         learned = self.mode == Mode.LEARNED.value

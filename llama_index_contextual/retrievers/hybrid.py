@@ -104,9 +104,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
 
     Each arm proposes a pool of fixed size, whatever ``similarity_top_k`` is, so the top 5 is a prefix of the top 20.
     Ties break by node id; a node counts once by its id; a zero or missing score earns nothing. Scores are the fused
-    scores normalised over the pool: the best has 1, and each is greater than 0 (RECIPROCAL_RANK). Postprocessors such
-    as a recency decay act on them before the cut. Scores rank hits and do not measure relevance, which :meth:`explain`
-    gives beside the cosine and the matched terms, and which ``min_score`` cuts by.
+    scores normalised over the pool: the best has 1, and each is greater than 0 (by ranks and learned). Postprocessors
+    such as a recency decay act on them before the cut. Scores rank hits and do not measure relevance, which
+    :meth:`explain` gives beside the cosine and the matched terms, and which ``min_score`` cuts by.
 
     Where one of the arms is a :class:`ContextualBM25Retriever`, the whole answer obeys a query's operators:
     ``"exact phrase"``, ``-not``, ``path:`` and ``tag:``, as :mod:`llama_index_contextual.keyword.query` reads them.
@@ -116,10 +116,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             ``similarity_top_k``.
         retriever_weights: One an arm, in any scale. Default: keyword arms share .6, the others .4 (measured on three
             sets); equal weights if there is one kind only.
-        mode: ``"reciprocal_rerank"``, ``"relative_score"``, ``"dist_based_score"``, ``"simple"``, as LlamaIndex names
-            them; or ``"learned"``: a model of five numbers, trained on questions with known answers. It also looks at
-            how near to each other the question's words stand, and tells each hit's relevance, 0 to 1. Weights count in
-            all modes; in the last they divide between arms of one kind.
+        mode: ``"learned"``: a model of four numbers, trained on questions with known answers. It compares scores, and
+            looks at how much of the question is found and how near its words stand to each other; weights only divide
+            between arms of one kind. ``"reciprocal_rerank"``, ``"relative_score"``, ``"dist_based_score"``,
+            ``"simple"``: as LlamaIndex names them; weights count. Default: learned where a
+            :class:`ContextualBM25Retriever` and an arm of another kind are fused and neither weights nor ``rrf_k`` are
+            given, else reciprocal ranks, which fit arms of any kind.
         rrf_k: RRF's constant: small values favour the top ranks. 60 is the original paper's.
         similarity_top_k: Nodes to return.
         candidate_pool: Candidates an arm proposes; at least ``similarity_top_k``.
@@ -148,8 +150,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         retrievers: Sequence[BaseRetriever],
         *,
         retriever_weights: Sequence[float] | None = None,
-        mode: str = Mode.RECIPROCAL_RANK,
-        rrf_k: float = RRF_K,
+        mode: str | None = None,
+        rrf_k: float | None = None,
         similarity_top_k: int = 10,
         candidate_pool: int = POOL,
         num_queries: int = 1,
@@ -172,6 +174,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         arms = checked_arms(retrievers)
         check_choice("variants", variants, ("keyword", "all"))
         check_choice("on_arm_failure", on_arm_failure, ("warn", "raise"))
+        mode = mode or default_mode(arms, retriever_weights, rrf_k)
         check_choice("mode", mode, tuple(one.value for one in Mode))
         check_timeout(arm_timeout)
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
@@ -184,7 +187,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             verbose=verbose,
         )
         self.mode = cast("Any", Mode.LEARNED if mode == Mode.LEARNED else FUSION_MODES(mode))
-        self.rrf_k = amount("rrf_k", rrf_k, zero=True)
+        self.rrf_k = amount("rrf_k", RRF_K if rrf_k is None else rrf_k, zero=True)
         self.similarity_top_k, self.candidate_pool = checked_sizes(similarity_top_k, candidate_pool)
         self.num_queries = whole("num_queries", num_queries)  # the original query is one
         self.variants = variants
@@ -459,6 +462,13 @@ def note_steps(
     for one in found:
         old = before.get(one.node.node_id, 0.0)
         steps.setdefault(one.node.node_id, []).append(Step(postprocessor.class_name(), old, one.score or 0.0))
+
+
+def default_mode(arms: Sequence[BaseRetriever], weights: object, k: object) -> Mode:
+    """Return the mode for arms: learned for those that the model was trained on, else by ranks."""
+    kinds = {is_keyword(arm) for arm in arms}
+    ours = any(isinstance(arm, ContextualBM25Retriever) for arm in arms)
+    return Mode.LEARNED if ours and len(kinds) > 1 and weights is None and k is None else Mode.RECIPROCAL_RANK
 
 
 def checked_arms(retrievers: object) -> list[BaseRetriever]:

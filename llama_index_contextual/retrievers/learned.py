@@ -1,8 +1,8 @@
 """Fuse rankings by a small model that was trained on questions with known answers.
 
-The model is a line: what each feature of a candidate is, times a weight, summed up with a constant. The sum is in
-log-odds, so each summand is what a feature speaks for the candidate, and a sigmoid of the sum is the candidate's
-relevance, 0 to 1. All features come from what the arms answered and from the keyword arm's index:
+The model is a line: what each feature of a candidate is, times a weight, summed up. The sum is in log-odds, so each
+summand says how much a feature speaks for a candidate. All features come from what the arms answered and from the
+keyword arm's index:
 
 ========== ==========================================================================================================
 vector     the score of the vector arms, stretched from 0 to 1 over mean ± 3 standard deviations of the arm's answer
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.retrievers.fusion import Ranking
 
+_LEAST: Final = 1e-6  # scores stay greater than 0
 FEATURES: Final = ("vector", "keyword", "match", "nearness")
 
 
@@ -40,11 +41,9 @@ class FusionModel:
     """Hold the numbers of a model.
 
     Args:
-        constant: Log-odds of a candidate whose features are all 0.
-        weights: What 1 of each feature adds to the log-odds.
+        weights: What 1 of each feature adds to the log-odds that a candidate answers the question.
     """
 
-    constant: float
     weights: Mapping[str, float]
 
 
@@ -52,7 +51,7 @@ class FusionModel:
 def shipped_model() -> FusionModel:
     """Return the model that comes with the package."""
     content = json.loads(files("llama_index_contextual.retrievers").joinpath("learned.json").read_text("utf-8"))
-    return FusionModel(content["constant"], content["weights"])
+    return FusionModel(content["weights"])
 
 
 class Words(NamedTuple):
@@ -87,21 +86,27 @@ def fuse_learned(
         model: Default: the shipped one.
 
     Returns:
-        ``raw`` is the log-odds, ``relevance`` their sigmoid, ``score`` the relevance as a share of the best;
-        ``credits`` holds what each feature added to the log-odds.
+        ``credits`` holds what each feature adds to the log-odds, and ``raw`` their sum. ``score`` is ``raw`` as a share
+        of the best: it falls about as slowly as by ranks, so a recency decay weighs about as much as there.
     """
     model = model or shipped_model()
     earned = _credits(rankings, keyword, words, model.weights)
-    odds = {node_id: model.constant + math.fsum([one.credit for one in own]) for node_id, own in earned.items()}
+    raw = {node_id: math.fsum([one.credit for one in own]) for node_id, own in earned.items()}
     boosts: dict[str, float] = {}
     if len({ranking.query for ranking in rankings}) > 1:
         found_by = {node_id: {one.query for one in own if one.rank} for node_id, own in earned.items()}
         boosts = {node_id: agreement_boost for node_id, queries in found_by.items() if len(queries) > 1}
-    relevance = {node_id: 1 / (1 + math.exp(-one) / boosts.get(node_id, 1.0)) for node_id, one in odds.items()}
-    best = max(relevance.values(), default=1.0)
+    lifted = {node_id: one + math.log(boosts.get(node_id, 1.0)) for node_id, one in raw.items()}
+    best = max(lifted.values(), default=0.0)
     return [
-        Fused(one, odds[one], relevance[one] / best, boosts.get(one, 1.0), tuple(earned[one]), relevance[one])
-        for one in best_first(relevance)
+        Fused(
+            one,
+            raw[one],
+            max(lifted[one] / best, _LEAST) if best > 0 else 1.0,
+            boosts.get(one, 1.0),
+            tuple(earned[one]),
+        )
+        for one in best_first(lifted)
     ]
 
 

@@ -57,7 +57,7 @@ def test_what_only_one_arm_found_says_so(arms):
 
 
 def test_it_prints_as_a_table(arms):
-    text = str(ContextualFusionRetriever(arms, similarity_top_k=2).explain("Cookie the dog"))
+    text = str(ContextualFusionRetriever(arms, similarity_top_k=2, rrf_k=20).explain("Cookie the dog"))
     heading, header, rule, first, second = text.splitlines()
     assert heading.startswith("Cookie the dog   (reciprocal_rerank, k=20; vector 0.40, bm25 0.60; pool of 6)")
     assert header.split() == [
@@ -130,7 +130,7 @@ def test_an_llm_may_write_the_variants(arms):
 
 
 def test_recency_acts_on_the_pool_before_the_cut(arms):
-    recency = RecencyPostprocessor(half_life_days=0.5, now="2026-04-12T00:00:00+00:00")
+    recency = RecencyPostprocessor(half_life_days=0.5, weight=0.5, now="2026-04-12T00:00:00+00:00")
     plain = ContextualFusionRetriever(arms, similarity_top_k=1).retrieve("carrots budget")
     retriever = ContextualFusionRetriever(arms, similarity_top_k=1, node_postprocessors=[recency])
     explanation = retriever.explain("carrots budget")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import pytest
@@ -120,10 +119,8 @@ def test_words_that_stand_together_win(embedding):
 def test_the_credits_sum_up_to_the_log_odds(learned):
     explanation = learned.explain("what is the budget of the kitchen?")
     for hit in explanation:
-        assert hit.fused.raw == pytest.approx(shipped_model().constant + sum(c.credit for c in hit.fused.credits))
-        assert hit.relevance == pytest.approx(1 / (1 + math.exp(-hit.fused.raw)))
-        assert hit.score == pytest.approx(hit.relevance / explanation.hits[0].relevance)
-    assert explanation.to_dict()["hits"][0]["fused"]["relevance"] == explanation.hits[0].relevance
+        assert hit.fused.raw == pytest.approx(sum(one.credit for one in hit.fused.credits))
+        assert hit.score == pytest.approx(hit.fused.raw / explanation.hits[0].fused.raw)
     assert "log-odds" in str(explanation)
     assert "match +" in str(explanation)
 
@@ -166,7 +163,7 @@ def test_variants_raise_the_odds_of_what_several_found(learned):
 
 
 def test_arms_of_one_kind_share_its_feature():
-    model = FusionModel(0.0, {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0})
+    model = FusionModel({"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0})
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
     one = fuse_learned([Ranking("x", 0, 0.7, candidates)], {"x": False}, None, agreement_boost=1, model=model)
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
@@ -175,7 +172,7 @@ def test_arms_of_one_kind_share_its_feature():
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
-    model = FusionModel(0.0, {"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0})
+    model = FusionModel({"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0})
     words = Words("k", 8.0, {})
     found = fuse_learned(
         [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)])],
@@ -185,6 +182,19 @@ def test_match_is_the_share_of_the_question_that_is_found():
         model=model,
     )
     assert {one.node_id: one.raw for one in found} == pytest.approx({"a": 0.75, "b": 0.25})
+
+
+def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
+    stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
+    assert ContextualFusionRetriever(arms).mode == "learned"
+    for chosen, given in (
+        (arms, {"retriever_weights": [1, 1]}),
+        (arms, {"rrf_k": 60}),
+        ([arms[0], stock], {}),
+        (arms[1:], {}),
+        ([Fixed(), Fixed()], {}),
+    ):
+        assert ContextualFusionRetriever(chosen, **given).mode == "reciprocal_rerank"
 
 
 def test_the_model_is_a_few_numbers_and_none_speaks_against():
