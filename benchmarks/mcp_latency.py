@@ -4,6 +4,7 @@ A folder of notes is indexed for the first time with contexts by a model that ta
 the client asks small talk and real questions in turn.
 
     python benchmarks/mcp_latency.py
+    python benchmarks/mcp_latency.py --no-llm
 """
 
 from __future__ import annotations
@@ -69,9 +70,10 @@ async def ask(client: mcp.Client, message: str) -> tuple[float, str]:
     return time.perf_counter() - start, result.content[0].text
 
 
-async def measure(folder: Path, llm: str, repeats: int) -> list[list[str]]:
+async def measure(folder: Path, llm: str | None, repeats: int) -> list[list[str]]:
     """Rows of the table."""
-    code = f"from llama_index_contextual.mcp_server import serve\nserve({str(folder)!r}, context='llm', llm={llm!r})"
+    options = f"context='llm', llm={llm!r}" if llm else "context='headings'"
+    code = f"from llama_index_contextual.mcp_server import serve\nserve({str(folder)!r}, {options})"
     server = mcp.StdioServerParameters(command=sys.executable, args=["-c", code], env={"PYTHONPATH": str(ROOT)})
     times: dict[str, list[float]] = {"memory_context('hola')": [], "a real question": []}
     answered, refreshing = 0, 0
@@ -106,6 +108,7 @@ def main() -> None:
     options.add_argument("--files", type=int, default=500)
     options.add_argument("--repeats", type=int, default=200)
     options.add_argument("--delay", type=float, default=1.0, help="seconds that the fake model takes")
+    options.add_argument("--no-llm", action="store_true", help="contexts from headings: the time goes into embedding")
     given = options.parse_args()
     model = FakeModel().start()
     model.reply = lambda *_: Reply(delay=given.delay)
@@ -113,7 +116,7 @@ def main() -> None:
     print(machine(), "\n")
     with tempfile.TemporaryDirectory() as folder:
         write_notes(Path(folder), given.files)
-        rows = asyncio.run(measure(Path(folder), model.llm, given.repeats))
+        rows = asyncio.run(measure(Path(folder), None if given.no_llm else model.llm, given.repeats))
     print(markdown_table([f"ms, {given.files} files", "p50", "p99", "longest"], rows))
     model.stop()
 

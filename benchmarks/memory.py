@@ -38,7 +38,7 @@ from llama_index_contextual import (
     LocalEmbedding,
 )
 from llama_index_contextual.dates import date_from_path
-from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.lexicon import lexicon, words
 from llama_index_contextual.memory.message import gate
 
@@ -210,39 +210,50 @@ class Conversation:
     questions: list[Question]
 
 
-def shown(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> list[str]:
-    """One row: how often the chunk of a gold line is cited, and how much of that line the digest shows."""
-    language = lexicon()
-    cited: list[bool] = []
-    shares: list[float] = []
-    tokens: list[float] = []
+BUDGETS = (200, 300, 600)  # max_tokens
+
+
+def shown(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> list[list[str]]:
+    """One row a budget: how often the chunk of a gold line is cited, how much of that line the digest shows."""
+    found: dict[int, list[tuple[bool, float]]] = {budget: [] for budget in BUDGETS}
+    tokens: dict[int, list[float]] = {budget: [] for budget in BUDGETS}
     for one in conversations(dataset, asked, embedding):
-        memory = MemoryContext(one.index)
         lines = {path: (one.index.folder / path).read_text("utf-8").split("\n") for path in one.index.files()}
-        for question in one.questions:
-            found = memory.get(question.text, now=one.now)
-            tokens.append(len(found.markdown) / 4)
-            known = {word.casefold() for word in words(question.text)}
-            for path, line in question.gold:
-                citing = [
-                    entry
-                    for entry in found.entries
-                    if entry.path == path and (entry.start_line or 0) <= line <= (entry.end_line or 0)
-                ]
-                said = {word.casefold() for entry in citing for word in words(entry.snippet)}
-                wanted = {word.casefold() for word in words(lines[path][line - 1])} - known
-                wanted = {word for word in wanted if not language.is_stop_word(word)}
-                cited.append(bool(citing))
-                shares.append(len(wanted & said) / len(wanted) if wanted else float(bool(citing)))
-    among = [share for share, was in zip(shares, cited, strict=True) if was]
+        for budget in BUDGETS:
+            memory = MemoryContext(one.index, max_tokens=budget)
+            for question in one.questions:
+                given = memory.get(question.text, now=one.now)
+                tokens[budget].append(len(given.markdown) / 4)
+                found[budget] += [shown_of(given, question, gold, lines) for gold in question.gold]
     return [
-        f"{dataset}, {len(cited)} gold lines",
-        f"{100 * statistics.mean(cited):.1f}",
-        f"{100 * statistics.mean(shares):.1f}",
-        f"{100 * statistics.mean(among):.1f}",
-        f"{100 * statistics.mean(share >= 0.5 for share in shares):.1f}",
-        f"{statistics.mean(tokens):.0f}",
+        [
+            f"{dataset}, {len(rows)} gold lines, max_tokens={budget}",
+            f"{100 * statistics.mean(cited for cited, _ in rows):.1f}",
+            f"{100 * statistics.mean(share for _, share in rows):.1f}",
+            f"{100 * statistics.mean(share for cited, share in rows if cited):.1f}",
+            f"{100 * statistics.mean(share >= 0.5 for _, share in rows):.1f}",
+            f"{statistics.mean(tokens[budget]):.0f}",
+        ]
+        for budget, rows in found.items()
     ]
+
+
+def shown_of(
+    given: MemoryDigest, question: Question, gold: tuple[str, int], lines: dict[str, list[str]]
+) -> tuple[bool, float]:
+    """Whether the chunk of a gold line is cited, and the share of its own words that the snippet shows."""
+    language = lexicon()
+    path, line = gold
+    citing = [
+        entry
+        for entry in given.entries
+        if entry.path == path and (entry.start_line or 0) <= line <= (entry.end_line or 0)
+    ]
+    known = {word.casefold() for word in words(question.text)}
+    said = {word.casefold() for entry in citing for word in words(entry.snippet)}
+    wanted = {word.casefold() for word in words(lines[path][line - 1])} - known
+    wanted = {word for word in wanted if not language.is_stop_word(word)}
+    return bool(citing), len(wanted & said) / len(wanted) if wanted else float(bool(citing))
 
 
 RECENCY: dict[str, dict[str, Any]] = {
@@ -364,7 +375,7 @@ def main() -> None:
         print(note, "\n")
     if "shown" in given.parts:
         header = ["%", "cited @4", "words shown", "words shown where cited", "half of the words shown", "tokens"]
-        rows = [shown(name, questions(name, given.questions), embedding) for name in given.sets]
+        rows = [row for name in given.sets for row in shown(name, questions(name, given.questions), embedding)]
         print("## What the digest shows of the lines that answer\n")
         print(markdown_table(header, rows), "\n")
     if "updates" in given.parts:
