@@ -108,6 +108,7 @@ class CountingScale:
         self._seam = seam
         self._offsets: Sequence[int] = ()  # of the document's own marks, whose sums come first
         self._sums: list[int] = []
+        self._torn: list[int] = []  # how many of the marks before each one are no seam
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
         """Return the sums, each part counted once; see :class:`Scale`."""
@@ -116,6 +117,9 @@ class CountingScale:
         counts = [count(part) for part in parts]
         if not self._offsets:
             self._offsets, self._sums = offsets, [0, *itertools.accumulate(counts)]
+            if self._seam is not None:
+                torn = (self._seam.match(text, offset) is None for offset in offsets)
+                self._torn = list(itertools.accumulate(torn, initial=0))
         return list(itertools.accumulate(map(weigh, counts, parts), initial=0))
 
     def exact(self, start: int, end: int) -> int:
@@ -124,7 +128,7 @@ class CountingScale:
         if seam is None or not seam.match(text, start):
             return self._count(text[start:end])
         first, last = bisect_left(offsets, start), bisect_left(offsets, end) - 1
-        if first >= last or offsets[first] != start or not seam.match(text, offsets[last]):
+        if first >= last or offsets[first] != start or self._torn[first] != self._torn[last + 1]:
             return self._count(text[start:end])
         return self._sums[last] - self._sums[first] + self._count(text[offsets[last] : end])
 

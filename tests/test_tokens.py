@@ -95,6 +95,15 @@ PIECES = [
 ]
 
 
+def test_counts_add_up_only_where_every_mark_between_is_a_seam():
+    """cl100k has one token for blank lines that two parts share, here between the sixth title and the last."""
+    parts = ["# Title\n\n"] * 6 + ["\r\n", "\r\n", "# Title"]
+    text, offsets = "".join(parts), [0, *itertools.accumulate(map(len, parts))]
+    scale = tokens.make_scale(text, "cl100k")
+    scale.cumulative(offsets)
+    assert scale.exact(9, len(text)) == len(tokens.cl100k()(text[9:]))
+
+
 @pytest.mark.parametrize("tokenizer", ["cl100k", "minilm", "estimate", len])
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=12), st.data())
