@@ -123,16 +123,17 @@ class SQLiteFile:
         try:
             try:
                 return work(self._connected())
-            except sqlite3.DatabaseError as error:
-                # The subclasses of DatabaseError tell of a full disk, a lock or a wrong call: the file is sound.
-                if not self._set_aside or type(error) is not sqlite3.DatabaseError:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                # The subclasses of DatabaseError tell of a full disk, a lock or a wrong call: the file is sound. Where
+                # SQLite's message quotes damaged bytes, Python cannot decode the message.
+                if not self._set_aside or type(error) not in {sqlite3.DatabaseError, UnicodeDecodeError}:
                     raise
                 self._start_afresh(error)
                 return work(self._connected())
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
             raise StorageError(f"{self.path} cannot be used: {error}. Cure: {self._cure}") from error
 
-    def _start_afresh(self, error: sqlite3.Error) -> None:
+    def _start_afresh(self, error: Exception) -> None:
         self._disconnect()
         aside = self.path.with_name(self.path.name + _DAMAGED)
         self.path.replace(aside)

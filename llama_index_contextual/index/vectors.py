@@ -144,7 +144,8 @@ class VectorCache:
 
     def _take_over(self, old: Path) -> None:
         """Copy the rows of another cache into this one, as far as they can be read."""
-        with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(old)) as database:
+        readable = contextlib.suppress(sqlite3.Error, UnicodeDecodeError)  # SQLite may quote damaged bytes in an error
+        with readable, contextlib.closing(sqlite3.connect(old)) as database:
             names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             for table in set(names) & set(_COLUMNS):
                 columns = ", ".join(_COLUMNS[table])

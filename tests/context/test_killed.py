@@ -43,7 +43,7 @@ def start(fake_model, tmp_path):
 def test_kill_9_repeats_no_finished_call(start, fake_model):
     fake_model.reply = lambda *_: Reply(delay=0.05)
     with start() as process:
-        fake_model.wait_for(30)
+        fake_model.wait_for(30, seconds=120)  # a busy machine takes its time
         process.send_signal(signal.SIGKILL)
     before = Counter(chunk for request in fake_model.requests for chunk in request.chunks)
     fake_model.reply = lambda *_: Reply()
