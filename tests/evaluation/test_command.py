@@ -28,7 +28,9 @@ def test_says_what_contexts_find_and_which_questions_changed(evaluate):
     table = done.stdout.splitlines()
     assert table[0].split()[2:5] == ["@1", "@5", "MRR@10"]
     assert [line.split("  ")[0] for line in table[1:4]] == ["text alone, vectors alone", "text alone", "headings"]
-    assert "  What is the default timeout of the gateway?" in table[table.index("headings gained 4 at 1:") :]
+    # How many were gained differs by one where another onnxruntime rounds differently.
+    start = next(n for n, line in enumerate(table) if line.startswith("headings gained ") and line.endswith(" at 1:"))
+    assert "  What is the default timeout of the gateway?" in table[start:]
     assert "Indexing" in done.stderr
     assert "Indexing" not in done.stdout
 
