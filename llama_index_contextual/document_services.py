@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import httpx
@@ -47,8 +48,9 @@ class _Service(DocumentEmbedding):
             raise SettingError(f"{self.model_name} needs a key. Cure: set the environment variable {self.key_name}.")
         return _post(f"{self._address(key)}/{path}", body, {"Authorization": f"Bearer {key}"})
 
+    @abstractmethod
     def _address(self, key: str) -> str:
-        raise NotImplementedError
+        """Return the service's address; some have another one for some keys."""
 
 
 class VoyageDocumentEmbedding(_Service):
