@@ -32,8 +32,9 @@ from filelock import FileLock
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.filters import Column, Columns
-from llama_index_contextual.keyword.index import KeywordIndex, Snapshot, Terms
+from llama_index_contextual.keyword.index import KeywordIndex
 from llama_index_contextual.keyword.segments import Postings, Records, Segment, WordOrder
+from llama_index_contextual.keyword.snapshot import Snapshot, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

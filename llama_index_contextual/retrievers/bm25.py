@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from llama_index_contextual.keyword.index import Match, Nearness, Snapshot, TermScores
+    from llama_index_contextual.keyword.snapshot import Match, Nearness, Snapshot, TermScores
     from llama_index_contextual.retrievers.search import T
 
 logger = logging.getLogger(__name__)

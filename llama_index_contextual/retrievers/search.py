@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, QueryBundle
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.keyword.index import Group, Match, Nearness, TermScores
+    from llama_index_contextual.keyword.snapshot import Group, Match, Nearness, TermScores
 
 T = TypeVar("T")
 S_co = TypeVar("S_co", covariant=True)

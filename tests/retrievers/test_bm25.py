@@ -14,8 +14,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.keyword import index as keyword_index
+from llama_index_contextual.keyword import Analyzer, snapshot
 from llama_index_contextual.retrievers import ContextualBM25Retriever
 
 
@@ -170,7 +169,7 @@ def test_of_thousands_the_best_are_those_of_sorting_all(monkeypatch):
         for top_k in (1, 10, 100):
             assert pairs(ours.with_settings(similarity_top_k=top_k).retrieve(query)) == everything[:top_k]
         with monkeypatch.context() as patch:  # scores of long queries are added in parts
-            patch.setattr(keyword_index, "_AT_ONCE", 1500)
+            patch.setattr(snapshot, "_AT_ONCE", 1500)
             again = pairs(ours.retrieve(query))
         assert dict(again) == pytest.approx(dict(everything))
 
