@@ -1,36 +1,23 @@
-"""One run of a language model over the chunks of many documents: asked, answered, counted; or only estimated."""
+"""One run of a language model over the chunks of many documents: what is missing is asked for, checked and kept."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.context.base import ContextProgress
 from llama_index_contextual.context.llm.answers import refusal, split_answers
-from llama_index_contextual.context.llm.model import NO_ANSWER, context_window, is_local, marks_cache, model_name
-from llama_index_contextual.context.llm.prompt import Question, batches, count_tokens
+from llama_index_contextual.context.llm.books import Books
+from llama_index_contextual.context.llm.model import NO_ANSWER, context_window, is_local, marks_cache
+from llama_index_contextual.context.llm.prompt import Question, batches
 from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, ask
-from llama_index_contextual.context.usage import (
-    PRICES_OF,
-    ContextCallEvent,
-    ContextEstimate,
-    ContextRunEndEvent,
-    ContextRunStartEvent,
-    Prices,
-    Tokens,
-    dispatcher,
-    list_prices,
-)
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
 
     from llama_index.core.llms import LLM
     from llama_index.core.schema import BaseNode
@@ -43,9 +30,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.usage import ContextUsage
 
 _MAX_SHRINKS: Final = 4
-_CONTEXT_TOKENS: Final = 40  # of a usual context with its number
-_LOCAL_WRITING: Final = 20.0  # tokens a second that a model on this machine writes; these are for estimates alone
-_REMOTE_READING, _REMOTE_WRITING = 5000.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +72,7 @@ class Todo:
     left_alone: list[str]
 
 
-def _todo(settings: RunSettings, batch: DocumentChunks) -> Todo:
+def todo_of(settings: RunSettings, batch: DocumentChunks) -> Todo:
     """Look up what the cache has of a document's chunks; those that were left alone are not asked about again."""
     nodes, document = batch.nodes, batch.document
     found = settings.cache.find(nodes, document)
@@ -113,13 +97,15 @@ class Run:
 
     def __init__(self, settings: RunSettings, progress: Progress | None) -> None:
         self._settings = settings
-        self.books = Books(settings, progress)
+        self.books = Books(
+            settings.source, settings.usage, progress, max_calls=settings.max_calls, max_tokens=settings.max_tokens
+        )
         self._documents = asyncio.Semaphore(settings.num_workers)
         self._calls = asyncio.Semaphore(settings.num_workers)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
         """Return one context per chunk; None where there is none, which the books give the reason of."""
-        todo = await asyncio.to_thread(lambda: [_todo(self._settings, batch) for batch in documents])
+        todo = await asyncio.to_thread(lambda: [todo_of(self._settings, batch) for batch in documents])
         chunks, cached = (
             sum(len(one.nodes) for one in todo),
             sum(text is not None for one in todo for text in one.found),
@@ -262,172 +248,6 @@ class Run:
         await asyncio.to_thread(self._in_cache, self._settings.cache.note_failed, noted, todo.document)
         for reason in reasons.values():
             self.books.fail(reason, 1, for_now=True)
-
-
-class Books:
-    """What has become of a run's chunks and calls: counted, held against its limits, and told to whoever follows it.
-
-    Args:
-        settings: Name of the model, and limits.
-        progress: Told whenever a chunk is done.
-
-    Attributes:
-        failed: Chunks that got no context, by reason.
-        cache_error: Why contexts could not be kept, where that is so.
-        may_change: Whether another run asks about some of them again.
-    """
-
-    def __init__(self, settings: RunSettings, progress: Progress | None) -> None:
-        self._settings, self._usage, self._progress = settings, settings.usage, progress
-        self.failed: Counter[str] = Counter()
-        self.cache_error: StorageError | None = None
-        self.may_change = False
-        self._done = self._total = self._cached = 0
-        self._reserved = 0  # tokens of the prompts that are being read
-
-    def start(self, *, documents: int, chunks: int, cached: int) -> None:
-        """Open the books: so many chunks are asked for, and so many of them are in the cache."""
-        self._total, self._cached = chunks, cached
-        self._usage.chunks += chunks
-        self._usage.from_cache += cached
-        dispatcher.event(
-            ContextRunStartEvent(source=self._settings.source, documents=documents, chunks=chunks, from_cache=cached)
-        )
-        self.done(0)
-
-    def end(self) -> None:
-        """Close them."""
-        self._usage.failed.update(self.failed)
-        made = self._total - self._cached - sum(self.failed.values())
-        dispatcher.event(
-            ContextRunEndEvent(
-                source=self._settings.source, generated=made, from_cache=self._cached, failed=dict(self.failed)
-            )
-        )
-
-    def done(self, chunks: int) -> None:
-        """Say that so many more chunks are done, with a context or without."""
-        self._done += chunks
-        if self._progress is not None:
-            failed = sum(self.failed.values())
-            self._progress(ContextProgress(self._done + self._cached, self._total, self._cached, failed))
-
-    def fail(self, reason: str, chunks: int, *, for_now: bool = False) -> None:
-        """Give up some chunks; ``for_now`` means that the next run asks about them again."""
-        if chunks:
-            self.failed[reason] += chunks
-            self.may_change |= for_now
-            self.done(chunks)
-
-    def check_budget(self, prompt_tokens: int) -> None:
-        """Refuse a request that the limits do not cover.
-
-        Raises:
-            CallFailedError: Calls or tokens are used up, those of requests under way included.
-        """
-        settings, used = self._settings, self._usage
-        if settings.max_calls is not None and used.calls >= settings.max_calls:
-            raise CallFailedError(f"max_calls={settings.max_calls} reached", fatal=False)
-        spent = used.tokens.prompt + used.tokens.completion + used.uncounted + self._reserved
-        if settings.max_tokens is not None and spent + prompt_tokens > settings.max_tokens:
-            raise CallFailedError(f"max_tokens={settings.max_tokens} reached", fatal=False)
-
-    @contextlib.contextmanager
-    def sending(self, prompt_tokens: int) -> Iterator[None]:
-        """Count a request, and its prompt against the limit until its server says what it took."""
-        self._usage.calls += 1
-        self._reserved += prompt_tokens
-        try:
-            yield
-        finally:
-            self._reserved -= prompt_tokens
-
-    def another_attempt(self) -> bool:
-        """Count one more attempt at a request that failed; return False where the limit does not cover it."""
-        if self._settings.max_calls is not None and self._usage.calls >= self._settings.max_calls:
-            return False
-        self._usage.calls += 1
-        self._usage.retries += 1
-        return True
-
-    def charge(self, answer: Answer, prompt_tokens: int) -> None:
-        """Count what an answer took, whatever it is worth; where its server does not say, by our own count."""
-        self._usage.tokens += answer.tokens
-        if answer.tokens == Tokens():
-            self._usage.uncounted += prompt_tokens + count_tokens(answer.text)
-        self._usage.seconds += answer.seconds
-
-    def call(
-        self, document: SourceDocument, chunks: int, answer: Answer | None = None, *, accepted: int = 0, error: str = ""
-    ) -> None:
-        """Count and tell of a call: how many contexts its answer gave, or why it was not answered."""
-        self._usage.generated += accepted
-        tokens = Tokens() if answer is None else answer.tokens
-        dispatcher.event(
-            ContextCallEvent(
-                source=self._settings.source,
-                document=document.path or document.id,
-                chunks=chunks,
-                accepted=accepted,
-                seconds=0.0 if answer is None else answer.seconds,
-                prompt_tokens=tokens.prompt,
-                cached_tokens=tokens.cached,
-                completion_tokens=tokens.completion,
-                error=error,
-            )
-        )
-
-
-def estimate(
-    settings: RunSettings, documents: Sequence[DocumentChunks], prices: Prices | None = None
-) -> ContextEstimate:
-    """Plan the calls of a run and add them up, without asking the model.
-
-    Args:
-        settings: The run's.
-        documents: What it would be about.
-        prices: Per million tokens.
-    """
-    settings.divide_window()
-    budget, total, calls = settings.budget, Tokens(), 0
-    todo = [_todo(settings, batch) for batch in documents]
-    for one in todo:
-        before, prompt = "", settings.prompts.of(one.document)
-        missing = [one.nodes[index] for index in one.missing]
-        for group in batches(missing, one.document, budget.size, budget.window) if missing else ():
-            question = Question.about(group, one.document, one.nodes, budget.window, prompt)
-            again = count_tokens(question.document) if question.document == before else 0
-            total += Tokens(question.tokens, again, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
-            before, calls = question.document, calls + 1
-    local, model = is_local(settings.llm), model_name(settings.llm)
-    price, priced_by = _price(total, prices, model, local=local)
-    return ContextEstimate(
-        chunks=sum(len(one.missing) for one in todo),
-        from_cache=sum(text is not None for one in todo for text in one.found),
-        calls=calls,
-        tokens=total,
-        seconds=_seconds(settings, total, local=local),
-        price=price,
-        priced_by=priced_by,
-        model=model,
-        local=local,
-    )
-
-
-def _seconds(settings: RunSettings, tokens: Tokens, *, local: bool) -> float:
-    """Return how long reading and writing takes: a server here does one call after the other, another several."""
-    reading, writing = (settings.patience.reading_rate, _LOCAL_WRITING) if local else (_REMOTE_READING, _REMOTE_WRITING)
-    alone = (tokens.prompt - tokens.cached) / reading + tokens.completion / writing
-    return alone if local else alone / settings.num_workers
-
-
-def _price(tokens: Tokens, given: Prices | None, model: str, *, local: bool) -> tuple[float | None, str]:
-    if given is not None:
-        return given.of(tokens), "given"
-    if local:
-        return 0.0, "local"
-    listed = list_prices(model)
-    return (None, "") if listed is None else (listed.of(tokens), f"list of {PRICES_OF}")
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
