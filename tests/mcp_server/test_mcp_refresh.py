@@ -1,0 +1,64 @@
+"""The MCP server over a folder that moves on: questions write nothing, and wait for no refresh."""
+
+import threading
+
+from mcp_clients import mcp, text_of, wait_for
+
+from llama_index_contextual import mcp_server
+from llama_index_contextual.errors import LockedError
+from llama_index_contextual.memory.digest import NOTHING
+
+
+def contents(folder):
+    """Every file below a folder, with what it holds."""
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+async def test_questions_write_nothing(folder, index):
+    (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
+    before = contents(folder)
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        for tool, arguments in [
+            ("memory_context", {"message": "what is the boat called?"}),
+            ("memory_search", {"query": "boat"}),
+            ("get", {"path": "new.md"}),
+            ("multi_get", {"glob": "*.md"}),
+            ("list", {}),
+            ("status", {}),
+        ]:
+            await text_of(client, tool, **arguments)
+        await client.list_resources()
+        shown = await text_of(client, "memory_context", message="what does JC's dog love?")
+    assert contents(folder) == before
+    assert shown.splitlines()[-1] == "(Index: 1 file changed since; run index.)"
+
+
+async def test_an_answer_waits_for_no_refresh_and_says_so(folder, index, monkeypatch):
+    (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
+    release, refresh = threading.Event(), index.refresh
+
+    def slow(*arguments, **options):
+        assert release.wait(60)
+        return refresh(*arguments, **options)
+
+    monkeypatch.setattr(index, "refresh", slow)
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        shown = await text_of(client, "memory_context", message="what does JC's dog love?")
+        assert "Cookie loves carrots" in shown
+        assert "being indexed" in shown.splitlines()[-1]
+        assert await text_of(client, "memory_context", message="hola") == NOTHING
+        release.set()
+        await wait_for(client, "boat", "Luna")
+
+
+async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monkeypatch):
+    (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
+
+    def locked(*_, **__):
+        raise LockedError("another process is writing")
+
+    monkeypatch.setattr(index, "refresh", locked)
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        shown = await text_of(client, "memory_search", query="carrots")
+    assert "Cookie" in shown
+    assert "another process is writing" in shown.splitlines()[-1]

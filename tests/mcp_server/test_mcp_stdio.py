@@ -1,0 +1,97 @@
+"""The MCP server as a process of its own, over standard input and output."""
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+
+from mcp_clients import READING, mcp, stdio, stdio_client, text_of, wait_for
+
+from llama_index_contextual.memory.digest import HEADER, NOTHING
+
+
+async def test_a_client_over_stdio(folder):
+    async with mcp.Client(stdio_client(stdio(folder))) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == READING
+        assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 3500
+
+        await wait_for(client, "carrots", "Cookie")
+        digest = await text_of(client, "memory_context", message="what does JC's dog love?")
+        assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3] JC's dog Cookie loves carrots"
+        assert await text_of(client, "memory_context", message="hola") == NOTHING
+        found = json.loads(await text_of(client, "memory_search", query="carrots", max_results=1, format="json"))
+        assert found["entries"][0]["path"] == "memory/2026-04-09.md"
+
+        (folder / "memory" / "2026-04-10.md").write_text("# Friday\n\nMarta moved to Valencia.\n", "utf-8")
+        await wait_for(client, "Marta Valencia", "Marta moved to Valencia.")
+        (folder / "memory" / "2026-04-10.md").unlink()
+        deadline = time.monotonic() + 30
+        while "Valencia" in await text_of(client, "memory_search", query="Marta Valencia"):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.2)
+
+        for number in range(200):
+            message = "what does JC's dog love?" if number % 2 else "thanks"
+            assert (HEADER in await text_of(client, "memory_context", message=message)) == bool(number % 2)
+
+
+async def test_a_server_that_was_killed_starts_again_on_the_same_notes(folder):
+    async with mcp.Client(stdio_client(stdio(folder))) as client:
+        await wait_for(client, "carrots", "Cookie")
+    parameters = stdio(folder)
+    process = await asyncio.create_subprocess_exec(
+        parameters.command,
+        *parameters.args,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **parameters.env},
+    )
+    (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n" * 50, "utf-8")
+    await asyncio.sleep(2.5)  # somewhere in start or refresh
+    process.kill()
+    await process.wait()
+    async with mcp.Client(stdio_client(stdio(folder))) as client:
+        await wait_for(client, "boat", "Luna")
+
+
+async def test_nothing_but_the_protocol_goes_to_standard_output(folder):
+    noise = """
+from llama_index_contextual.index import ContextualIndex
+import os
+opened, refresh = ContextualIndex.open.__func__, ContextualIndex.refresh
+def loud_open(cls, *args, **options):
+    print("noise while opening")
+    return opened(cls, *args, **options)
+def loud(self, *args, **options):
+    print("noise in Python", flush=True)
+    os.system("echo noise of a child")
+    return refresh(self, *args, **options)
+ContextualIndex.open, ContextualIndex.refresh = classmethod(loud_open), loud
+"""
+    parameters = stdio(folder, noise)
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+            "name": "get", "arguments": {"path": "memory/2026-04-09.md"}}},
+    ]  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        parameters.command,
+        *parameters.args,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **parameters.env},
+    )
+    for message in asked:
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+    lines = [json.loads(await asyncio.wait_for(process.stdout.readline(), 60)) for _ in range(2)]
+    process.stdin.close()
+    rest, errors = await asyncio.wait_for(process.communicate(), 60)
+    lines += [json.loads(line) for line in rest.splitlines()]
+    assert {line["id"] for line in lines} == {1, 2}
+    assert "carrots" in json.dumps(lines)
+    assert b"noise while opening" in errors

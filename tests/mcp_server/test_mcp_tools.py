@@ -1,0 +1,145 @@
+"""The tools and resources of the MCP server that search and read notes, asked in this process."""
+
+import json
+import sys
+
+import pytest
+from mcp_clients import mcp, text_of
+
+from llama_index_contextual import mcp_server
+from llama_index_contextual.errors import MissingExtraError
+from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.index.files import FileRules
+from llama_index_contextual.memory import MemorySettings
+from llama_index_contextual.memory.digest import NOTHING
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "named"),
+    [
+        ("memory_context", {}, "message"),
+        ("memory_context", {"message": 3}, "message"),
+        ("memory_context", {"message": "does JC like it?", "format": "xml"}, "format"),
+        ("memory_search", {"query": ""}, "query"),
+        ("memory_search", {"query": "x", "max_results": 0}, "max_results"),
+        ("memory_search", {"query": "x", "max_results": 10_000}, "max_results"),
+        ("memory_search", {"query": "x" * 2001}, "query"),
+        ("memory_search", {"query": "x", "since": "last week"}, "since='last week' is no date. Cure: write it as"),
+        ("memory_search", {"query": "x", "since": "2026-02-01", "until": "2026-01-01"}, "comes after until="),
+    ],
+)
+async def test_malformed_arguments_are_named_and_harm_nothing(index, tool, arguments, named):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        result = await client.call_tool(tool, arguments)
+        assert result.is_error
+        assert named in result.content[0].text
+        assert "carrots" in await text_of(client, "memory_search", query="carrots")
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({}, {"MEMORY.md", "memory/2026-04-09.md"}),
+        ({"path": "Memory/"}, {"memory/2026-04-09.md"}),
+        ({"tag": "#Facts"}, {"MEMORY.md"}),
+        ({"since": "2026-04-09", "until": "2026-04-09"}, {"memory/2026-04-09.md"}),
+        ({"since": "2026-04-10"}, set()),
+        ({"path": "memory/", "tag": "facts"}, set()),
+    ],
+)
+async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, found):
+    (folder / "MEMORY.md").write_text("---\ntags: [facts, colours]\n---\n# Facts\n\nColor: blue\n", "utf-8")
+    index.refresh()
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        answer = json.loads(await text_of(client, "memory_search", query="carrots", format="json", **filters))
+        assert {entry["path"] for entry in answer["entries"]} == found
+
+
+async def test_a_client_is_told_why_there_is_no_answer(folder):
+    with ContextualIndex.open(folder) as index:
+        async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+            asked = [("memory_search", {"query": "x"}), ("memory_context", {"message": "JC's dog, is it?"})]
+            for tool, arguments in asked:
+                result = await client.call_tool(tool, arguments)
+                assert result.is_error
+                assert "there is no index in" in result.content[0].text
+                assert "Cure: " in result.content[0].text
+    assert not (folder / ".contextual").exists()
+
+
+async def test_small_talk_touches_neither_folder_nor_index(index, monkeypatch):
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        monkeypatch.setattr(index, "freshness", None)
+        monkeypatch.setattr(index, "manifest", None)
+        assert await text_of(client, "memory_context", message="hola") == NOTHING
+
+
+async def test_notes_are_listed_and_read_in_parts(folder, index):
+    (folder / "long.md").write_text("".join(f"line {number}\n" for number in range(1, 301)), "utf-8")
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        assert await text_of(client, "list") == "MEMORY.md\nlong.md\nmemory/2026-04-09.md"
+        assert await text_of(client, "list", path="memory/") == "memory/2026-04-09.md"
+        part = await text_of(client, "get", path="long.md", from_line=10, lines=2)
+        assert part == "line 10\nline 11\n\n(lines 10 to 11 of 300)"
+        assert (await text_of(client, "get", path="long.md")).endswith("line 200\n\n(lines 1 to 200 of 300)")
+        blocks = (await client.call_tool("multi_get", {"glob": "m*"})).content
+        assert [block.text for block in blocks] == [
+            "memory/2026-04-09.md\n\n# Thursday\n\n- JC's dog Cookie loves carrots\n"
+        ]
+        listed = (await client.list_resources()).resources
+        assert [str(one.uri) for one in listed][2] == "note:///memory/2026-04-09.md"
+        read = await client.read_resource(str(listed[2].uri))
+        assert "Cookie" in read.contents[0].text
+        held = json.loads(await text_of(client, "status"))
+        assert (held["documents"], held["chunks"], held["freshness"]["changed"]) == (2, 2, 1)
+        for tool, arguments in [("get", {"path": "../outside.md"}), ("get", {"path": ".secret.md"}),
+                                ("multi_get", {"glob": "*secret*"})]:  # fmt: skip
+            assert (await client.call_tool(tool, arguments)).is_error
+
+
+async def test_json_names_headings_and_context(index):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        [entry] = json.loads(await text_of(client, "memory_search", query="carrots", max_results=1, format="json"))[
+            "entries"
+        ]
+    assert entry["header_path"] == "Thursday"
+    assert "2026" in entry["context"]
+
+
+async def test_a_long_message_is_read_in_part_and_says_so(index):
+    long = "what does JC's dog love? " + "carrots " * 100_000
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        shown = await text_of(client, "memory_context", message=long)
+        assert "Cookie loves carrots" in shown
+        assert shown.splitlines()[-1] == "(Message: only its first 16,384 characters were read.)"
+
+
+async def test_a_note_is_read_by_the_rules_of_the_index(folder):
+    with ContextualIndex.open(folder, files=FileRules(ignore=("people/",))) as index:
+        (folder / "people").mkdir()
+        (folder / "people" / "marta.md").write_text("private", "utf-8")
+        async with mcp.Client(mcp_server.build_server(index)) as client:
+            with pytest.raises(mcp.MCPError):
+                await client.read_resource("note:///people/marta.md")
+
+
+async def test_a_note_can_be_read_whole_and_nothing_else(index):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        [content] = (await client.read_resource("note:///memory/2026-04-09.md")).contents
+        assert content.text == "# Thursday\n\n- JC's dog Cookie loves carrots\n"
+        for path in ("../outside.md", "%2e%2e/outside.md", "/etc/passwd", ".secret.md", "link.md", "memory", "none.md",
+                     ".contextual/manifest.json"):  # fmt: skip
+            with pytest.raises(mcp.MCPError):
+                await client.read_resource(f"note:///{path}")
+
+
+async def test_switched_off_it_says_so_in_one_line(index):
+    async with mcp.Client(mcp_server.build_server(index, MemorySettings(enabled=False))) as client:
+        shown = await text_of(client, "memory_context", message="what does JC's dog love?")
+        assert shown == "(Memory is switched off (enabled is false).)"
+
+
+def test_without_the_sdk_the_extra_is_named(index, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
+    with pytest.raises(MissingExtraError, match=r"\[mcp\]"):
+        mcp_server.build_server(index)
