@@ -70,7 +70,11 @@ def in_child(function: Callable[..., Any], *args: Any) -> Any:
     receive, send = context.Pipe(duplex=False)
     process = context.Process(target=lambda: send.send(function(*args)))
     process.start()
-    result = receive.recv()
+    send.close()  # the child has its own: when that closes too, nothing is left to wait for
+    try:
+        result = receive.recv()
+    except EOFError:
+        sys.exit("A splitter failed, as said above. Cure: pip install -e '.[bench]', or leave it out with --only")
     process.join()
     return result
 
