@@ -35,6 +35,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.utils import get_tokenizer
 from llama_index.llms.openai_like import OpenAILike
 
+from llama_index_contextual.context.llm.prompt import CONTEXT_PROMPT
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ SHORT_CHAPTER = "ch17-01-futures-and-syntax.md"  # for SmolLM2, which has a wind
 CHUNKS = 24
 READING_RATE, WRITING_RATE = 320.0, 25.0  # tokens a second of SmolLM2 on two cores, to turn tokens into time
 OTHER_PROMPT = "Name the subject of the chunk in one short sentence. Answer only with it."
-OURS_OTHER_PROMPT = PromptTemplate(
-    "<document>\n{document}\n</document>\n{chunks}\nName the subject of each chunk in one short sentence. "
+OURS_OTHER_PROMPT = PromptTemplate(  # opens as ours does: what a user changes is the instruction, as in theirs
+    CONTEXT_PROMPT.template.partition("Chunks of")[0]
+    + "{chunks}\nName the subject of each chunk in one short sentence. "
     "Answer with one line per chunk, its number first:\n1: subject of chunk 1"
 )
 

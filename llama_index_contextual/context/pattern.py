@@ -26,8 +26,8 @@ class PatternContextGenerator(ContextGenerator):
     """Say ``From file: search/engine.py. In: class Engine. Defines: function search.``.
 
     What is embedded stays that short. The keyword arm gets, besides, what the chunk's comments say first; the chunk
-    that the file begins with also gets every name that the file defines. What belongs to the file is kept once: with
-    each of 737 chunks of code it took 714 characters instead of 42 and found no more (``benchmarks/retrieval.py``).
+    that the file begins with also gets every name that the file defines. What belongs to the file is kept once, so that
+    these words take few characters a chunk (``benchmarks/context_pattern.py`` counts them).
 
     Other files than source code get the context of their headings, and for the keyword arm all the document's headings.
 
