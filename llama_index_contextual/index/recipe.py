@@ -7,7 +7,6 @@ process that is not given it again may read the index, and may not write it.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +17,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.context.fallback import resolve_generator
+from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.index.pipeline import parser_settings
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _CLASS: Final = "class"
 _SETTINGS: Final = "settings"
-_CREDENTIALS: Final = re.compile(r"://[^/@\s]+@")
 _SKIPPED: Final = frozenset({"callback_manager", "id_func", "class_name"})
 
 
@@ -145,11 +144,6 @@ def written_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], list[st
         else:
             unwritten.append(name)
     return written, unwritten
-
-
-def without_credentials(spec: str) -> str:
-    """Return the name of a model at a server without user and password, which are never written down."""
-    return _CREDENTIALS.sub("://", spec)
 
 
 def read_options(written: Mapping[str, Any]) -> dict[str, Any]:

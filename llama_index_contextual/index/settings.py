@@ -12,6 +12,7 @@ from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.config import Configuration, load_configuration
+from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
@@ -21,7 +22,6 @@ from llama_index_contextual.index.recipe import (
     read_files,
     read_object,
     read_options,
-    without_credentials,
     written_files,
     written_generator,
     written_options,

@@ -113,7 +113,7 @@ class ModelSpec:
 
 
 def without_credentials(spec: str) -> str:
-    """Return a model's name without the user and password that its URL may hold, so that it can be written down."""
+    """Return the name of a model or of an embedding without the user and password of its URL, to be written down."""
     return _CREDENTIALS.sub(r"\1", spec)
 
 
