@@ -13,7 +13,7 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
-pytest_plugins = ["servers", "fake_model"]  # llama_server, ollama_server, ollama_embedding_server; fake_model
+pytest_plugins = ["servers", "fake_model", "command_line"]  # llama_server, ollama_server …; fake_model; run
 
 
 def data_root() -> Path:

@@ -4,57 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import socket
 import subprocess
 import sys
-import warnings
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from command_line import run_process
 
 from llama_index_contextual import ContextualIndex
-from llama_index_contextual.cli import main
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory import MemoryContext
 
-
-class Done(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 ROOT = Path(__file__).parents[1]
 NOTES = ROOT / "examples" / "notes"
-
-
-def run_process(*arguments, **variables):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", **variables}
-    command = [sys.executable, "-m", "llama_index_contextual", *map(str, arguments)]
-    encoding = variables.get("PYTHONIOENCODING", "utf-8")
-    return subprocess.run(command, capture_output=True, encoding=encoding, check=False, env=environment)  # noqa: S603
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Run the command line in this process: starting Python and chromadb anew takes seconds."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["llama-index-contextual", *map(str, arguments)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back what main() sets
-        code = 0
-        try:
-            main()
-        except SystemExit as done:
-            code = int(done.code or 0)
-        out, err = capsys.readouterr()
-        return Done(code, out, err)
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -97,24 +62,6 @@ def test_json_is_only_json_and_its_lines_are_right(run, notes):
 def test_a_second_run_embeds_nothing(run, notes):
     report = json.loads(run("index", notes, "--json").stdout)
     assert (report["embedded"], report["unchanged"], report["failed"]) == (0, 7, [])
-
-
-def test_storage_can_live_elsewhere(run, tmp_path):
-    folder, storage = tmp_path / "notes", tmp_path / "elsewhere"
-    shutil.copytree(NOTES / "docs", folder)
-    assert run("index", folder, "--storage", storage).returncode == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["gateway.md", "scheduler.md"]
-    assert "gateway.md" in run("search", "gateway", "-f", folder, "--storage", storage).stdout
-
-
-def test_a_bad_file_is_named_and_the_rest_is_indexed(run, tmp_path):
-    (tmp_path / "good.md").write_text("# Good\n\nThe answer is forty-two.\n", "utf-8")
-    (tmp_path / "bad.md").write_bytes(b"\x00\x01\x02\xff" * 100)
-    done = run("index", tmp_path)
-    assert done.returncode == 3
-    assert "bad.md" in done.stderr
-    assert "1 added" in done.stdout
-    assert "good.md#L1-L3" in run("search", "answer", "-f", tmp_path).stdout
 
 
 @pytest.mark.parametrize(
@@ -170,26 +117,6 @@ def test_the_command_that_cures_a_missing_index_can_be_pasted(run, tmp_path, fol
     assert run("search", "x", "-f", tmp_path / folder, *stored).returncode == 0
 
 
-@pytest.mark.parametrize("context", ["headings", "pattern", "off"])
-def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path, context):
-    shutil.copytree(NOTES / "docs", tmp_path / "notes")
-    done = run("index", tmp_path / "notes", "--context", context, "--dry-run", "--price", "0.4/1.6")
-    assert done.returncode == 0
-    assert f"--context {context} costs nothing" in done.stdout
-    assert re.search(r"[1-9]\d* texts of [\d,]+ word pieces .*: about 0\.\d min here, about 1 MB on disk", done.stdout)
-    assert not (tmp_path / "notes" / ".contextual").exists()
-    assert (
-        json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)["calls"] == 0
-    )
-
-
-def test_an_empty_folder_is_an_error_and_leaves_no_index(run, tmp_path):
-    done = run("index", tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "holds no files to index. Cure: " in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_an_empty_question_is_an_error(run, notes):
     done = run("search", " ", "-f", notes)
     assert (done.returncode, done.stdout) == (1, "")
@@ -217,16 +144,6 @@ def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, 
     assert hit["path"] == wanted
     lines = (tmp_path / wanted).read_text("utf-8").splitlines()[hit["start_line"] - 1 : hit["end_line"]]
     assert any("Infrastructure Provider" in line for line in lines)
-
-
-def test_what_an_index_was_made_with_need_not_be_said_again(run, tmp_path):
-    folder = tmp_path / "notes"
-    shutil.copytree(NOTES / "docs", folder)
-    assert run("index", folder, "--context", "pattern").returncode == 0
-    again = run("index", folder, "--json")
-    assert json.loads(again.stdout)["embedded"] == 0, "still the pattern contexts"
-    assert "pattern" in run("status", folder).stdout
-    assert json.loads(run("index", folder, "--context", "headings", "--json").stdout)["outdated"] != []
 
 
 def test_explain_tells_why(run, notes):
@@ -260,29 +177,6 @@ def test_context_gives_the_digest_an_agent_reads(run, notes):
     digest = run("context", "what did we decide about retries?", "-f", notes).stdout
     assert "Retry budget of 10 % per client" in digest, "about retries, not about deciding"
     assert run("context", "thanks!", "-f", notes).stdout.strip() == "(No relevant prior context for this message.)"
-
-
-def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_path):
-    shutil.copytree(NOTES / "docs", tmp_path / "notes")
-    unreachable = "openai:gpt-4.1-mini@http://127.0.0.1:9/v1"
-    arguments = [
-        "index",
-        tmp_path / "notes",
-        "--context",
-        "llm",
-        "--llm",
-        unreachable,
-        "--dry-run",
-        "--price",
-        "0.4/1.6",
-    ]
-    estimate = json.loads(run(*arguments, "--json").stdout)
-    assert estimate["calls"] == 2, "a call for each page: a page has no more than eight chunks"
-    assert 0 < estimate["price"] < 0.01
-    assert sorted(path.name for path in (tmp_path / "notes").iterdir()) == ["gateway.md", "scheduler.md"]
-    assert "2 calls" in run(*arguments).stdout
-    local = run(*arguments[:-2]).stdout
-    assert "0.00 to pay: the model is on this machine" in local
 
 
 def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_index(run, tmp_path):
@@ -320,20 +214,6 @@ def test_a_file_that_cannot_be_written_is_named(run, notes, tmp_path):
     assert "chunks.jsonl" in done.stderr
 
 
-@pytest.mark.parametrize("price", ["-1/2", "nan/2", "1/inf", "1"])
-def test_a_price_that_is_none_is_refused(run, tmp_path, price):
-    done = run("index", tmp_path, "--dry-run", f"--price={price}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "as in 0.4/1.6" in done.stderr
-
-
-def test_a_price_without_dry_run_indexes_nothing(run, tmp_path):
-    done = run("index", tmp_path, "--price", "0.4/1.6")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "--dry-run" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_more_hits_than_the_usual_pool_can_be_asked_for(run, tmp_path):
     pages = (f"# Page {number}\n\nThe tea of day {number} was green.\n" for number in range(130))
     for number, page in enumerate(pages):
@@ -346,28 +226,6 @@ def test_more_hits_than_the_usual_pool_can_be_asked_for(run, tmp_path):
 
 def paths(done):
     return [hit["path"] for hit in json.loads(done.stdout)]
-
-
-def test_which_files_are_indexed_can_be_said(run, tmp_path):
-    for name in ("page.md", "tool.py", "draft.md"):
-        (tmp_path / name).write_text("# Tea\n\nThe tea was green.\n", "utf-8")
-    report = json.loads(
-        run("index", tmp_path, "--include", "*.md", "--include", "*.py", "--exclude", "draft*", "--json").stdout
-    )
-    assert report["added"] == ["page.md", "tool.py"]
-
-
-def test_source_code_is_read_with_its_context(run, tmp_path):
-    (tmp_path / "engine.py").write_text("class Engine:\n    def search(self):\n        return 1\n", "utf-8")
-    assert json.loads(run("index", tmp_path, "--context", "pattern", "--json").stdout)["added"] == ["engine.py"]
-    assert "engine.py" in run("search", "where is search defined", "-f", tmp_path).stdout
-
-
-def test_chunk_sizes_can_be_said(run, tmp_path):
-    shutil.copy(NOTES / "docs" / "gateway.md", tmp_path)
-    few = json.loads(run("index", tmp_path, "--json").stdout)["chunks"]
-    many = json.loads(run("index", tmp_path, "--chunk-size", 40, "--overlap", 0, "--json").stdout)["chunks"]
-    assert many > few
 
 
 def test_a_search_can_be_narrowed_by_path_tag_and_day(run, notes):
@@ -430,26 +288,6 @@ def test_names_cannot_command_the_terminal_or_forge_lines(run, tmp_path):
             assert char not in done.stdout + done.stderr, command
         if command[0] == "search":
             assert not any(line.startswith("1. 9.99") for line in done.stdout.splitlines()), command
-
-
-@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
-def test_contexts_that_fell_back_are_not_success(run, tmp_path):
-    shutil.copytree(NOTES / "docs", tmp_path / "notes")
-    command = ["index", tmp_path / "notes", "--context", "llm", "--llm", "openai:m@http://127.0.0.1:9/v1"]
-    done = run(*command)
-    assert done.returncode == 3
-    assert "chunks have no context of llm:m+pattern yet (" in done.stderr
-    assert done.stderr.count("no answer") == 1
-    assert run(*command, "--strict").returncode == 1
-
-
-def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    shutil.copytree(NOTES / "docs", tmp_path / "notes")
-    done = run("index", tmp_path / "notes", "--context", "llm", "--llm", "openai:gpt-4.1-mini")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "no OPENAI_API_KEY: no context can be made. Cure: " in done.stderr
-    assert not (tmp_path / "notes" / ".contextual" / "manifest.json").exists()
 
 
 def test_a_port_that_another_program_has_is_named(run, notes):

@@ -9,7 +9,6 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from test_cli import run  # noqa: F401  the fixture
 
 from llama_index_contextual import ContextualIndex
 
@@ -72,14 +71,14 @@ QUESTION = "What is the default timeout of the gateway?"
     ],
     ids=lambda value: " ".join(value[:1] + value[2:]) if isinstance(value, list) else "",
 )
-def test_only_the_commands_that_say_so_write(run, folder, command, writes):  # noqa: F811
+def test_only_the_commands_that_say_so_write(run, folder, command, writes):
     before = state(folder)
     done = run(*(part.format(folder) for part in command))
     assert done.returncode in (0, 3), done.stderr
     assert (state(folder) != before) is writes
 
 
-def test_a_question_says_how_far_the_index_is_behind(run, folder):  # noqa: F811
+def test_a_question_says_how_far_the_index_is_behind(run, folder):
     for command in (["search", QUESTION], ["context", QUESTION]):
         done = run(*command, "-f", folder)
         assert "1 file changed since; run index" in done.stderr
@@ -89,7 +88,7 @@ def test_a_question_says_how_far_the_index_is_behind(run, folder):  # noqa: F811
     assert done.stderr == ""
 
 
-def test_a_storage_is_not_replaced_by_the_folder_of_who_asks(run, tmp_path, monkeypatch):  # noqa: F811
+def test_a_storage_is_not_replaced_by_the_folder_of_who_asks(run, tmp_path, monkeypatch):
     notes, storage, elsewhere = tmp_path / "notes", tmp_path / "storage", tmp_path / "elsewhere"
     shutil.copytree(NOTES / "docs", notes)
     elsewhere.mkdir()
@@ -111,7 +110,7 @@ def test_a_storage_is_not_replaced_by_the_folder_of_who_asks(run, tmp_path, monk
     assert state(storage) == before
 
 
-def test_what_much_would_delete_asks_first(run, folder):  # noqa: F811
+def test_what_much_would_delete_asks_first(run, folder):
     done = run("index", folder, "--include", "*.none")
     assert done.returncode == 1
     assert "--yes" in done.stderr

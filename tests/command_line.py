@@ -1,0 +1,47 @@
+"""The command line, run in a process of its own or in this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from llama_index_contextual.cli import main
+
+ROOT = Path(__file__).parents[1]
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_process(*arguments, **variables):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80", **variables}
+    command = [sys.executable, "-m", "llama_index_contextual", *map(str, arguments)]
+    encoding = variables.get("PYTHONIOENCODING", "utf-8")
+    return subprocess.run(command, capture_output=True, encoding=encoding, check=False, env=environment)  # noqa: S603
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Run the command line in this process: starting Python and chromadb anew takes seconds."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["llama-index-contextual", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # put back what main() sets
+        code = 0
+        try:
+            main()
+        except SystemExit as done:
+            code = int(done.code or 0)
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
+
+    return call

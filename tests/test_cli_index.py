@@ -1,0 +1,139 @@
+"""``index``: which files, which settings, what contexts by a language model would cost, and what fails."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+NOTES = Path(__file__).parents[1] / "examples" / "notes"
+
+
+def test_storage_can_live_elsewhere(run, tmp_path):
+    folder, storage = tmp_path / "notes", tmp_path / "elsewhere"
+    shutil.copytree(NOTES / "docs", folder)
+    assert run("index", folder, "--storage", storage).returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["gateway.md", "scheduler.md"]
+    assert "gateway.md" in run("search", "gateway", "-f", folder, "--storage", storage).stdout
+
+
+def test_a_bad_file_is_named_and_the_rest_is_indexed(run, tmp_path):
+    (tmp_path / "good.md").write_text("# Good\n\nThe answer is forty-two.\n", "utf-8")
+    (tmp_path / "bad.md").write_bytes(b"\x00\x01\x02\xff" * 100)
+    done = run("index", tmp_path)
+    assert done.returncode == 3
+    assert "bad.md" in done.stderr
+    assert "1 added" in done.stdout
+    assert "good.md#L1-L3" in run("search", "answer", "-f", tmp_path).stdout
+
+
+def test_which_files_are_indexed_can_be_said(run, tmp_path):
+    for name in ("page.md", "tool.py", "draft.md"):
+        (tmp_path / name).write_text("# Tea\n\nThe tea was green.\n", "utf-8")
+    report = json.loads(
+        run("index", tmp_path, "--include", "*.md", "--include", "*.py", "--exclude", "draft*", "--json").stdout
+    )
+    assert report["added"] == ["page.md", "tool.py"]
+
+
+def test_source_code_is_read_with_its_context(run, tmp_path):
+    (tmp_path / "engine.py").write_text("class Engine:\n    def search(self):\n        return 1\n", "utf-8")
+    assert json.loads(run("index", tmp_path, "--context", "pattern", "--json").stdout)["added"] == ["engine.py"]
+    assert "engine.py" in run("search", "where is search defined", "-f", tmp_path).stdout
+
+
+def test_chunk_sizes_can_be_said(run, tmp_path):
+    shutil.copy(NOTES / "docs" / "gateway.md", tmp_path)
+    few = json.loads(run("index", tmp_path, "--json").stdout)["chunks"]
+    many = json.loads(run("index", tmp_path, "--chunk-size", 40, "--overlap", 0, "--json").stdout)["chunks"]
+    assert many > few
+
+
+def test_what_an_index_was_made_with_need_not_be_said_again(run, tmp_path):
+    folder = tmp_path / "notes"
+    shutil.copytree(NOTES / "docs", folder)
+    assert run("index", folder, "--context", "pattern").returncode == 0
+    again = run("index", folder, "--json")
+    assert json.loads(again.stdout)["embedded"] == 0, "still the pattern contexts"
+    assert "pattern" in run("status", folder).stdout
+    assert json.loads(run("index", folder, "--context", "headings", "--json").stdout)["outdated"] != []
+
+
+def test_an_empty_folder_is_an_error_and_leaves_no_index(run, tmp_path):
+    done = run("index", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "holds no files to index. Cure: " in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("context", ["headings", "pattern", "off"])
+def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path, context):
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    done = run("index", tmp_path / "notes", "--context", context, "--dry-run", "--price", "0.4/1.6")
+    assert done.returncode == 0
+    assert f"--context {context} costs nothing" in done.stdout
+    assert re.search(r"[1-9]\d* texts of [\d,]+ word pieces .*: about 0\.\d min here, about 1 MB on disk", done.stdout)
+    assert not (tmp_path / "notes" / ".contextual").exists()
+    assert (
+        json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)["calls"] == 0
+    )
+
+
+def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_path):
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    unreachable = "openai:gpt-4.1-mini@http://127.0.0.1:9/v1"
+    arguments = [
+        "index",
+        tmp_path / "notes",
+        "--context",
+        "llm",
+        "--llm",
+        unreachable,
+        "--dry-run",
+        "--price",
+        "0.4/1.6",
+    ]
+    estimate = json.loads(run(*arguments, "--json").stdout)
+    assert estimate["calls"] == 2, "a call for each page: a page has no more than eight chunks"
+    assert 0 < estimate["price"] < 0.01
+    assert sorted(path.name for path in (tmp_path / "notes").iterdir()) == ["gateway.md", "scheduler.md"]
+    assert "2 calls" in run(*arguments).stdout
+    local = run(*arguments[:-2]).stdout
+    assert "0.00 to pay: the model is on this machine" in local
+
+
+@pytest.mark.parametrize("price", ["-1/2", "nan/2", "1/inf", "1"])
+def test_a_price_that_is_none_is_refused(run, tmp_path, price):
+    done = run("index", tmp_path, "--dry-run", f"--price={price}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "as in 0.4/1.6" in done.stderr
+
+
+def test_a_price_without_dry_run_indexes_nothing(run, tmp_path):
+    done = run("index", tmp_path, "--price", "0.4/1.6")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--dry-run" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
+def test_contexts_that_fell_back_are_not_success(run, tmp_path):
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    command = ["index", tmp_path / "notes", "--context", "llm", "--llm", "openai:m@http://127.0.0.1:9/v1"]
+    done = run(*command)
+    assert done.returncode == 3
+    assert "chunks have no context of llm:m+pattern yet (" in done.stderr
+    assert done.stderr.count("no answer") == 1
+    assert run(*command, "--strict").returncode == 1
+
+
+def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    shutil.copytree(NOTES / "docs", tmp_path / "notes")
+    done = run("index", tmp_path / "notes", "--context", "llm", "--llm", "openai:gpt-4.1-mini")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no OPENAI_API_KEY: no context can be made. Cure: " in done.stderr
+    assert not (tmp_path / "notes" / ".contextual" / "manifest.json").exists()
