@@ -48,7 +48,6 @@ MAX_QUERY: Final = 2000
 _MOST_LISTED: Final = 500
 _MOST_NOTES: Final = 20  # of one multi_get
 _MOST_CHARS: Final = 64_000  # of one answer
-_LONG_MESSAGE: Final = 2000  # characters; the gate reads a longer one off the event loop
 _MAX_ADDED: Final = 16_384
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
 _ENDING: Final = 10.0  # seconds that a refresh may take when the client has left
@@ -296,11 +295,7 @@ class _Notes:
 
     async def context(self, message: str) -> MemoryDigest:
         """Return the digest for a message; small talk touches neither folder nor index."""
-        settings = self.memory.settings
-        if len(message) > _LONG_MESSAGE:
-            closed = await asyncio.to_thread(gate_digest, message, settings)
-        else:
-            closed = gate_digest(message, settings)
+        closed = gate_digest(message, self.memory.settings)
         return closed or await self.fresh(lambda: self.memory.aget(message))
 
     async def fresh(self, ask: Callable[[], Awaitable[MemoryDigest]]) -> MemoryDigest:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from llama_index_contextual.metadata import citation
+from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -142,6 +143,7 @@ def _visible(text: str, hidden: Callable[[str], str]) -> str:
     """Replace line breaks and control characters by spaces, and what cannot be seen by ``hidden(character)``."""
     if text.isascii() and text.isprintable():
         return text
+    text, _ = replace_surrogates(text)  # no output stream can encode one
     parts: list[str] = []
     for position, char in enumerate(text):
         category = unicodedata.category(char)
@@ -150,8 +152,6 @@ def _visible(text: str, hidden: Callable[[str], str]) -> str:
         elif category in {"Cf", "Co", "Cn"} or _UNSEEN.match(char):
             before, after = parts[-1][-1:] if parts else "", text[position + 1 : position + 2]
             parts.append(char if _joins(before, char, after) else hidden(char))
-        elif category == "Cs":  # a lone surrogate, which no output stream can encode
-            parts.append("\ufffd")
         else:
             parts.append(char)
     return "".join(parts)

@@ -7,7 +7,6 @@ of English and Spanish months and weekdays stand in ``dates.py``; a file of your
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -18,6 +17,7 @@ import yaml
 
 from llama_index_contextual import dates
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword.languages import fold, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,9 +77,8 @@ def words(text: str) -> list[str]:
 
 
 def unaccented(text: str) -> str:
-    """Lower case without accents, as people type in a chat: ``Cómo estás`` gives ``como estas``."""
-    decomposed = unicodedata.normalize("NFD", text.casefold())
-    return unicodedata.normalize("NFC", "".join(char for char in decomposed if not unicodedata.combining(char)))
+    """Return the text in lower case without accents, as people type in a chat: ``Cómo estás`` gives ``como estas``."""
+    return fold(normalise(text))
 
 
 @lru_cache(maxsize=16)

@@ -14,14 +14,15 @@ import pytest
 from llama_index_contextual import memory
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.memory.digest import HEADER, sanitise
-from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.memory.lexicon import lexicon, unaccented
 from llama_index_contextual.memory.message import MAX_MESSAGE, clean_message, gate
 from llama_index_contextual.memory.snippet import choose_snippet
 
 HOSTILE = [
     " ", "\t", "\u3000", "\n", "\r\n", "`", "` ", "```\n", "~", "~~~ \n", "#", "# ", "> ", "- ", "1. ", "a", "a ",
     "a.", "a. ", "a@", "a@b.", "'", "a'", "'s", "[", "](", "<", "<a", "|", "| ", "-", "=-*", "吗 ", "か。", "1",
-    "2026-", "last ", "on monday ", "http://", "\ufe0f", "\u200d", "\U0001f468\u200d", "a\u0301", "``~~~`",
+    "2026-", "last ", "on monday ", "http://", "\ufe0f", "\u200d", "\U0001f468\u200d", "a\u0301", "\u0301\u0316",
+    "``~~~`",
     f"{HEADER}\n", "> - [", ": ", "? ", "# a\n", "## 2026-11-1\n",
 ]  # fmt: skip
 SMALL, FACTOR, LINE, NOISE = 4_000, 4, 9, 0.010
@@ -70,8 +71,8 @@ def snippet(text):
 
 @pytest.mark.parametrize(
     "step",
-    [lambda text: gate(text, lexicon()), clean_message, sanitise, snippet],
-    ids=["gate", "clean_message", "sanitise", "snippet"],
+    [lambda text: gate(text, lexicon()), clean_message, sanitise, snippet, unaccented],
+    ids=["gate", "clean_message", "sanitise", "snippet", "unaccented"],
 )
 def test_every_step_of_memory_is_linear(step):
     assert [seed for seed in HOSTILE if grows_too_fast(step, seed)] == []

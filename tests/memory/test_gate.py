@@ -36,6 +36,7 @@ SKIPPED = {
     ],
     "thanks": [
         "thanks",
+        "ｔｈａｎｋｓ",  # noqa: RUF001  full-width letters, as Japanese keyboards write them
         "Thanks a lot for your help!!",
         "thank you so much",
         "gracias",
