@@ -117,7 +117,8 @@ class BackgroundRefresh:
     Args:
         index: An open index.
         mode: ``"auto"`` refreshes in the background; ``"never"`` only looks; ``"wait"`` waits until the refresh ends.
-        patience: Seconds that :meth:`look` may take, except with ``"wait"``.
+        patience: Seconds that :meth:`look` may take, except with ``"wait"``. A refresh that has run for longer is not
+            waited for at all.
 
     Raises:
         SettingError: A setting cannot work.
@@ -131,7 +132,7 @@ class BackgroundRefresh:
         self._patience = amount("patience", patience, zero=True)
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._ended = -_LOOK_EVERY
+        self._began, self._ended = 0.0, -_LOOK_EVERY
         self._seen = Freshness()
         self._error = ""
 
@@ -146,6 +147,7 @@ class BackgroundRefresh:
         """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
         with self._guard:
             if self._mode != "never" and not self._runs():
+                self._began = time.monotonic()
                 self._thread = threading.Thread(target=self._refresh, name="refresh", daemon=True)
                 self._thread.start()
 
@@ -162,7 +164,7 @@ class BackgroundRefresh:
             self._seen = self._index.freshness(self._patience / 2)
             if self._seen.changed or not self._seen.certain:
                 self.start()
-        self._join(until)
+        self._join(min(until, self._began + self._patience))  # one that is not done by then is a long one
         if self._runs():
             return replace(self._seen, refreshing=True)
         return replace(self._seen, error=self._error) if self._error else Freshness()

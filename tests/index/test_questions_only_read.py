@@ -165,6 +165,18 @@ def test_a_refresh_in_the_background_keeps_no_answer_waiting(opened, folder):
         assert "zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
 
 
+def test_a_refresh_that_takes_long_is_waited_for_once_and_not_by_every_answer(opened, folder):
+    index = opened(embed_model=Slow(threads=1))
+    edit(folder)
+    with BackgroundRefresh(index, patience=0.6) as keeper:
+        seconds = []
+        for _ in range(2):
+            start = time.perf_counter()
+            assert keeper.look().refreshing
+            seconds.append(time.perf_counter() - start)
+    assert seconds[1] < seconds[0] / 3
+
+
 def test_a_refresh_that_is_never_made_is_asked_for(opened, folder):
     index = opened()
     index.refresh()
