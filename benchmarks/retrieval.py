@@ -38,7 +38,8 @@ from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
-from llama_index_contextual.evaluation.need import NEEDED, ContextNeed, failures_avoided
+from llama_index_contextual.evaluation.metrics import failures_avoided
+from llama_index_contextual.evaluation.need import NEEDED, ContextNeed
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import LEXICAL_CONTEXT

@@ -146,6 +146,11 @@ def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
     return split_header_path(text)
 
 
+def place_of(metadata: Mapping[str, Any]) -> str:
+    """Return where a chunk stands, as text: its path and its headings, a line each."""
+    return "\n".join([path_of(metadata) or "", *heading_titles(metadata)])
+
+
 def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:
     """Let EMBED show the context alone and LLM a short list, whatever other keys the metadata holds.
 

@@ -47,7 +47,10 @@ def test_source_code_is_read_with_its_context(run, tmp_path):
 
 def test_chunk_sizes_can_be_said(run, tmp_path):
     shutil.copy(NOTES / "docs" / "gateway.md", tmp_path)
-    few = json.loads(run("index", tmp_path, "--json").stdout)["chunks"]
+    first = json.loads(run("index", tmp_path, "--json").stdout)
+    few = first["chunks"]
+    assert set(first["lacking"]) == {"chunks", "of"}
+    assert "lacking" not in json.loads(run("index", tmp_path, "--json").stdout), "only where much is new"
     many = json.loads(run("index", tmp_path, "--chunk-size", 40, "--overlap", 0, "--json").stdout)["chunks"]
     assert many > few
 

@@ -1,8 +1,9 @@
 import pytest
+from llama_index.core.schema import TextNode
 from rich.console import Console
 
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.preview import render_preview
+from llama_index_contextual.preview import Preview, lacking, render_preview
 
 
 def shown(path_or_text, **settings):
@@ -50,3 +51,23 @@ def test_the_control_characters_beyond_ascii_do_not_reach_it_either(tmp_path, co
 
 def test_an_empty_text_says_so():
     assert "no text, no chunks" in shown(" \n")
+
+
+def test_chunks_that_hold_no_rare_word_of_their_place_are_counted(tmp_path):
+    """The first says neither gateway nor timeout, the second says its own words, and the others have no rare word."""
+
+    def chunk(text, path, headings):
+        return TextNode(text=text, metadata={"path": path, "header_path": headings, "heading_level": 2})
+
+    own = [
+        chunk("The default value is 60.", "docs/gateway.md", "Gateway > Timeout settings"),
+        chunk("The gateway listens on port 80.", "docs/gateway.md", "Gateway > Port"),
+    ]
+    others = [chunk("Bread and food, md.", "food.md", "Food") for _ in range(40)]
+    assert lacking([*own, *others]) == (1, 2)
+    assert lacking(own) == (1, 2), "in a small index a word of three chunks is rare"
+    assert lacking(others) == (0, 0)
+    assert "1 of 2 chunks (50%) hold no rare word" in Preview("a.md", tuple(own), None).to_html()
+    page = tmp_path / "page.md"
+    page.write_text("# Gateway\n\nIt waits.\n", "utf-8")
+    assert "0 of 1 chunks (0%) hold no rare word" in " ".join(shown(page).split())

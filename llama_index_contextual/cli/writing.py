@@ -26,6 +26,7 @@ from llama_index_contextual.cli.common import (
     tell,
 )
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.preview import lacking
 
 if TYPE_CHECKING:
     from llama_index_contextual.context import LLMContextGenerator
@@ -146,11 +147,13 @@ def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: b
         warnings.filterwarnings("ignore", message=".* but fell back")
         report = contextual.refresh(show_progress=True, confirm=yes)
     paid = contextual.settings.pipeline.paid_source
+    words = lacking(contextual.nodes()) if report.embedded > report.chunks / 10 else None  # it reads the whole index
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if as_json:
-        print_json(report.as_dict())
+        said = {} if words is None else {"lacking": words._asdict()}
+        print_json({**report.as_dict(), **said})
     else:
-        print_text(str(report))
+        print_text(str(report) if words is None else f"{report}\n{words}")
     for failure in report.failed:
         tell(str(failure), "not indexed:")
     if waiting and model is not None:

@@ -4,10 +4,9 @@ from llama_index_contextual.evaluation.comparison import (
     Comparison,
     Measured,
     compare,
-    mean_reciprocal_rank,
-    recall_at,
 )
 from llama_index_contextual.evaluation.folder import evaluate
+from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
 from llama_index_contextual.evaluation.questions import Passage, Question, load_questions
 from llama_index_contextual.evaluation.report import html_report, markdown_report
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from llama_index.core.schema import BaseNode, MetadataMode
@@ -15,20 +15,27 @@ from rich.text import Text
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.evaluation.metrics import (
+    Recalls,
+    failures_avoided,
+    interval,
+    mean_reciprocal_rank,
+    ndcg,
+    recall_at,
+)
+from llama_index_contextual.evaluation.need import PARTS_SAID, parts_of
 from llama_index_contextual.metadata import END_LINE, START_LINE, citation, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from llama_index.core.base.base_retriever import BaseRetriever
 
     from llama_index_contextual.evaluation.questions import Question
 
-Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
-
 TOP_K: Final = (5, 10, 20)
-MRR_DEPTH: Final = 10  # the same for all, so that the figure does not grow with top_k
-_DRAWS: Final = 2000  # of the bootstrap
+RANK_DEPTH: Final = 10  # the same for all, so that MRR and nDCG do not grow with top_k
+ALL: Final = "all questions"
 _SHOWN: Final = 400  # characters of a hit in a report
 _FEW: Final = 30  # with fewer questions an interval says little
 
@@ -41,6 +48,7 @@ class Measured:
         name: Its name, as the table shows it.
         recalls: Share of each question's passages in the first k hits, shape ``(questions, len(top_k))``, 0 to 1.
         mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1; hits after the 10th count as none.
+        ndcg: Normalised discounted cumulative gain of the first 10 hits, 0 to 1.
         notes: More figures, by column name.
         firsts: For each question the first hit, as citation and text; "" where there is none.
     """
@@ -48,6 +56,7 @@ class Measured:
     name: str
     recalls: Recalls
     mrr: float
+    ndcg: float = 0.0
     notes: Mapping[str, float] = field(default_factory=dict)
     firsts: tuple[str, ...] = ()
 
@@ -61,12 +70,15 @@ class Comparison:
         top_k: The numbers of hits that were counted, smallest first.
         rows: The retrievers.
         baseline: The row that the others are compared with, unless another is named.
+        parts: Parts of the questions by name, for each question whether it is in the part. See
+            :func:`~llama_index_contextual.evaluation.need.parts_of`.
     """
 
     questions: tuple[Question, ...]
     top_k: tuple[int, ...]
     rows: tuple[Measured, ...]
     baseline: str
+    parts: Mapping[str, Sequence[bool]] = field(default_factory=dict)
 
     def gained(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
         """Return the questions of which ``name`` found more in the first k hits than another row.
@@ -92,10 +104,26 @@ class Comparison:
 
         An interval that contains 0 means that these questions cannot tell the two rows apart.
         """
-        points = 100 * (self._row(name).recalls - self._row(than or self.baseline).recalls)
-        drawn = np.random.default_rng(0).integers(len(points), size=(_DRAWS, len(points)))
-        low, high = np.percentile(points[drawn].mean(axis=1), [2.5, 97.5], axis=0)
-        return list(zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
+        return interval(100 * (self._row(name).recalls - self._row(than or self.baseline).recalls))
+
+    def failures_avoided(self, name: str) -> dict[str, list[tuple[float, float, float] | None]]:
+        """Return the failures of the baseline that a row avoids, in per cent, for all questions and for each part.
+
+        Returns:
+            For each k the per cent and its 95 % interval; below 0 where the row adds failures, None where the baseline
+            fails nowhere. Parts without questions are left out.
+        """
+        before, after = self._row(self.baseline).recalls, self._row(name).recalls
+        found: dict[str, list[tuple[float, float, float] | None]] = {}
+        for part, chosen in {ALL: [True] * len(self.questions), **self.parts}.items():
+            mask = np.asarray(chosen, bool)
+            if not mask.any():
+                continue
+            avoided = failures_avoided(before[mask], after[mask])
+            ends = zip(avoided.percent, avoided.low, avoided.high, strict=True)
+            failed = (before[mask].min(axis=0) < 1).tolist()
+            found[part] = [one if some else None for one, some in zip(ends, failed, strict=True)]
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data. All shares are from 0 to 1, differences too; questions are those of the smallest k."""
@@ -107,6 +135,7 @@ class Comparison:
                     "name": row.name,
                     "recall": dict(zip(map(str, self.top_k), row.recalls.mean(axis=0).tolist(), strict=True)),
                     "mrr": row.mrr,
+                    "ndcg": row.ndcg,
                     **row.notes,
                     **({} if row.name == self.baseline else self._difference_to_dict(row.name)),
                 }
@@ -115,39 +144,28 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        console = Console(file=StringIO(), width=200, record=True, force_jupyter=False)
-        console.print(self._table())
-        drawn = "\n".join(line.rstrip() for line in console.export_text().splitlines())
-        return "\n".join([drawn, *self.remarks()])
+        lines = [_drawn(self.cells()), *self.remarks()]
+        if failures := self.failure_cells():
+            lines += ["", _drawn(failures), *self.failure_remarks()]
+        return "\n".join(lines)
 
     __repr__ = __str__  # hundreds of questions would fill the screen
 
     def _repr_html_(self) -> str:
-        head, *body = self.cells()
-        cells = "".join(f"<th>{escape(cell)}</th>" for cell in head)
-        lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in body)
-        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks())
-        return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>{remarks}"
-
-    def _table(self) -> Table:
-        head, *body = self.cells()
-        table = Table(head[0], box=None, pad_edge=False)
-        for column in head[1:]:
-            table.add_column(column, justify="right")
-        for line in body:
-            table.add_row(*map(Text, line))
-        return table
+        shown = [(self.cells(), self.remarks()), (self.failure_cells(), self.failure_remarks())]
+        return "".join(_html_table(cells, remarks) for cells, remarks in shown if cells)
 
     def cells(self) -> list[list[str]]:
         """Return the table as text, its header first; recalls and MRR in per cent."""
         notes = list(dict.fromkeys(name for row in self.rows for name in row.notes))
         return [
-            ["recall, %", *(f"@{k}" for k in self.top_k), f"MRR@{MRR_DEPTH}", *notes],
+            ["recall, %", *(f"@{k}" for k in self.top_k), f"MRR@{RANK_DEPTH}", f"nDCG@{RANK_DEPTH}", *notes],
             *(
                 [
                     row.name,
                     *(f"{100 * recall:.1f}" for recall in row.recalls.mean(axis=0)),
                     f"{100 * row.mrr:.1f}",
+                    f"{100 * row.ndcg:.1f}",
                     *(f"{row.notes[name]:.2f}" if name in row.notes else "" for name in notes),
                 ]
                 for row in self.rows
@@ -175,13 +193,41 @@ class Comparison:
             )
         return remarks
 
+    def failure_cells(self) -> list[list[str]]:
+        """Return the failures that each row avoids as text, the header first; empty where nothing failed."""
+        rows = [
+            [row.name, part, str(self._size(part)), *map(_signed, ends)]
+            for row in self.rows
+            if row.name != self.baseline
+            for part, ends in self.failures_avoided(row.name).items()
+            if any(ends)
+        ]
+        head = ["failures avoided, %", "of", "questions", *(f"@{k}" for k in self.top_k)]
+        return [head, *rows] if rows else []
+
+    def failure_remarks(self) -> list[str]:
+        """Return what the table of avoided failures counts, and what its parts are."""
+        said = [
+            f"Of the answers that “{self.baseline}” misses, the part that a row finds; less than 0: it misses more."
+        ]
+        return said + ([PARTS_SAID] if self.parts else [])
+
+    def _size(self, part: str) -> int:
+        return sum(self.parts[part]) if part in self.parts else len(self.questions)
+
     def _difference_to_dict(self, name: str) -> dict[str, Any]:
         ends = zip(self.top_k, self.difference(name), strict=True)
+        avoided = self.failures_avoided(name).items()
         return {
+            "failures_avoided": {part: self._avoided_to_dict(part, found) for part, found in avoided},
             "difference": {str(k): [points / 100 for points in interval] for k, interval in ends},
             "gained": [question.text for question in self.gained(name)],
             "lost": [question.text for question in self.lost(name)],
         }
+
+    def _avoided_to_dict(self, part: str, found: list[tuple[float, float, float] | None]) -> dict[str, Any]:
+        shares = (None if one is None else [percent / 100 for percent in one] for one in found)
+        return {"questions": self._size(part), **dict(zip(map(str, self.top_k), shares, strict=True))}
 
     def _row(self, name: str) -> Measured:
         for row in self.rows:
@@ -195,11 +241,38 @@ class Comparison:
         return 0 if k is None else self.top_k.index(k)
 
 
+def _drawn(cells: list[list[str]]) -> str:
+    head, *body = cells
+    table = Table(head[0], box=None, pad_edge=False)
+    for column in head[1:]:
+        table.add_column(column, justify="right")
+    for line in body:
+        table.add_row(*map(Text, line))
+    console = Console(file=StringIO(), width=200, record=True, force_jupyter=False)
+    console.print(table)
+    return "\n".join(line.rstrip() for line in console.export_text().splitlines())
+
+
+def _html_table(cells: list[list[str]], remarks: list[str]) -> str:
+    head, *body = cells
+    shown = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in body)
+    said = "".join(f"<p>{escape(remark)}</p>" for remark in remarks)
+    return f"<table><thead><tr>{shown}</tr></thead><tbody>{lines}</tbody></table>{said}"
+
+
+def _signed(ends: tuple[float, float, float] | None) -> str:
+    if ends is None:
+        return "nothing failed"
+    return "{:+.0f} [{:+.0f}, {:+.0f}]".format(*ends)
+
+
 def compare(
     retrievers: Mapping[str, BaseRetriever],
     questions: Sequence[Question],
     *,
     top_k: Iterable[int] = TOP_K,
+    nodes: Sequence[BaseNode] | None = None,
 ) -> Comparison:
     """Ask several retrievers, of any kind, the same questions.
 
@@ -207,6 +280,7 @@ def compare(
         retrievers: Retrievers by name. The first is the one that the others are compared with.
         questions: Questions with known answers. See :func:`~llama_index_contextual.evaluation.load_questions`.
         top_k: Numbers of hits to count. Each retriever must return as many hits as the largest of them.
+        nodes: All chunks that are searched. With them the result tells the questions that need context from the others.
 
     Raises:
         SettingError: Nothing to compare, or a retriever returns fewer hits than are counted.
@@ -215,7 +289,8 @@ def compare(
         raise SettingError("retrievers={} is empty. Cure: give at least one, by name.")
     counted = check_top_k(top_k)
     rows = tuple(measure(name, one, questions, counted) for name, one in retrievers.items())
-    return Comparison(tuple(questions), counted, rows, rows[0].name)
+    parts = {} if nodes is None else parts_of(questions, nodes)
+    return Comparison(tuple(questions), counted, rows, rows[0].name, parts)
 
 
 def measure(
@@ -239,8 +314,8 @@ def measure(
     golds = [frozenset(question.gold) for question in questions]
     recalls = [[recall_at(k, hits, gold) for k in top_k] for hits, gold in zip(covered, golds, strict=True)]
     firsts = tuple(_shown(hits[0].node) if hits else "" for hits in found)
-    mrr = mean_reciprocal_rank([hits[:MRR_DEPTH] for hits in covered], golds)
-    return Measured(name, np.array(recalls), mrr, notes or {}, firsts)
+    mrr = mean_reciprocal_rank([hits[:RANK_DEPTH] for hits in covered], golds)
+    return Measured(name, np.array(recalls), mrr, ndcg(RANK_DEPTH, covered, golds), notes or {}, firsts)
 
 
 def _shown(node: BaseNode) -> str:
@@ -269,43 +344,3 @@ def check_top_k(top_k: Iterable[int]) -> tuple[int, ...]:
     if not counted:
         raise SettingError(f"top_k=[] counts nothing. Cure: give numbers of hits, such as {list(TOP_K)}")
     return tuple(counted)
-
-
-def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[object]) -> float:
-    """Return the share of the gold items that the first k hits cover, 0 to 1.
-
-    Anthropic's contextual retrieval evaluation calls the mean of this over all queries *pass@k*.
-
-    Args:
-        k: How many hits count, at least 1.
-        hits: For each hit, best first, the gold items that it covers. Other items are ignored.
-        gold: The items to find, at least one.
-
-    Raises:
-        ValueError: ``k`` is less than 1 or ``gold`` is empty.
-    """
-    if k < 1 or not gold:
-        raise ValueError(f"recall needs k >= 1 and at least one gold item, got k={k} and {len(gold)} items")
-    wanted = set(gold)
-    return len({item for hit in hits[:k] for item in hit} & wanted) / len(wanted)
-
-
-def mean_reciprocal_rank(
-    hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]
-) -> float:
-    """Return the mean over queries of 1 / rank of the first hit that covers a gold item, or 0 where none does.
-
-    Args:
-        hits_of_queries: For each query its hits, as :func:`recall_at` takes them.
-        golds: For each query its gold items.
-
-    Raises:
-        ValueError: There are no queries, or not as many as gold sets.
-    """
-    if not golds or len(golds) != len(hits_of_queries):
-        raise ValueError(f"need one gold set per query, got {len(hits_of_queries)} queries and {len(golds)} gold sets")
-    total = 0.0
-    for hits, gold in zip(hits_of_queries, golds, strict=True):
-        wanted = set(gold)
-        total += next((1 / rank for rank, hit in enumerate(hits, 1) if wanted & set(hit)), 0.0)
-    return total / len(golds)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.context import ChunkContext, ContextGenerator, LLMContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation.comparison import (
-    MRR_DEPTH,
+    RANK_DEPTH,
     TOP_K,
     Comparison,
     Measured,
@@ -21,6 +21,8 @@ from llama_index_contextual.evaluation.comparison import (
     check_top_k,
     measure,
 )
+from llama_index_contextual.evaluation.need import parts_of
+from llama_index_contextual.evaluation.questions import answers_of
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
@@ -92,16 +94,19 @@ def evaluate(
         if say is not None:
             say(_estimate(indexes))
         rows: list[Measured] = []
+        parts: dict[str, tuple[bool, ...]] = {}
         for kind, index in indexes.items():
             if say is not None:
                 say(f"Indexing {folder}: {kind}")
             _fill(index, show_progress=show_progress)
-            hybrid = index.as_retriever(max(*counted, MRR_DEPTH))
+            hybrid = index.as_retriever(max(*counted, RANK_DEPTH))
             if kind == BASELINE:
-                _warn_of_lost_gold(index.nodes(), questions)
+                nodes = index.nodes()
+                _warn_of_lost_gold(nodes, questions)
+                parts = parts_of(questions, nodes)
                 rows.append(measure(f"{BASELINE}, vectors alone", hybrid.retrievers[0], questions, counted))
             rows.append(measure(kind, hybrid, questions, counted, notes={LIKENESS: index.likeness()}))
-    return Comparison(tuple(questions), counted, tuple(rows), BASELINE)
+    return Comparison(tuple(questions), counted, tuple(rows), BASELINE, parts)
 
 
 def _shared(folder: str | Path, options: dict[str, Any], cache: Path) -> dict[str, Any]:
@@ -167,11 +172,12 @@ def _fill(index: ContextualIndex, *, show_progress: bool) -> None:
 
 def _warn_of_lost_gold(nodes: Sequence[BaseNode], questions: Sequence[Question]) -> None:
     """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks."""
-    missing = {question.text: set(question.gold) for question in questions}
-    for node in nodes:
-        for question in questions:
-            missing[question.text] -= question.covered_by(node)
-    lost = [f"{text!r} ({next(iter(passages))})" for text, passages in missing.items() if passages]
+    answers = answers_of(questions, nodes)
+    lost = [
+        f"{question.text!r} ({next(passage for passage, held in found.items() if not held)})"
+        for question, found in answers
+        if not all(found.values())
+    ]
     if lost:
         warnings.warn(
             f"{len(lost)} questions have answers that no chunk holds, and count as not found: "

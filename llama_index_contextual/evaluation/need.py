@@ -9,40 +9,50 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from llama_index_contextual.dates import parse_date
+from llama_index_contextual.evaluation.questions import answers_of
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.metadata import DATE, PATH, TITLE, heading_titles
+from llama_index_contextual.metadata import DATE, PATH, TITLE, heading_titles, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
     from llama_index.core.schema import BaseNode
 
+    from llama_index_contextual.evaluation.questions import Question
+
 NEEDED: Final = 0.15  # of a question's word weight
-_DRAWS: Final = 2000  # of the bootstrap
+PARTS_SAID: Final = (
+    f"Context needed: at least {NEEDED:.0%} of a question's word weight is only in path or headings of its answer. "
+    "This rule looks at the words that contexts add. Place named: the question has all words of the file's name, a "
+    "heading or the day."
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Avoided:
-    """Failures that contexts avoid, in per cent of those without contexts; below 0 where they add failures.
+def parts_of(questions: Sequence[Question], nodes: Sequence[BaseNode]) -> dict[str, tuple[bool, ...]]:
+    """Split questions by both rules.
 
-    Attributes:
-        questions: How many questions there are.
-        percent: For each k, of the recall that was missing without contexts the part that is found with them.
-        low: Lower end of its 95 % interval (paired bootstrap over the questions).
-        high: Upper end.
+    Args:
+        questions: Questions with known answers. One whose answer no chunk holds needs no context and names nothing.
+        nodes: All chunks of an index.
+
+    Returns:
+        By the name of a part, for each question whether it is in the part: "context needed" and "elsewhere" by the
+        first rule, "place named" and "not named" by the second.
     """
+    need = ContextNeed(nodes)
+    answers = answers_of(questions, nodes)
+    asked = [(one.text, [*{n.node_id: n for held in gold.values() for n in held}.values()]) for one, gold in answers]
+    needed = tuple(bool(gold) and need.share(text, gold) >= NEEDED for text, gold in asked)
+    named = tuple(bool(gold) and need.names(text, gold) for text, gold in asked)
+    parts = {"context needed": needed, "elsewhere": _others(needed)}
+    return {**parts, "place named": named, "not named": _others(named)}
 
-    questions: int
-    percent: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+
+def _others(chosen: Sequence[bool]) -> tuple[bool, ...]:
+    return tuple(not one for one in chosen)
 
 
 class ContextNeed:
@@ -56,7 +66,7 @@ class ContextNeed:
     def __init__(self, nodes: Sequence[BaseNode], analyzer: Analyzer | None = None) -> None:
         self._analyzer = analyzer or Analyzer()
         self._texts = {node.node_id: set(self._analyzer.tokens(node.get_content())) for node in nodes}
-        self._places = {node.node_id: set(self._analyzer.tokens(_place(node))) for node in nodes}
+        self._places = {node.node_id: set(self._analyzer.tokens(place_of(node.metadata))) for node in nodes}
         counts = Counter(word for words in self._texts.values() for word in words)
         self._rarity = {word: math.log(1 + len(nodes) / count) for word, count in counts.items()}
 
@@ -89,43 +99,8 @@ class ContextNeed:
         words = set(self._analyzer.query_tokens(question))
         return any(len(name) > 1 and name <= words for node in gold for name in map(self._words, _names(node)))
 
-    def lacking(self) -> float:
-        """Return the share of chunks whose text holds no rare word of their own path and headings, 0 to 1.
-
-        A word is rare when less than a tenth of the chunks have it in text, path or headings. Chunks without a rare
-        word in path and headings do not count.
-        """
-        counts = Counter(word for key, text in self._texts.items() for word in text | self._places[key])
-        common = {word for word, count in counts.items() if count >= len(self._texts) / 10}
-        rare = {key: place - common for key, place in self._places.items() if place - common}
-        return sum(not (words & self._texts[key]) for key, words in rare.items()) / max(1, len(rare))
-
     def _words(self, name: str) -> set[str]:
         return set(self._analyzer.tokens(name))
-
-
-def failures_avoided(without: npt.ArrayLike, with_contexts: npt.ArrayLike) -> Avoided:
-    """Compare the recalls of the same questions without and with contexts.
-
-    Args:
-        without: Recalls from 0 to 1, shape ``(questions, k)``.
-        with_contexts: The same, with contexts.
-    """
-    before, after = np.asarray(without, float), np.asarray(with_contexts, float)
-    if not len(before):
-        return Avoided(0, (), (), ())
-    drawn = np.random.default_rng(0).integers(len(before), size=(_DRAWS, len(before)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        parts = 100 * (1 - (1 - after[drawn].mean(axis=1)) / (1 - before[drawn].mean(axis=1)))
-        percent = 100 * (1 - (1 - after.mean(axis=0)) / (1 - before.mean(axis=0)))
-    parts = np.where(np.isfinite(parts), parts, 0.0)  # nothing failed, so nothing was avoided
-    percent = np.where(np.isfinite(percent), percent, 0.0)
-    low, high = np.percentile(parts, [2.5, 97.5], axis=0)
-    return Avoided(len(before), tuple(percent.tolist()), tuple(low.tolist()), tuple(high.tolist()))
-
-
-def _place(node: BaseNode) -> str:
-    return " \n".join([str(node.metadata.get(PATH, "")), *heading_titles(node.metadata)])
 
 
 def _names(node: BaseNode) -> list[str]:

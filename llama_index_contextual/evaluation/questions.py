@@ -14,7 +14,7 @@ from llama_index_contextual import metadata as names
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
 
@@ -57,9 +57,8 @@ class Passage:
     def _fits_path(self, node: BaseNode) -> bool:
         if self.path is None:
             return True
-        wanted = PurePosixPath(self.path.replace("\\", "/")).parts
-        given = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
-        found = (PurePosixPath(str(path).replace("\\", "/")).parts for path in given if path)
+        wanted = PurePosixPath(_posix(self.path)).parts
+        found = (PurePosixPath(path).parts for path in _paths(node))
         return any(parts[-len(wanted) :] == wanted for parts in found)
 
     def _fits_text(self, node: BaseNode) -> bool:
@@ -87,6 +86,22 @@ class Question:
     def covered_by(self, node: BaseNode) -> frozenset[Passage]:
         """Return those of the passages that a chunk holds."""
         return frozenset(passage for passage in self.gold if passage.is_in(node))
+
+
+def answers_of(
+    questions: Sequence[Question], nodes: Sequence[BaseNode]
+) -> list[tuple[Question, dict[Passage, list[BaseNode]]]]:
+    """Return each question with the chunks that hold each of its passages; a passage that no chunk holds has none."""
+    files: dict[str, list[BaseNode]] = {}  # by the last part of every name of their file, so that few are looked at
+    for node in nodes:
+        for name in {PurePosixPath(path).name for path in _paths(node)}:
+            files.setdefault(name, []).append(node)
+
+    def holding(passage: Passage) -> list[BaseNode]:
+        near = nodes if passage.path is None else files.get(PurePosixPath(_posix(passage.path)).name, [])
+        return [node for node in near if passage.is_in(node)]
+
+    return [(question, {passage: holding(passage) for passage in question.gold}) for question in questions]
 
 
 def load_questions(path: str | Path) -> list[Question]:
@@ -179,6 +194,16 @@ def _lines(value: Any, where: str) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise DocumentError(f'{where}: lines={value!r} are no lines. Cure: write "12-16", 12 or [12, 16]') from None
     return first, last
+
+
+def _paths(node: BaseNode) -> list[str]:
+    """Return all names of a chunk's file."""
+    given = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
+    return [_posix(str(path)) for path in given if path]
+
+
+def _posix(path: str) -> str:
+    return path.replace("\\", "/")
 
 
 def _plain(text: str) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
-from llama_index_contextual.evaluation.need import failures_avoided
+from llama_index_contextual.evaluation.metrics import interval
 from llama_index_contextual.report import render
 
 if TYPE_CHECKING:
@@ -14,7 +12,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.evaluation.questions import Question
 
 _LEFT, _SCALE, _ROW, _TOP = 230, 5.2, 26, 24  # of the plot, in pixels; the scale is pixels a point of recall
-_DRAWS: Final = 2000  # of the bootstrap
+PUBLISHED: Final = (
+    "Anthropic reports 35 % (contextual embeddings), 49 % (with contextual BM25) and 67 % (with a reranker) at 20 "
+    "chunks, on its own data and with contexts by a language model."
+)
 
 
 def html_report(comparison: Comparison, title: str = "What contexts find") -> str:
@@ -33,8 +34,10 @@ def html_report(comparison: Comparison, title: str = "What contexts find") -> st
         remarks=comparison.remarks(),
         plot=_plot(comparison),
         baseline=comparison.baseline,
-        failures=_failures(comparison),
+        failures=comparison.failure_cells(),
+        failure_remarks=comparison.failure_remarks(),
         changed=[_changed(comparison, row) for row in comparison.rows if row.name != comparison.baseline],
+        published=PUBLISHED,
         k=k,
     )
 
@@ -42,8 +45,8 @@ def html_report(comparison: Comparison, title: str = "What contexts find") -> st
 def markdown_report(comparison: Comparison, title: str = "What contexts find") -> str:
     """Return the tables and the changed questions as Markdown."""
     lines = [f"# {title}", "", *_table(comparison.cells()), "", *comparison.remarks(), ""]
-    if failures := _failures(comparison):
-        lines += ["## Failures avoided", "", *_table(failures), ""]
+    if failures := comparison.failure_cells():
+        lines += ["## Failures avoided", "", *_table(failures), "", *comparison.failure_remarks(), PUBLISHED, ""]
     for row in comparison.rows:
         if row.name != comparison.baseline:
             changed = _changed(comparison, row)
@@ -70,12 +73,8 @@ def _plot(comparison: Comparison) -> dict[str, Any]:
     """Lay out one line for each row and each k: the mean and its interval by bootstrap over the questions."""
     marks: list[dict[str, Any]] = []
     for row in comparison.rows:
-        points = 100 * np.asarray(row.recalls)
-        drawn = np.random.default_rng(0).integers(len(points), size=(_DRAWS, len(points)))
-        low, high = np.percentile(points[drawn].mean(axis=1), [2.5, 97.5], axis=0)
-        for column, k in enumerate(comparison.top_k):
-            mean = float(points[:, column].mean())
-            ends = {"low": _x(float(low[column])), "high": _x(float(high[column])), "x": _x(mean)}
+        for k, (mean, low, high) in zip(comparison.top_k, interval(100 * row.recalls), strict=True):
+            ends = {"low": _x(low), "high": _x(high), "x": _x(mean)}
             label = f"{row.name} @{k}"
             marks.append({"label": label, "value": f"{mean:.1f}", "y": _TOP + _ROW * len(marks) + 10, **ends})
     ticks = [{"x": _x(value), "label": f"{value} %"} for value in range(0, 101, 20)]
@@ -85,20 +84,6 @@ def _plot(comparison: Comparison) -> dict[str, Any]:
 
 def _x(percent: float) -> float:
     return round(_LEFT + _SCALE * percent, 1)
-
-
-def _failures(comparison: Comparison) -> list[list[str]]:
-    """Per cent of the baseline's failures that each row avoids; empty where the baseline fails nowhere or is alone."""
-    rows = {row.name: row for row in comparison.rows}
-    baseline = rows.pop(comparison.baseline)
-    if not rows or np.asarray(baseline.recalls).min() >= 1:
-        return []
-    lines = [["failures avoided, %", *(f"@{k}" for k in comparison.top_k)]]
-    for name, row in rows.items():
-        avoided = failures_avoided(baseline.recalls, row.recalls)
-        ends = zip(avoided.percent, avoided.low, avoided.high, strict=True)
-        lines.append([name, *(f"{mean:+.0f} [{low:+.0f}, {high:+.0f}]" for mean, low, high in ends)])
-    return lines
 
 
 def _changed(comparison: Comparison, row: Measured) -> dict[str, Any]:

@@ -28,15 +28,16 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None) -> str:
+def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
     """Return a page that shows chunks, their boundaries and overlaps, and four views of each.
 
     Args:
         nodes: The chunks of one document, in order.
         title: What the page is called, such as the document's path.
         budget: The most tokens of a chunk, as it was set. None leaves the bars out.
+        remark: A sentence about all chunks.
     """
-    return render("chunks.html", title=title, budget=budget, chunks=list(_chunks(nodes)))
+    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=list(_chunks(nodes)))
 
 
 def hits_page(explanation: Explanation, analyzer: Analyzer | None = None) -> str:

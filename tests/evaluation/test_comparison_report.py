@@ -28,7 +28,8 @@ def comparison():
         Question(text, tuple(Passage(text=one) for one in gold))
         for text, gold in ((f"first {HOSTILE}", "a"), ("second", "bc"), ("third", "x"))
     ]
-    return compare({"plain": Fixed("a", "b"), "contexts": Fixed("c", "b", "x")}, questions, top_k=[1, 2])
+    chunks = [TextNode(text=one, metadata={"path": "a.md"}) for one in "abcx"]
+    return compare({"plain": Fixed("a", "b"), "contexts": Fixed("c", "b", "x")}, questions, top_k=[1, 2], nodes=chunks)
 
 
 def test_a_page_with_plot_failures_and_changed_questions(comparison):
@@ -39,7 +40,9 @@ def test_a_page_with_plot_failures_and_changed_questions(comparison):
     assert 'contexts: <span class="good">1 gained</span>, <span class="warn">1 lost</span>' in page
     assert re.search(r"<b>second</b>.*?a\.md\na</pre>.*?a\.md\nc</pre>", page, re.DOTALL), "first hits side by side"
     avoided = 100 * (1 - (1 - 1 / 6) / (1 - 1 / 3))
-    assert f"{avoided:+.0f} [" in page
+    assert f"<td>all questions</td><td>3</td><td>{avoided:+.0f} [" in page
+    assert "<td>elsewhere</td><td>3</td>" in page
+    assert "35 %" in page
 
 
 def test_the_same_as_markdown(comparison):
@@ -47,6 +50,8 @@ def test_the_same_as_markdown(comparison):
     assert "| recall, % | @1 | @2 | MRR@10 |" in text
     assert "## contexts: 1 gained in the first 1\n\n- second\n" in text
     assert text.count("\n| plain |") == 1
+    assert "\n| contexts | elsewhere | 3 | " in text
+    assert "35 %" in text
 
 
 def test_where_nothing_fails_nothing_is_avoided(comparison):

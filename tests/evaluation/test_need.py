@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.evaluation.need import NEEDED, ContextNeed, failures_avoided
+from llama_index_contextual.evaluation import Passage, Question
+from llama_index_contextual.evaluation.metrics import failures_avoided
+from llama_index_contextual.evaluation.need import NEEDED, ContextNeed, parts_of
 
 
 def chunk(number, text, path, headings):
@@ -41,10 +43,18 @@ def test_a_question_may_name_a_section(chunks):
     assert not need.names("What is the gateway?", chunks[:1]), "a name of one word names nothing"
 
 
-def test_chunks_that_hold_no_rare_word_of_their_place(chunks):
-    """The first chunk says neither gateway nor timeout. The second says its own words. The others have no rare word."""
-    few = [*chunks[:2], *(chunk(n, "Bread and food, md.", "food.md", "Food") for n in range(40, 80))]
-    assert ContextNeed(few).lacking() == pytest.approx(0.5)
+def test_the_parts_of_the_questions(chunks):
+    asked = [
+        Question("What is the default timeout of the gateway?", (Passage(text="value is 60"),)),
+        Question("Where are the timeout settings?", (Passage("gateway.md", text="value is 60"),)),
+        Question("On which port does the gateway listen?", (Passage("docs/gateway.md", text="port 80"),)),
+        Question("Where is the moon?", (Passage("moon.md"),)),
+    ]
+    parts = parts_of(asked, chunks)
+    assert parts["context needed"] == (True, False, False, False), "no text has the words “timeout settings”"
+    assert parts["elsewhere"] == (False, True, True, True)
+    assert parts["place named"] == (False, True, False, False)
+    assert parts["not named"] == (True, False, True, True)
 
 
 def test_failures_avoided_in_per_cent_of_those_without():
