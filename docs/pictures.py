@@ -1,12 +1,15 @@
 """Make the pictures of README and documentation again: `python docs/pictures.py`.
 
-They show real output: of `examples/demo.py`, and of the HTML page of a file's chunks. Chromium draws the page. Where
-Chromium is absent, the picture of the page stays as it is.
+They show real output: of `examples/demo.py`, of the command line, and of the HTML page of a file's chunks. Chromium
+draws the page. asciinema 2 (`pip install asciinema`) records the command line, and svg-term draws the recording
+(`npm install svg-term-cli`). A picture whose program is absent stays as it is.
 """
 
 from __future__ import annotations
 
+import os
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -33,6 +36,37 @@ def demo() -> None:
     recorded.save_svg(str(IMAGES / "demo.svg"), title="make demo")
 
 
+SESSION = (
+    "llama-index-contextual index notes",
+    "llama-index-contextual search 'default timeout of the gateway' -f notes --top-k 2",
+    "llama-index-contextual context 'what did we decide about retries?' -f notes",
+)
+TYPED = """
+for line in "$@"; do
+  printf '$ '; for ((i = 0; i < ${#line}; i++)); do printf '%s' "${line:i:1}"; sleep 0.03; done; echo
+  eval "$line"; sleep 2; clear
+done
+"""
+
+
+def session() -> None:
+    """Record the command line as a moving picture of a terminal."""
+    if not (shutil.which("asciinema") and shutil.which("svg-term")):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "examples" / "notes", Path(folder) / "notes")
+        typed = shlex.join(["bash", "-c", TYPED, "bash", *SESSION])
+        record = ["asciinema", "rec", "--cols=110", "--rows=22", "--idle-time-limit=2", f"--command={typed}"]
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "TERM": "xterm-256color",
+        }
+        subprocess.run([*record, f"{folder}/session.cast"], check=True, cwd=folder, env=environment)  # noqa: S603
+        draw = ["svg-term", "--in", f"{folder}/session.cast", "--out", str(IMAGES / "session.svg"), "--window"]
+        subprocess.run(draw, check=True)  # noqa: S603
+
+
 def chunks() -> None:
     """Draw the page of a file's chunks."""
     path = ROOT / "examples" / "notes" / "docs" / "gateway.md"
@@ -52,4 +86,5 @@ def chunks() -> None:
 
 if __name__ == "__main__":
     demo()
+    session()
     chunks()

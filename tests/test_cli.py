@@ -42,6 +42,17 @@ def test_a_hit_names_score_lines_and_headings(run, notes):
     assert snippet.strip().startswith("The default value is 60"), "displayed without the context"
 
 
+def test_on_a_terminal_the_text_of_a_hit_keeps_its_margin(run, notes, monkeypatch):
+    search = ("search", "default timeout of the gateway", "-f", notes, "--top-k", 1)
+    piped = run(*search).stdout.splitlines()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = run(*search).stdout.splitlines()
+    assert len(piped) == 3
+    assert all(line.startswith("   ") and len(line) <= 60 for line in shown[1:])
+    assert " ".join(line.strip() for line in shown[2:]) == piped[2].strip()
+
+
 def test_per_file_leaves_room_for_other_files(run, notes):
     def files(*more):
         hits = json.loads(run("search", "the gateway", "--folder", notes, "--json", "--top-k", 3, *more).stdout)

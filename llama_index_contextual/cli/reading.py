@@ -6,6 +6,8 @@ import math
 import socket
 import sys
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -141,7 +143,11 @@ def _hit_to_text(rank: int, hit: NodeWithScore, said: Mapping[str, str]) -> str:
     if meta.get("header_path"):
         lines.append(f"   {printable(str(meta['header_path']), one_line=True)}")
     lines += [f"   {printable(line, one_line=True)}" for line in descriptions_of(said, str(meta.get("path")))]
-    lines.append(f"   {_snippet(hit.node.get_content())}")
+    snippet = _snippet(hit.node.get_content())
+    if sys.stdout.isatty():
+        lines += wrap(snippet, get_terminal_size().columns, initial_indent="   ", subsequent_indent="   ")
+    else:  # a line each, for grep and the like
+        lines.append(f"   {snippet}")
     return "\n".join(lines)
 
 
