@@ -39,6 +39,7 @@ MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
 _CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
 _SPECIAL_TOKENS: Final = 2
 _TIMED_TEXTS: Final = 32  # about a second on two cores
+_SHOWN: Final = 60  # characters of a text in a message
 
 
 class LocalEmbedding(BaseEmbedding):
@@ -157,6 +158,33 @@ class LocalEmbedding(BaseEmbedding):
         return await asyncio.to_thread(self._get_query_embedding, query)
 
 
+class NoEmbedding(BaseEmbedding):
+    """No embedding: an index that has it finds by keywords alone.
+
+    Raises:
+        SettingError: Whenever it is asked for a vector.
+    """
+
+    model_name: str = Field(default="none", description="Name under which the index is recorded.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "NoEmbedding"
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        raise SettingError(
+            f"embed_model='none' makes no vectors, and one of {text[:_SHOWN]!r} was asked for. Cure: ask the keyword "
+            f"index, or choose an embedding: {FORMS}"
+        )
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddingEstimate:
     """What embedding some texts would take.
@@ -164,7 +192,7 @@ class EmbeddingEstimate:
     Attributes:
         texts: How many different texts.
         tokens: Word pieces of all of them, as the local model counts.
-        seconds: Time on this machine as busy as it is now; None where the embedding is not local.
+        seconds: Time on this machine as busy as it is now; None where the embedding is not local, 0 without one.
     """
 
     texts: int
@@ -185,8 +213,10 @@ def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> Embedd
     different = list(dict.fromkeys(texts))
     local = embedding if isinstance(embedding, LocalEmbedding) else LocalEmbedding()
     tokens = [local.count_tokens(text) for text in different]
-    if local is not embedding or not different:
-        return EmbeddingEstimate(len(different), sum(tokens), None if different else 0.0)
+    if isinstance(embedding, NoEmbedding) or not different:
+        return EmbeddingEstimate(len(different), sum(tokens), 0.0)
+    if local is not embedding:
+        return EmbeddingEstimate(len(different), sum(tokens), None)
     chosen = range(0, len(different), -(-len(different) // _TIMED_TEXTS))
     local.embed(different[:1])  # loads the model
     started = time.perf_counter()
@@ -236,6 +266,8 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
     """
     if isinstance(embedding, LocalEmbedding):
         return "minilm", embedding.max_tokens - _SPECIAL_TOKENS
+    if isinstance(embedding, NoEmbedding):  # the chunks of the default, so that an index can change to it and back
+        return embedding_limit(LocalEmbedding())
     name = embedding.model_name.lower()
     tokens, tokenizer = next((window for part, window in _WINDOWS.items() if part in name), (0, ""))
     if not tokens:
@@ -253,8 +285,9 @@ INSTRUCTIONS: Final = {
 }
 
 FORMS: Final = (
-    "'local', 'local:FOLDER', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', 'huggingface:MODEL', "
-    "'voyage:MODEL', 'jina:MODEL', 'llamacpp:NAME@http://host:port', or any LlamaIndex embedding object"
+    "'local', 'none', 'local:FOLDER', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
+    "'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', 'llamacpp:NAME@http://host:port', or any LlamaIndex embedding "
+    "object"
 )
 
 
@@ -262,7 +295,7 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
     """Turn a string into a LlamaIndex embedding; an embedding object is given back as it is.
 
     Args:
-        spec: ``"local"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
+        spec: ``"local"``, ``"none"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
             ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"huggingface:MODEL"``, ``"voyage:MODEL"``,
             ``"jina:MODEL"``, ``"llamacpp:NAME@http://host:port"`` (these three can embed the chunks of a document
             together), or an embedding object.
@@ -273,6 +306,8 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
     """
     if isinstance(spec, BaseEmbedding):
         return spec
+    if spec == "none":
+        return NoEmbedding()
     kind, _, model = spec.partition(":")
     if kind not in _MAKERS or (kind != "local" and not model):
         raise SettingError(f"embed_model={spec!r} names no embedding. Cure: one of {FORMS}")

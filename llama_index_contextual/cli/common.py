@@ -32,7 +32,10 @@ Storage = Annotated[Path | None, typer.Option(help="Where the index lives. Defau
 Config = Annotated[Path | None, typer.Option(help="A configuration file. Default: FOLDER/contextual.toml")]
 EmbedModel = Annotated[
     str | None,
-    typer.Option(help="local, ollama:MODEL, openai:MODEL or huggingface:MODEL. Default: the index's own, else local"),
+    typer.Option(
+        help="local, none (keywords alone), ollama:MODEL, openai:MODEL or huggingface:MODEL. Default: the index's own, "
+        "else local"
+    ),
 ]
 Folder = Annotated[
     Path | None,

@@ -322,7 +322,7 @@ def evaluate(
         print_json(comparison.to_dict())
         return
     print_text(str(comparison))
-    for row in comparison.rows[2:]:  # the first two are vectors alone and the baseline
+    for row in comparison.rows[1 + [row.name for row in comparison.rows].index(comparison.baseline) :]:
         _print_changes(comparison, row.name)
 
 

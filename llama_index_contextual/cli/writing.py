@@ -194,6 +194,8 @@ def _estimate(contextual: ContextualIndex, prices: Prices | None, *, as_json: bo
 def _work_of(estimate: EmbeddingEstimate) -> str:
     texts = f"{estimate.texts:,} texts of {estimate.tokens:,} word pieces to embed if nothing is indexed yet"
     took = "as long as the server takes" if estimate.seconds is None else f"about {estimate.seconds / 60:.1f} min here"
+    if estimate.seconds == 0:
+        texts, took = f"{estimate.texts:,} texts", "nothing to embed"
     return f"{texts}: {took}, about {max(estimate.texts * _CHUNK_BYTES / 1e6, 1):.0f} MB on disk"
 
 

@@ -175,7 +175,7 @@ class Embedding(_Section):
     """What makes the vectors."""
 
     model: str | None = _setting(
-        "`local`, `ollama:MODEL`, `openai:MODEL` or `huggingface:MODEL`.",
+        "`local`, `none` (keywords alone), `ollama:MODEL`, `openai:MODEL` or `huggingface:MODEL`.",
         "local",
         python="embed_model",
         option="--embed-model",

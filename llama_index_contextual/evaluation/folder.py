@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.context import ChunkContext, ContextGenerator, LLMContextGenerator
+from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation.comparison import (
     RANK_DEPTH,
@@ -24,6 +25,7 @@ from llama_index_contextual.evaluation.comparison import (
 from llama_index_contextual.evaluation.need import parts_of
 from llama_index_contextual.evaluation.questions import answers_of
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.retrievers import ContextualVectorRetriever
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def evaluate(
     :class:`ContextualIndex`. Differences are to "text alone". The context "off" embeds the metadata that LlamaIndex
     embeds by itself: here path and header path. "Chunks alike" is the mean cosine of two chunks of an index, -1 to 1.
     Contexts whose words are in all chunks push it up, and recall down. The files are those of the folder's own index.
-    Every different text is embedded once.
+    Every different text is embedded once. Without an embedding all rows are of keywords alone, and have no cosine.
 
     Args:
         folder: The documents.
@@ -85,7 +87,8 @@ def evaluate(
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
         root = temporary if storage is None else Path(storage).expanduser()
         shared = _shared(folder, {"embed_model": embed_model, **options}, temporary / "embeddings.sqlite3")
-        stack.callback(shared["embed_model"].embeddings_cache.close)
+        if shared["embed_model"].embeddings_cache is not None:
+            stack.callback(shared["embed_model"].embeddings_cache.close)
         indexes = {}  # all are opened before any is filled: a wrong setting must not cost the work of those before it
         for kind in dict.fromkeys([BASELINE, *contexts]):
             chosen = _options_for(kind, folder, {**options, **shared})
@@ -100,12 +103,15 @@ def evaluate(
                 say(f"Indexing {folder}: {kind}")
             _fill(index, show_progress=show_progress)
             hybrid = index.as_retriever(max(*counted, RANK_DEPTH))
+            vectors = next((arm for arm in hybrid.retrievers if isinstance(arm, ContextualVectorRetriever)), None)
             if kind == BASELINE:
                 nodes = index.nodes()
                 _warn_of_lost_gold(nodes, questions)
                 parts = parts_of(questions, nodes)
-                rows.append(measure(f"{BASELINE}, vectors alone", hybrid.retrievers[0], questions, counted))
-            rows.append(measure(kind, hybrid, questions, counted, notes={LIKENESS: index.likeness()}))
+                if vectors is not None:
+                    rows.append(measure(f"{BASELINE}, vectors alone", vectors, questions, counted))
+            notes = {LIKENESS: index.likeness()} if vectors is not None else {}
+            rows.append(measure(kind, hybrid, questions, counted, notes=notes))
     return Comparison(tuple(questions), counted, tuple(rows), BASELINE, parts)
 
 
@@ -116,8 +122,10 @@ def _shared(folder: str | Path, options: dict[str, Any], cache: Path) -> dict[st
     """
     shown: dict[str, Any] = {key: options[key] for key in ("files", "config", "embed_model") if key in options}
     settings = ContextualIndex.open(folder, reindex="ignore", **shown).settings
-    remembering = settings.embedding.model_copy(update={"embeddings_cache": SQLiteKVStore(cache)})
-    return {"files": settings.files, "embed_model": remembering}
+    embedding = settings.embedding
+    if not isinstance(embedding, NoEmbedding):
+        embedding = embedding.model_copy(update={"embeddings_cache": SQLiteKVStore(cache)})
+    return {"files": settings.files, "embed_model": embedding}
 
 
 def _estimate(indexes: Mapping[str, ContextualIndex]) -> str:
@@ -125,8 +133,10 @@ def _estimate(indexes: Mapping[str, ContextualIndex]) -> str:
     estimates = {kind: index.estimate() for kind, index in indexes.items()}
     chunks = estimates[BASELINE].chunks
     sample = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(_SAMPLE)]
+    model = indexes[BASELINE].settings.embedding
     started = time.monotonic()
-    indexes[BASELINE].settings.embedding.get_text_embedding_batch(sample)
+    if not isinstance(model, NoEmbedding):
+        model.get_text_embedding_batch(sample)
     minutes = (time.monotonic() - started) / _SAMPLE * chunks * len(indexes) / 60
     calls = [
         f"; {kind}: {found.calls} calls, at most {found.tokens.prompt:,} tokens in and {found.tokens.completion:,} out"

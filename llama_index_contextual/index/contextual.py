@@ -12,7 +12,7 @@ from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.checks import whole
-from llama_index_contextual.embedding import EmbeddingEstimate, estimate_embedding
+from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, estimate_embedding
 from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
@@ -99,8 +99,8 @@ class ContextualIndex:
         Args:
             folder: The documents; None for the folder that ``storage`` was made from.
             storage: Where the index lives; ``FOLDER/.contextual`` by default. It is of one folder.
-            embed_model: ``"local"``, ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex embedding. By default
-                what the index was made with, else ``"local"``.
+            embed_model: ``"local"``, ``"none"`` (keywords alone), ``"ollama:MODEL"``, ``"openai:MODEL"``, or any
+                LlamaIndex embedding. By default what the index was made with, else ``"local"``.
             context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your own. By default what
                 the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
@@ -366,6 +366,8 @@ class ContextualIndex:
     ) -> ContextualFusionRetriever:
         """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
 
+        An index without an embedding has the keyword arm alone.
+
         Args:
             similarity_top_k: How many chunks to return. Default: what the configuration says, else 10.
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
@@ -432,10 +434,12 @@ class ContextualIndex:
         )
 
     def likeness(self) -> float:
-        """Mean cosine of the vectors of two different chunks, -1 to 1; 0 where there are fewer than two.
+        """Mean cosine of the vectors of two different chunks, -1 to 1; 0 where there are fewer than two, or no vectors.
 
         Contexts of phrases that all chunks share push it up: then nothing can be told from anything.
         """
+        if isinstance(self.settings.embedding, NoEmbedding):
+            return 0.0
         return self._storage.reader.ask(lambda view: inspection.likeness(view.store))
 
     def export(self, target: str | Path | IO[str]) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.usage import ContextUsage
 
 EVERY: Final = 5.0  # seconds between two lines
-_STAGES: Final = ("files read", "contexts", "embedded")
+_STAGES: Final = ("files read", "contexts", "indexed")
 
 
 class RefreshProgress:
@@ -99,7 +99,7 @@ class RefreshProgress:
         return {
             "files read": (self._read, self._files),
             "contexts": (self._described + self._part["contexts"], total),
-            "embedded": (self._embedded + self._part["embedded"], total),
+            "indexed": (self._embedded + self._part["embedded"], total),
         }
 
     def _shown(self) -> None:
@@ -121,7 +121,7 @@ class RefreshProgress:
         note = f" ({self._note()})" if self._note() else ""
         return (
             f"Indexing: {read:,} of {files:,} files read, {described:,} contexts{note}, "
-            f"{done:,} of {total:,} chunks embedded, {done / seconds:.1f}/s{left}"
+            f"{done:,} of {total:,} chunks indexed, {done / seconds:.1f}/s{left}"
         )
 
     def _note(self) -> str:

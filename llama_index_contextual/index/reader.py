@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 from filelock import FileLock
 
+from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError, StorageError
 from llama_index_contextual.index.chroma import ChromaDatabase, has_data, plain_panics
 from llama_index_contextual.index.state import write_atomically
@@ -352,7 +353,10 @@ class _Newest:
 def arms_over(
     reader: Reader, embedding: BaseEmbedding, filters: MetadataFilters | None
 ) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
-    """Return the vector arm and the keyword arm of an index, with the same filters, over whatever was written last."""
+    """Return the vector arm and the keyword arm of an index, with the same filters, over whatever was written last.
+
+    Without an embedding there is the keyword arm alone.
+    """
 
     def dense(view: OpenStore) -> DenseSearch:
         return view.store.search(reader.keyword_index(view))
@@ -360,10 +364,10 @@ def arms_over(
     vectors = _Newest(reader, dense, vectors=True)
     keywords = _Newest(reader, reader.keyword_index, vectors=False)
     analyzer = reader.keywords.index.analyzer
-    return [
-        ContextualVectorRetriever.over(vectors, embedding, similarity_top_k=POOL, filters=filters),
-        ContextualBM25Retriever.over(keywords, analyzer=analyzer, similarity_top_k=POOL, filters=filters),
-    ]
+    words = ContextualBM25Retriever.over(keywords, analyzer=analyzer, similarity_top_k=POOL, filters=filters)
+    if isinstance(embedding, NoEmbedding):
+        return [words]
+    return [ContextualVectorRetriever.over(vectors, embedding, similarity_top_k=POOL, filters=filters), words]
 
 
 def _digest(metadata: Mapping[str, Any]) -> bytes:

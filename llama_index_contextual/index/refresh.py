@@ -342,7 +342,7 @@ class Refresh:
         self.report.embedded_for_moves += sum(
             row.embed_hash in embedded.fresh for work in sound if work.source.id in moved for row in work.fresh
         )
-        self.report.reused += len(fresh) - len(embedded.fresh)
+        self.report.reused += len(fresh) - len(embedded.fresh) if self.writer.vectors.embeds else 0
         self.report.relocated += len(relocated)
         self.report.removed += len(gone)
         self.progress.batch_done(sum(len(work.rows) for work in batch))

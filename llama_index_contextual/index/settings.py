@@ -287,8 +287,9 @@ class _Chosen:
         embedding = resolve_embedding(model)
         if isinstance(model, str):
             self._remember("embed_model", without_credentials(model))
-        elif model_id(embedding) == model_id(resolve_embedding("local")):
-            self._remember("embed_model", "local")
+        else:
+            known = (name for name in ("local", "none") if model_id(resolve_embedding(name)) == model_id(embedding))
+            self._remember("embed_model", next(known, None))
         return embedding
 
     def contexts(

@@ -20,6 +20,7 @@ import numpy as np
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.document_embedding import DocumentEmbedding
+from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.store import EMBED_HASH
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
+# The one number of a node without an embedding: Chroma takes no node without a vector, and this one costs 0.25 kB.
+_NOTHING: Final = 1.0
 _SHOWN: Final = 60  # characters of a text in a message
 _ROWS: Final = 1000  # rows moved at once
 _TABLE: Final = (
@@ -181,6 +184,11 @@ class Vectorizer:
         self._dimensions = cache.dimensions
         self._window: tuple[tuple[str, ...], list[list[float]]] = (), []  # the last one, whose rows may come in parts
 
+    @property
+    def embeds(self) -> bool:
+        """Return whether there is an embedding at all."""
+        return not isinstance(self._embedding, NoEmbedding)
+
     def see_documents(self, rows: Sequence[Row]) -> None:
         """Tell the rows of one document what they are embedded with, if the embedding reads chunks together.
 
@@ -212,6 +220,10 @@ class Vectorizer:
             EmbeddingError: The model failed, or gave nothing that can be used.
             StorageError: The cache cannot be written.
         """
+        if not self.embeds:
+            for row in rows:
+                row.vector = [_NOTHING]
+            return Embedded()
         vectors = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)))
         missing = {row.embed_hash: row for row in rows if row.embed_hash not in vectors}
         result = Embedded(set(missing))

