@@ -78,6 +78,7 @@ class ContextUsage:
         tokens: As the server counted them; zero where it does not count.
         uncounted: Tokens of the calls where it does not count, by LlamaIndex's tokenizer.
         seconds: Time spent waiting for the model, summed over concurrent calls.
+        prices: Of the model, where its provider is paid and its prices are known.
     """
 
     chunks: int = 0
@@ -89,6 +90,12 @@ class ContextUsage:
     tokens: Tokens = field(default_factory=Tokens)
     seconds: float = 0.0
     uncounted: int = 0
+    prices: Prices | None = None
+
+    @property
+    def price(self) -> float | None:
+        """Return what the counted tokens have cost, in dollars by our table; None where no price is known."""
+        return None if self.prices is None else self.prices.of(self.tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,8 @@ class RefreshProgress:
             return ""
         tokens = usage.tokens.prompt + usage.tokens.completion
         fell_back = f", {sum(usage.failed.values()):,} fell back" if usage.failed else ""
-        return f"{usage.calls:,} calls, {tokens:,} tokens{fell_back}"
+        price = "" if usage.price is None else f", ${usage.price:.2f}"
+        return f"{usage.calls:,} calls, {tokens:,} tokens{price}{fell_back}"
 
 
 def _time(seconds: float) -> str:

@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from fake_model import Reply
 
+from llama_index_contextual.context.llm import generator
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.index import ContextualIndex, progress
 
@@ -41,6 +43,19 @@ def test_a_language_model_s_calls_tokens_and_failures_are_said(folder, capsys, m
     ):
         index.refresh(show_progress=True)
     assert re.search(r"contexts \(\d+ calls, \d+ tokens, 40 fell back\)", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_what_a_paid_model_has_cost_so_far_is_said(folder, capsys, monkeypatch, fake_model, local):
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(generator, "is_local", lambda _: local)
+    fake_model.reply = lambda *_: Reply(usage={"prompt_tokens": 200_000, "completion_tokens": 0})
+    llm = fake_model.llm.replace(":fake@", ":gpt-4.1-nano@")
+    with ContextualIndex.open(folder, context="llm", llm=llm) as index:
+        index.refresh(show_progress=True)
+        calls = index.settings.pipeline.contexts.usage.calls
+    said = re.findall(r"calls, [\d,]+ tokens(?:, \$([\d.]+))?", capsys.readouterr().err)
+    assert said[-1] == ("" if local else f"{calls * 0.02:.2f}"), "200,000 tokens of 0.1 dollars a million"
 
 
 def test_in_a_terminal_bars_are_drawn_and_taken_away(folder, capsys, monkeypatch):

@@ -23,7 +23,7 @@ from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, che
 from llama_index_contextual.context.llm.request import Patience
 from llama_index_contextual.context.llm.run import Run, RunSettings
 from llama_index_contextual.context.pattern import PatternContextGenerator
-from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
+from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, list_prices
 from llama_index_contextual.errors import ContextError, SettingError, StorageError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.sqlite_store import SQLiteKVStore
@@ -279,6 +279,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         return {"num_workers": self.num_workers, **{name: getattr(self, name) for name in names}}
 
     def _settings(self) -> RunSettings:
+        self._usage.prices = None if is_local(self.llm) else list_prices(model_name(self.llm))
         return RunSettings(
             source=self.name,
             llm=self.llm,
