@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from mcp.server.mcpserver import MCPServer
     from mcp_types import Resource
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from llama_index_contextual.index.background import Mode
 
@@ -92,7 +94,8 @@ def serve(
 
     Args:
         folder: The notes. None is the folder that ``storage=`` was made from.
-        transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://HOST:PORT/mcp``.
+        transport: ``"stdio"``, or ``"http"`` for streamable HTTP at ``http://HOST:PORT/mcp``. ``/health`` is
+            beside it.
         host: ``127.0.0.1``, ``localhost`` or ``::1``.
         port: 1 to 65535.
         settings: How memory answers.
@@ -204,6 +207,7 @@ def build_server(
     )
     _add_questions(server, notes)
     _add_reading(server, notes)
+    _add_health(server, notes)
     if allow_write:
         _add_writing(server, notes)
     return server
@@ -270,6 +274,23 @@ def _add_reading(server: MCPServer[None], notes: _Notes) -> None:
         if found is None:
             raise ResourceNotFoundError(f"There is no note {path!r}.")
         return found
+
+
+def _add_health(server: MCPServer[None], notes: _Notes) -> None:
+    """Add what a supervisor asks over HTTP. It names neither folder nor notes, and looks at the manifest only."""
+    from starlette.responses import JSONResponse
+
+    async def health(request: Request) -> Response:
+        if request.url.hostname not in _LOOPBACK:  # a web page that lets its own name point here
+            return JSONResponse({"status": "error", "error": "this host is not served"}, 421)
+        known = {"name": server.name, "version": __version__, "refreshing": notes.keeper.refreshing}
+        try:
+            manifest = await asyncio.to_thread(notes.index.manifest)
+        except ContextualError:  # its message names the folder
+            return JSONResponse({"status": "error", "error": "the index cannot be read", **known}, 503)
+        return JSONResponse({"status": "ok", "documents": len(manifest.documents), **known})
+
+    server.custom_route("/health", methods=["GET"])(health)
 
 
 def _add_writing(server: MCPServer[None], notes: _Notes) -> None:

@@ -173,6 +173,11 @@ class BackgroundRefresh:
         """Do the same as :meth:`look`, without blocking the event loop."""
         return await asyncio.to_thread(self.look)
 
+    @property
+    def refreshing(self) -> bool:
+        """Return whether a refresh runs at this moment."""
+        return self._runs()
+
     def close(self, *, wait: bool = True) -> None:
         """End: wait for a refresh that runs, or leave it; one that is cut off loses nothing that is finished."""
         if wait:

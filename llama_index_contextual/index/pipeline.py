@@ -10,6 +10,7 @@ from llama_index_contextual.embedding import embedding_limit
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,7 +86,8 @@ class NodePipeline:
     ) -> None:
         """Write contexts into the nodes of some documents, all at once: calls for several go to a model together."""
         if nodes:
-            self.contexts(nodes, documents, progress=progress)
+            with step("context", source=self.contexts.fingerprint, documents=len(documents), chunks=len(nodes)):
+                self.contexts(nodes, documents, progress=progress)
 
     def fingerprint(self, embedding: dict[str, Any], reading: dict[str, Any], files: dict[str, Any]) -> Fingerprint:
         """Everything that shapes the nodes."""

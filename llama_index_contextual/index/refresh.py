@@ -22,6 +22,7 @@ from llama_index_contextual.index.progress import RefreshProgress
 from llama_index_contextual.index.sources import check_source, gather, settled
 from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.store import DamagedError, Row, Stored, store_metadata
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -65,12 +66,18 @@ def refresh_index(
     """
     source = check_source(source, storage.settings.folder)
     options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
-    try:
-        return _refreshed(storage, source, **options)
-    except DamagedError as error:  # deeper than opening looks
-        logger.warning("%s", error)
-        storage.repair()
-        return _refreshed(storage, source, **options)
+    with step("refresh") as facts:
+        try:
+            report = _refreshed(storage, source, **options)
+        except DamagedError as error:  # deeper than opening looks
+            logger.warning("%s", error)
+            storage.repair()
+            report = _refreshed(storage, source, **options)
+        facts |= {
+            name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
+        }
+        facts |= {"chunks": report.chunks, "embedded": report.embedded}
+    return report
 
 
 def _refreshed(
@@ -268,7 +275,8 @@ class Refresh:
                 if waiting >= BATCH_CHUNKS:
                     self._write(batch)
                     batch, waiting = [], 0
-        self._write(batch)
+        if batch:
+            self._write(batch)
 
     def _prepare(self, group: Sequence[Source], stored: Mapping[str, Sequence[Stored]]) -> list[_Work]:
         """Read, parse and contextualize some sources; one that cannot be read is reported, and concerns it alone."""

@@ -25,6 +25,7 @@ from llama_index_contextual.errors import ContextualWarning, EmbeddingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.store import EMBED_HASH
 from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore, in_parts
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -224,6 +225,12 @@ class Vectorizer:
             for row in rows:
                 row.vector = [_NOTHING]
             return Embedded()
+        with step("embed", model=self._embedding.model_name, rows=len(rows)) as facts:
+            result = self._embed(rows, progress)
+            facts |= {"embedded": len(result.fresh), "failed": len(result.failed)}
+        return result
+
+    def _embed(self, rows: Sequence[Row], progress: Callable[[int], object] | None) -> Embedded:
         vectors = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)))
         missing = {row.embed_hash: row for row in rows if row.embed_hash not in vectors}
         result = Embedded(set(missing))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.index.state import Manifest, load_manifest, save_manifest
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,10 @@ class Writer:
 
     def write(self, fresh: Sequence[Row] = (), relocated: Sequence[Row] = (), gone: Sequence[str] = ()) -> None:
         """Change the store: new nodes before stale ones go, so that no reader and no kill meets a gap."""
-        with self.reader.changing_files():
+        with (
+            step("store", added=len(fresh), changed=len(relocated), deleted=len(gone)),
+            self.reader.changing_files(),
+        ):
             self.store.upsert(fresh)
             self.store.update_metadata(relocated)
             self.store.delete(gone)

@@ -24,9 +24,11 @@ from llama_index_contextual.errors import ContextualWarning, RetrievalError, Set
 from llama_index_contextual.retrievers.fusion import Ranking
 from llama_index_contextual.retrievers.search import Candidate, CandidateRetriever
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.schema import NodeWithScore
 
@@ -180,15 +182,26 @@ def _as_answer(answer: Any) -> ArmAnswer:
 
 def _ask_one(one: ArmQuery, pool: int) -> list[Candidate]:
     retriever = one.retriever
-    if isinstance(retriever, CandidateRetriever):
-        return retriever.candidates(one.bundle, pool)
-    return _plain(retriever.retrieve(one.bundle), pool)
+    with _told(one) as facts:
+        if isinstance(retriever, CandidateRetriever):
+            found = retriever.candidates(one.bundle, pool)
+        else:
+            found = _plain(retriever.retrieve(one.bundle), pool)
+        facts["candidates"] = len(found)
+    return found
 
 
 async def _ask_one_async(one: ArmQuery, pool: int) -> ArmAnswer:
     if _blocks(one.retriever):
         return (await asyncio.wrap_future(_start([one], pool)))[0]
-    return _plain(await one.retriever.aretrieve(one.bundle), pool)
+    with _told(one) as facts:
+        found = _plain(await one.retriever.aretrieve(one.bundle), pool)
+        facts["candidates"] = len(found)
+    return found
+
+
+def _told(one: ArmQuery) -> AbstractContextManager[dict[str, str | int | float]]:
+    return step("arm", arm=_name(one.retriever), query=one.query)
 
 
 def _blocks(retriever: BaseRetriever) -> bool:

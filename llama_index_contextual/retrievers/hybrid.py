@@ -40,6 +40,7 @@ from llama_index_contextual.retrievers.neighbours import Reach, expand_hits
 from llama_index_contextual.retrievers.relevance import nearness_in, relevance
 from llama_index_contextual.retrievers.search import CandidateRetriever
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -278,7 +279,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     def _answer(self, queries: list[QueryBundle]) -> FusedAnswer:
         plan = self._plan(queries)
         asked = self._arm_queries(plan)
-        pool = self._pool(plan, asked, ask_arms(asked, self.candidate_pool, self.arm_timeout))
+        pool = self._fused(plan, asked, ask_arms(asked, self.candidate_pool, self.arm_timeout))
         found = self._load(pool)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
@@ -291,7 +292,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         plan = await asyncio.to_thread(self._plan, queries)
         asked = self._arm_queries(plan)
         answers = await ask_arms_async(asked, self.candidate_pool, self.arm_timeout)
-        pool = await asyncio.to_thread(self._pool, plan, asked, answers)
+        pool = await asyncio.to_thread(self._fused, plan, asked, answers)
         found = await asyncio.to_thread(self._load, pool)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
@@ -327,6 +328,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             for number, arm in enumerate(plan.arms)
             if position == 0 or self.variants == "all" or is_keyword(arm)
         ]
+
+    def _fused(self, plan: _Plan, asked: list[ArmQuery], answers: list[ArmAnswer]) -> FusedPool:
+        with step("fusion", mode=str(Mode(self.mode).value), rankings=len(asked)) as facts:
+            pool = self._pool(plan, asked, answers)
+            facts["candidates"] = len(pool.fused)
+        return pool
 
     def _pool(self, plan: _Plan, asked: list[ArmQuery], answers: list[ArmAnswer]) -> FusedPool:
         notes = report_failures(
