@@ -7,27 +7,20 @@ over each chunk's own tokens. A llama.cpp server gives the vector of every token
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-import httpx
 import numpy as np
-import tenacity
 from llama_index.core.bridge.pydantic import Field
 
 from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.errors import EmbeddingError, SettingError
+from llama_index_contextual.service import post
 from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-_ATTEMPTS: Final = 6
-_LONGEST_WAIT: Final = 60.0  # seconds, whatever a server asks for
-_TIMEOUT: Final = httpx.Timeout(120, connect=10)
-_SHOWN: Final = 200  # characters of an answer that an error shows
 
 
 class _Service(DocumentEmbedding):
@@ -46,7 +39,7 @@ class _Service(DocumentEmbedding):
         key = os.environ.get(self.key_name, "")
         if not key:
             raise SettingError(f"{self.model_name} needs a key. Cure: set the environment variable {self.key_name}.")
-        return _post(f"{self._address(key)}/{path}", body, {"Authorization": f"Bearer {key}"})
+        return post(f"{self._address(key)}/{path}", body, {"Authorization": f"Bearer {key}"}, failure=EmbeddingError)
 
     @abstractmethod
     def _address(self, key: str) -> str:
@@ -133,7 +126,7 @@ class LlamaCppDocumentEmbedding(DocumentEmbedding):
 
     def _tokens(self, text: str, *, special: bool = False) -> list[int]:
         clean = replace_surrogates(text)[0]
-        answer = _post(f"{self.base_url}/tokenize", {"content": clean, "add_special": special})
+        answer = post(f"{self.base_url}/tokenize", {"content": clean, "add_special": special}, failure=EmbeddingError)
         return cast("list[int]", _part(answer, "tokens"))
 
     def _sizes(self, chunks: Sequence[str]) -> list[int]:
@@ -143,7 +136,7 @@ class LlamaCppDocumentEmbedding(DocumentEmbedding):
         before, after = self._special()
         parts = [self._tokens(f"{chunk}\n") for chunk in chunks]
         ids = [*before, *(token for part in parts for token in part), *after]
-        answer = _post(f"{self.base_url}/embeddings", {"content": ids})
+        answer = post(f"{self.base_url}/embeddings", {"content": ids}, failure=EmbeddingError)
         rows = np.asarray(_part(answer, 0, "embedding"), np.float64)
         if len(rows) != len(ids):
             raise EmbeddingError(
@@ -176,65 +169,3 @@ def _part(answer: Any, *path: str | int) -> Any:
 def _in_order(items: Any) -> list[list[float]]:
     entries = [item for item in items or [] if isinstance(item, dict)]
     return [item.get("embedding") or [] for item in sorted(entries, key=lambda item: item.get("index") or 0)]
-
-
-class _Busy(Exception):  # noqa: N818  a state that passes, never seen outside
-    """The server may answer later.
-
-    Attributes:
-        wait: Seconds it asks for; None where it does not say.
-    """
-
-    def __init__(self, reason: str, wait: float | None = None) -> None:
-        super().__init__(reason)
-        self.wait = wait
-
-
-def _post(url: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
-    """Post JSON and return the answer's; wait and ask again while the server is busy, away or out of order."""
-    try:
-        for attempt in tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(_ATTEMPTS),
-            retry=tenacity.retry_if_exception_type(_Busy),
-            wait=_pause,
-            reraise=True,
-        ):
-            with attempt:
-                return _post_once(url, body, headers)
-    except _Busy as error:
-        raise EmbeddingError(f"{url} failed {_ATTEMPTS} times: {error}. Cure: try again later.") from error
-    raise AssertionError  # pragma: no cover  the loop returns or raises
-
-
-def _post_once(url: str, body: Mapping[str, Any], headers: Mapping[str, str] | None) -> Any:
-    try:
-        answer = httpx.post(url, json=body, headers=headers, timeout=_TIMEOUT)
-    except httpx.TransportError as error:
-        raise _Busy(f"{type(error).__name__}: {error}") from error
-    if answer.status_code in (408, 409, 425, 429) or answer.status_code >= 500:  # noqa: PLR2004
-        reason = f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}"
-        raise _Busy(reason, _seconds(answer.headers.get("retry-after")))
-    if answer.is_error:
-        raise EmbeddingError(
-            f"{url} refused the request: HTTP {answer.status_code} {answer.text[:_SHOWN]!r}. "
-            "Cure: see that key, model and settings are right."
-        )
-    try:
-        return answer.json()
-    except ValueError as error:  # an answer cut short, a proxy's page
-        raise _Busy(f"the answer is no JSON ({error})") from error
-
-
-def _seconds(header: str | None) -> float | None:
-    try:
-        seconds = float(header or "")
-    except ValueError:  # there is none, or it is a date
-        return None
-    return seconds if 0 <= seconds < math.inf else None
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.wait if isinstance(error, _Busy) else None
-    guess = tenacity.wait_random_exponential(multiplier=1, max=_LONGEST_WAIT)(state)
-    return min(guess if asked is None else asked, _LONGEST_WAIT)

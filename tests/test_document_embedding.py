@@ -15,8 +15,7 @@ from llama_index.core import Document
 from llama_index.core.ingestion import IngestionPipeline
 from servers import llama_cpp, missing
 
-from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
-from llama_index_contextual import document_services as services
+from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser, service
 from llama_index_contextual.document_embedding import EmbedDocuments, plan_windows
 from llama_index_contextual.document_services import (
     JinaDocumentEmbedding,
@@ -178,14 +177,14 @@ def test_the_cache_asks_anew_only_for_the_windows_that_changed(vendor, tmp_path)
 
 @pytest.mark.parametrize("fault", [429, 500, 503, "cut", b"<html>busy</html>"])
 def test_what_passes_is_asked_again(vendor, fault, monkeypatch):
-    monkeypatch.setattr(services.tenacity.nap.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(service.tenacity.nap.time, "sleep", lambda _seconds: None)
     vendor.faults += [fault, fault]
     assert len(voyage(vendor).embed_document(["a", "b"])) == 2
     assert len(vendor.asked) == 3
 
 
 def test_what_stays_is_an_error_that_shows_no_key(vendor, monkeypatch):
-    monkeypatch.setattr(services.tenacity.nap.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(service.tenacity.nap.time, "sleep", lambda _seconds: None)
     vendor.faults += [503] * 9
     with pytest.raises(EmbeddingError, match="failed 6 times: HTTP 503") as busy:
         voyage(vendor).embed_document(["a"])

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.memory import MemoryDigest, MemorySettings
 
 _SHOWN: Final = 3  # questions gained and lost, of each context
+_RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
 PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
 TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag.")]
 Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09.")]
@@ -82,9 +83,7 @@ def search(
     since: Since = "",
     until: Until = "",
     recency: Recency = None,
-    rerank: Annotated[
-        str | None, typer.Option(help="huggingface:MODEL (a cross-encoder), ollama:MODEL or openai:MODEL.")
-    ] = None,
+    rerank: Annotated[str | None, typer.Option(help=f"{_RERANKERS}.")] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each arm's rank and score, and the matched terms.")
     ] = False,

@@ -193,10 +193,12 @@ class Retrieval(_Section):
     recency: bool | None = _setting("Whether newer notes win among near equals.", default=False, option="--recency")
     half_life_days: float | None = _setting("Days after which the recency factor is a half.", 30.0, gt=0)
     rerank: str | None = _setting(
-        "A reranker: `huggingface:MODEL` (a cross-encoder), `ollama:MODEL` or `openai:MODEL` (asked to rank).",
+        "A reranker: `cohere:MODEL`, `jina:MODEL`, `llama.cpp:http://HOST`, `fastembed:MODEL`, "
+        "`sentence-transformers:MODEL`, or a language model that is asked to rank: `llm` (that of the contexts), "
+        "`ollama:MODEL`, `openai:MODEL`.",
         "(none)",
         option="--rerank",
-        example="huggingface:BAAI/bge-reranker-base",
+        example="fastembed:BAAI/bge-reranker-base",
         min_length=1,
     )
 

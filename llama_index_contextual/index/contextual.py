@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from inspect import signature
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn
 
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import MetadataMode
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
     from llama_index.core.schema import BaseNode, Document
     from llama_index.core.vector_stores import MetadataFilters
@@ -362,6 +363,7 @@ class ContextualIndex:
         *,
         filters: MetadataFilters | None = None,
         recency: bool | float | None = None,
+        rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
         **options: Any,
     ) -> ContextualFusionRetriever:
         """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
@@ -373,8 +375,16 @@ class ContextualIndex:
             filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
             recency: Whether newer notes win among near equals; a number is the half-life in days. Default: what the
                 configuration says, else False.
+            rerank: What ranks the hits of the arms again, by context and text: ``"cohere:MODEL"``, ``"jina:MODEL"``,
+                ``"llama.cpp:http://HOST"``, ``"fastembed:MODEL"``, ``"sentence-transformers:MODEL"``, ``"llm"``,
+                ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex postprocessor. False is none. Default: what
+                the configuration says, else none.
             **options: More settings of :class:`ContextualFusionRetriever`. ``node_postprocessors`` replace those of the
-                configuration and of ``recency``.
+                configuration, of ``recency`` and of ``rerank``.
+
+        Raises:
+            SettingError: A setting is wrong, or a reranker has no key.
+            MissingExtraError: The package that runs a reranker is not installed.
         """
         if self._storage.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
@@ -385,12 +395,18 @@ class ContextualIndex:
         arms = arms_over(self._storage.reader, self.settings.embedding, filters)
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
         if "node_postprocessors" not in options:
-            options["node_postprocessors"] = chosen_postprocessors(said, recency, pool=options["candidate_pool"])
+            options["node_postprocessors"] = chosen_postprocessors(
+                said,
+                recency,
+                rerank,
+                pool=options["candidate_pool"],
+                llm=self.settings.configuration.context.llm.model,
+            )
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
         """A query engine that answers from the index; ``llm`` defaults to LlamaIndex's ``Settings.llm``."""
-        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency"} - {
+        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"} - {
             "llm",
             "node_postprocessors",
         }

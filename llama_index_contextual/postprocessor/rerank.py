@@ -1,0 +1,255 @@
+"""Rerankers by name: services, models on this machine, a language model. All of them read context and text."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from abc import abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core import Settings
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.postprocessor import LLMRerank
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
+
+from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
+from llama_index_contextual.service import post
+from llama_index_contextual.text import replace_surrogates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from llama_index.core.llms import LLM
+
+FORMS: Final = (
+    "'cohere:MODEL', 'jina:MODEL', 'llama.cpp:http://HOST', 'fastembed:MODEL', 'sentence-transformers:MODEL', 'llm', "
+    "'ollama:MODEL', 'openai:MODEL', or any LlamaIndex postprocessor"
+)
+_KEYS: Final = {"cohere": ("CO_API_KEY", "COHERE_API_KEY"), "jina": ("JINA_API_KEY",)}  # the first that is set
+_URLS: Final = {"cohere": "https://api.cohere.com/v2", "jina": "https://api.jina.ai/v1"}
+_ATTEMPTS: Final = 3  # somebody waits for the answer
+_READ_BY_LLM: Final = 30  # hits; ten a call
+_CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+
+
+def reranker(spec: str, pool: int, llm: str | LLM | None = None) -> BaseNodePostprocessor:
+    """Return a reranker by name.
+
+    Args:
+        spec: One of ``FORMS``. ``cohere:`` and ``jina:`` take the address of another server of their kind after ``@``:
+            ``"jina:MODEL@http://HOST/v1"``.
+        pool: How many hits it is given. It returns all of them.
+        llm: The language model of ``"llm"``, as a name or an object. Default: LlamaIndex's ``Settings.llm``.
+
+    Raises:
+        SettingError: There is no such form, the key is missing, or the model cannot be loaded.
+        MissingExtraError: The package that runs it is not installed.
+    """
+    kind, _, model = spec.partition(":")
+    if kind in _URLS and model:
+        return _service(kind, model)
+    if kind == "llama.cpp" and model.startswith("http"):
+        return ServiceReranker(base_url=_to_v1(model))
+    if kind == "fastembed" and model:
+        return FastEmbedReranker(model=model)
+    if kind in ("sentence-transformers", "huggingface") and model:
+        return _sentence_transformers(model, pool)
+    if spec == "llm" or (kind in ("ollama", "openai") and model):
+        return _by_llm(llm if spec == "llm" else spec, pool)
+    raise SettingError(f"rerank={spec!r} names no reranker. Cure: {FORMS}")
+
+
+class _ScoringReranker(BaseNodePostprocessor):
+    """A reranker that scores texts; it reads each as it was embedded, with its context."""
+
+    @abstractmethod
+    def _scores(self, query: str, texts: list[str]) -> list[float]:
+        """Return a score for each text, the higher the better."""
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        if query_bundle is None:
+            raise SettingError(f"{self.class_name()} needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
+        if not nodes:
+            return []
+        texts = [replace_surrogates(one.node.get_content(metadata_mode=MetadataMode.EMBED))[0] for one in nodes]
+        scores = self._scores(replace_surrogates(query_bundle.query_str)[0], texts)
+        if len(scores) != len(nodes) or not all(map(math.isfinite, scores)):
+            raise RetrievalError(f"{self.class_name()} gave {len(scores)} usable scores for {len(nodes)} chunks.")
+        scored = [NodeWithScore(node=one.node, score=score) for one, score in zip(nodes, scores, strict=True)]
+        return sorted(scored, key=lambda one: -(one.score or 0.0))
+
+
+class ServiceReranker(_ScoringReranker):
+    """A server with a ``/rerank`` route as Cohere, Jina and llama.cpp (``--reranking``) have it.
+
+    The key is read from the environment at each question, and is no part of the object.
+    """
+
+    base_url: str = Field(description="Address of the server, up to and including /v1 or /v2.")
+    model: str = Field(default="", description="The model; a llama.cpp server has only one.")
+    key_names: tuple[str, ...] = Field(default=(), description="Environment variables with the key; the first set one.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "ServiceReranker"
+
+    def _scores(self, query: str, texts: list[str]) -> list[float]:
+        body: dict[str, Any] = {"query": query, "documents": texts, "top_n": len(texts)}
+        body |= {"model": self.model} if self.model else {}
+        key = _key(self.key_names)
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        url = f"{self.base_url.rstrip('/')}/rerank"
+        answer = post(url, body, headers, failure=RetrievalError, attempts=_ATTEMPTS)
+        scores: dict[int, float] = {}
+        try:
+            scores = {int(one["index"]): float(one["relevance_score"]) for one in answer["results"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise RetrievalError(f"{url} answered without scores: {str(answer)[:200]!r}.") from error
+        return [scores.get(number, math.nan) for number in range(len(texts))]
+
+
+class FastEmbedReranker(_ScoringReranker):
+    """A cross-encoder on this machine, run by fastembed (ONNX, no PyTorch)."""
+
+    model: str = Field(description="One of fastembed's cross-encoders.")
+    _encoder: Any = PrivateAttr()
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model=model)
+        try:
+            from fastembed.rerank.cross_encoder import TextCrossEncoder
+        except ImportError as error:
+            raise MissingExtraError("fastembed", "rerank") from error
+        try:
+            self._encoder = TextCrossEncoder(model_name=model, **options)
+        except Exception as error:  # the hub's, the file system's, onnxruntime's own
+            raise SettingError(
+                f"rerank='fastembed:{model}' cannot be loaded ({type(error).__name__}: {error}). Cure: a model of "
+                "TextCrossEncoder.list_supported_models(), and a network the first time."
+            ) from error
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "FastEmbedReranker"
+
+    def _scores(self, query: str, texts: list[str]) -> list[float]:
+        return [float(score) for score in self._encoder.rerank(query, texts)]
+
+
+class LLMReranker(LLMRerank):
+    """LlamaIndex's ``LLMRerank``, which reads contexts and loses no hit.
+
+    The first 30 hits are read, ten a call. Those that the model does not name follow in their order, and so do all
+    others. ``LLMRerank`` itself hides contexts, drops what is not named, and takes "Doc: 0" for the last document.
+    """
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "LLMReranker"
+
+    def _get_predict_kwargs(self, nodes_batch: list[BaseNode], query_str: str) -> dict[str, Any]:
+        texts = (node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes_batch)
+        shown = "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(texts, 1))
+        return {"query_str": query_str, "context_str": shown}
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        with _said_clearly():
+            return self._all(nodes, super()._postprocess_nodes(nodes[:_READ_BY_LLM], query_bundle))
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        with _said_clearly():
+            return self._all(nodes, await super()._apostprocess_nodes(nodes[:_READ_BY_LLM], query_bundle))
+
+    def _all(self, nodes: Sequence[NodeWithScore], named: list[NodeWithScore]) -> list[NodeWithScore]:
+        known = {one.node.node_id for one in named}
+        return [*named, *(NodeWithScore(node=one.node, score=0.0) for one in nodes if one.node.node_id not in known)]
+
+
+@contextmanager
+def _said_clearly() -> Iterator[None]:
+    try:
+        yield
+    except ContextualError:
+        raise
+    except Exception as error:  # any integration's own
+        raise RetrievalError(
+            f"the language model that reranks failed ({type(error).__name__}: {error}). Cure: see that it answers, or "
+            "choose another rerank="
+        ) from error
+
+
+def _choices(answer: str, count: int) -> tuple[list[int], list[float]]:
+    """Read "Doc: 3, Relevance: 7" lines; what names no document, or one for the second time, says nothing."""
+    found: dict[int, float] = {}
+    for number, relevance in _CHOICE.findall(answer):
+        if 1 <= int(number) <= count:
+            found.setdefault(int(number), float(relevance))
+    return list(found), list(found.values())
+
+
+def _service(kind: str, model: str) -> ServiceReranker:
+    name, _, url = model.partition("@")
+    if not url and not _key(_KEYS[kind]):
+        raise SettingError(f"rerank='{kind}:{name}' needs a key. Cure: set the environment variable {_KEYS[kind][0]}.")
+    return ServiceReranker(base_url=url or _URLS[kind], model=name, key_names=_KEYS[kind])
+
+
+def _key(names: Sequence[str]) -> str:
+    return next((key for name in names if (key := os.environ.get(name, ""))), "")
+
+
+def _to_v1(url: str) -> str:
+    bare = url.rstrip("/")
+    return bare if bare.endswith("/v1") else f"{bare}/v1"
+
+
+def _sentence_transformers(model: str, pool: int) -> BaseNodePostprocessor:
+    from llama_index.core.postprocessor import SentenceTransformerRerank
+
+    try:
+        made: BaseNodePostprocessor = SentenceTransformerRerank(model=model, top_n=pool)
+    except ImportError as error:
+        raise MissingExtraError("sentence-transformers", "huggingface") from error
+    except Exception as error:  # the hub's, the file system's
+        raise SettingError(
+            f"rerank='sentence-transformers:{model}' cannot be loaded ({type(error).__name__}: {error}). Cure: the "
+            "name of a cross-encoder, and a network the first time."
+        ) from error
+    return made
+
+
+def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
+    if isinstance(llm, str):
+        from llama_index_contextual.context import LLMContextGenerator
+
+        generator = LLMContextGenerator(llm, cache=False)
+        generator.require_key()
+        llm = generator.llm
+    if llm is None:
+        try:
+            llm = Settings.llm
+        except (ValueError, ImportError) as error:
+            raise SettingError(
+                "rerank='llm' needs a language model. Cure: name one, as rerank='ollama:MODEL' or [context.llm] model "
+                "in contextual.toml, or set LlamaIndex's Settings.llm."
+            ) from error
+    return LLMReranker(
+        llm=llm,
+        top_n=pool,
+        choice_select_prompt=DEFAULT_CHOICE_SELECT_PROMPT,
+        choice_batch_size=10,
+        parse_choice_select_answer_fn=_choices,
+    )

@@ -1,0 +1,308 @@
+"""Rerankers by name. No model for reranking with weights is on a package registry, so two are made here.
+
+A server on loopback speaks the protocol of Cohere, Jina and llama.cpp and scores by the cosine of the local embedding:
+it is no cross-encoder. For fastembed a cross-encoder is built that counts the word pieces that question and text share.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from llama_index.core import Settings
+from llama_index.core.llms import MockLLM
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from llama_index_contextual import ContextualIndex, LocalEmbedding, service
+from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
+from llama_index_contextual.metadata import set_views
+from llama_index_contextual.postprocessor.rerank import FastEmbedReranker, LLMReranker, ServiceReranker, reranker
+
+QUESTION = "What is the default timeout of the gateway?"
+
+
+class CosineServer(ThreadingHTTPServer):
+    """Scores documents by the cosine of their vectors to the question's."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.embedding = LocalEmbedding()
+        self.asked: list[dict] = []
+        self.keys: list[str | None] = []
+        self.fault: tuple[int, str] | None = None
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append({"path": self.path, **body})
+        self.server.keys.append(self.headers.get("Authorization"))
+        status, text = self.server.fault or (200, json.dumps({"results": self._scores(body)}))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def _scores(self, body):
+        query = np.array(self.server.embedding.get_query_embedding(body["query"]))
+        rows = np.array(self.server.embedding.get_text_embedding_batch(body["documents"]))
+        ranked = sorted(enumerate((rows @ query).tolist()), key=lambda one: -one[1])
+        return [{"index": index, "relevance_score": score} for index, score in ranked[: body["top_n"]]]
+
+
+@pytest.fixture
+def server():
+    made = CosineServer()
+    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    made.url = f"http://127.0.0.1:{made.server_port}"
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def chunk(name, context):
+    node = TextNode(id_=name, text="The default value is 60.", metadata={"context": context})
+    set_views(node)
+    return NodeWithScore(node=node, score=1.0)
+
+
+@pytest.fixture
+def hits():
+    """Three chunks with the same text: only contexts tell them apart."""
+    return [chunk("archive", "Archive"), chunk("scheduler", "Scheduler"), chunk("gateway", "Gateway > Timeout")]
+
+
+def names(found):
+    return [one.node.node_id for one in found]
+
+
+def test_a_service_reads_contexts_and_returns_all_hits(server, hits):
+    for spec in (f"jina:m@{server.url}/v1", f"cohere:m@{server.url}/v1", f"llama.cpp:{server.url}"):
+        found = reranker(spec, 100).postprocess_nodes(hits, query_str=QUESTION)
+        assert names(found)[0] == "gateway"
+        assert sorted(names(found)) == ["archive", "gateway", "scheduler"]
+        assert found[0].score > found[1].score
+    assert [one["path"] for one in server.asked] == ["/v1/rerank"] * 3
+    assert server.asked[0]["documents"][2] == "context: Gateway > Timeout\n\nThe default value is 60."
+    assert [one.get("model") for one in server.asked] == ["m", "m", None]
+    assert [one.score for one in hits] == [1, 1, 1], "what is given stays as it is"
+
+
+async def test_the_same_without_blocking(server, hits):
+    made = reranker(f"llama.cpp:{server.url}", 100)
+    assert names(await made.apostprocess_nodes(hits, query_str=QUESTION))[0] == "gateway"
+    assert made.postprocess_nodes([], query_str=QUESTION) == []
+    with pytest.raises(SettingError, match="needs the query"):
+        made.postprocess_nodes(hits)
+
+
+def test_the_key_comes_from_the_environment_and_is_nowhere_else(server, hits, monkeypatch):
+    monkeypatch.setenv("JINA_API_KEY", "secret")
+    made = reranker("jina:jina-reranker-v2-base-multilingual", 100)
+    assert made.base_url == "https://api.jina.ai/v1"
+    assert "secret" not in json.dumps(made.to_dict())
+    reranker(f"jina:m@{server.url}/v1", 100).postprocess_nodes(hits, query_str=QUESTION)
+    assert server.keys == ["Bearer secret"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("magic:x", "names no reranker. Cure: 'cohere:MODEL'"),
+        ("cohere", "names no reranker"),
+        ("llama.cpp:host", "names no reranker"),
+        ("cohere:rerank-v3.5", "needs a key. Cure: set the environment variable CO_API_KEY"),
+        ("jina:jina-reranker-v2", "JINA_API_KEY"),
+        ("openai:gpt-4.1-mini", "OPENAI_API_KEY"),
+        ("fastembed:no/such-model", "cannot be loaded"),
+    ],
+)
+def test_what_cannot_work_is_said_before_the_first_question(spec, message, monkeypatch, tmp_path):
+    for key in ("CO_API_KEY", "COHERE_API_KEY", "JINA_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(key, raising=False)
+    (tmp_path / "a.md").write_text("# A\n\nText.\n", "utf-8")
+    with ContextualIndex.open(tmp_path) as index:
+        index.refresh()
+        with pytest.raises(ContextualError, match=message):
+            index.as_retriever(rerank=spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "module", "extra"),
+    [("fastembed:x", "fastembed.rerank.cross_encoder", "rerank"), ("sentence-transformers:x", "", "huggingface")],
+)
+def test_a_missing_package_names_its_extra(spec, module, extra, monkeypatch):
+    if not module and find_spec("sentence_transformers"):
+        pytest.skip("it is installed")
+    if module:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"\[{extra}\]"):
+        reranker(spec, 10)
+
+
+def test_a_server_that_fails_or_talks_nonsense_is_named(server, hits, monkeypatch):
+    monkeypatch.setattr(service.tenacity.nap.time, "sleep", lambda _seconds: None)
+    made = reranker(f"llama.cpp:{server.url}", 100)
+    for fault, message in [
+        ((503, "loading"), r"failed 3 times: HTTP 503 'loading'"),
+        ((400, "no such model"), r"refused the request: HTTP 400 'no such model'"),
+        ((200, '{"message": "hello"}'), "answered without scores"),
+        ((200, '{"results": [{"index": 0, "relevance_score": 0.5}]}'), "gave 3 usable scores|usable scores for 3"),
+    ]:
+        server.fault = fault
+        with pytest.raises(RetrievalError, match=message):
+            made.postprocess_nodes(hits, query_str=QUESTION)
+
+
+# A language model
+
+
+class Chooses(MockLLM):
+    said: list = []  # noqa: RUF012  a pydantic field
+    answer: str = "Doc: 3, Relevance: 9\nDoc: 0, Relevance: 8\nDoc: 3, Relevance: 1\nDoc: 7, Relevance: 5\nSorry."
+
+    def predict(self, prompt, **kwargs):
+        self.said.append(kwargs["context_str"])
+        return self.answer
+
+
+def test_a_language_model_reads_contexts_and_loses_no_hit(hits):
+    llm = Chooses()
+    found = reranker("llm", 100, llm).postprocess_nodes(hits, query_str=QUESTION)
+    assert names(found) == ["gateway", "archive", "scheduler"]
+    assert "Document 3:\ncontext: Gateway > Timeout" in llm.said[0]
+    many = [chunk(str(n), "x") for n in range(100)]
+    found = reranker("llm", 100, llm).postprocess_nodes(many, query_str=QUESTION)
+    assert len(llm.said) == 1 + 3, "ten a call, and 30 hits are read"
+    assert names(found)[:8] == ["2", "12", "22", "6", "16", "26", "0", "1"]
+    assert sorted(names(found)) == sorted(names(many))
+    assert names(found)[-1] == "99"
+
+
+def test_a_language_model_that_is_away_is_named(hits, fake_model):
+    fake_model.stop()
+    with pytest.raises(RetrievalError, match="language model that reranks failed"):
+        reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
+
+
+def test_a_real_language_model_answers_something(hits, llama_server):
+    found = reranker(f"openai:{llama_server.model}@{llama_server.api_base}", 100).postprocess_nodes(
+        hits, query_str=QUESTION
+    )
+    assert sorted(names(found)) == ["archive", "gateway", "scheduler"]
+
+
+# A model on this machine
+
+
+@pytest.fixture
+def cross_encoder(tmp_path):
+    """Build a cross-encoder: its score is how many word pieces question and text have in common."""
+    pytest.importorskip("fastembed")
+    onnx = pytest.importorskip("onnx")
+    from fastembed.common.model_description import ModelSource
+    from fastembed.rerank.cross_encoder import TextCrossEncoder
+    from onnx import TensorProto, helper
+    from tokenizers import BertWordPieceTokenizer
+
+    import llama_index_contextual
+
+    vocabulary = Path(llama_index_contextual.__file__).parent / "data" / "minilm-vocab.txt"
+    BertWordPieceTokenizer(str(vocabulary), lowercase=True).save(str(tmp_path / "tokenizer.json"))
+    names_of = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    (tmp_path / "config.json").write_text(json.dumps({"pad_token_id": 0}), "utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 512, **names_of}), "utf-8")
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps(names_of), "utf-8")
+    steps = [
+        ("Cast", ["token_type_ids"], "second", {"to": TensorProto.FLOAT}),
+        ("Sub", ["one", "second"], "first", {}),
+        ("Greater", ["input_ids", "special"], "is_word", {}),
+        ("Cast", ["is_word"], "word", {"to": TensorProto.FLOAT}),
+        ("Mul", ["first", "word"], "query", {}),
+        ("Mul", ["second", "word"], "text", {}),
+        ("Unsqueeze", ["input_ids", "two"], "down", {}),
+        ("Unsqueeze", ["input_ids", "axis"], "across", {}),
+        ("Equal", ["down", "across"], "same", {}),
+        ("Cast", ["same"], "pairs", {"to": TensorProto.FLOAT}),
+        ("Unsqueeze", ["text", "two"], "texts", {}),
+        ("MatMul", ["pairs", "texts"], "counts", {}),
+        ("Squeeze", ["counts", "two"], "found", {}),
+        ("Mul", ["found", "query"], "kept", {}),
+        ("ReduceSum", ["kept", "axis"], "logits", {}),
+    ]
+    constants = [
+        helper.make_tensor("one", TensorProto.FLOAT, [], [1.0]),
+        helper.make_tensor("special", TensorProto.INT64, [], [103]),
+        helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
+        helper.make_tensor("two", TensorProto.INT64, [1], [2]),
+    ]
+    shape = ["batch", "length"]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, shape)
+        for name in ("input_ids", "attention_mask", "token_type_ids")
+    ]
+    output = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 1])
+    nodes = [helper.make_node(kind, given, [made], **options) for kind, given, made, options in steps]
+    graph = helper.make_graph(nodes, "overlap", inputs, [output], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, str(tmp_path / "model.onnx"))
+    name = f"tests/word-overlap-{tmp_path.name}"
+    TextCrossEncoder.add_custom_model(name, sources=ModelSource(hf=name), model_file="model.onnx")
+    return FastEmbedReranker(name, specific_model_path=str(tmp_path))
+
+
+def test_a_cross_encoder_on_this_machine(cross_encoder, hits):
+    found = cross_encoder.postprocess_nodes(hits, query_str=QUESTION)
+    assert names(found)[0] == "gateway"
+    assert found[0].score - found[1].score == 3, "“gateway”, “time” and “##out” stand in its context only"
+
+
+# In an index
+
+
+def test_an_index_reranks_by_argument_configuration_and_command_line(server, tmp_path, run, cross_encoder):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name in ("gateway", "scheduler", "archive"):
+        (folder / f"{name}.md").write_text(f"# {name.title()}\n\n## Timeout\n\nThe default value is 60.\n", "utf-8")
+    with ContextualIndex.open(folder) as index:
+        index.refresh()
+        plain = index.as_retriever(3).retrieve(QUESTION)
+        for rerank in (f"llama.cpp:{server.url}", cross_encoder):
+            found = index.as_retriever(3, rerank=rerank).retrieve(QUESTION)
+            assert found[0].node.metadata["path"] == "gateway.md"
+            assert [one.score for one in found] != [one.score for one in plain]
+    asked = len(server.asked)
+    done = run("search", QUESTION, "--folder", folder, "--rerank", f"llama.cpp:{server.url}", "--explain")
+    assert "ServiceReranker" in done.stdout, done.output
+    assert len(server.asked) == asked + 1
+    (folder / "contextual.toml").write_text(f'[retrieval]\nrerank = "llama.cpp:{server.url}"\n', "utf-8")
+    with ContextualIndex.open(folder) as index:
+        assert isinstance(index.as_retriever().node_postprocessors[0], ServiceReranker)
+        assert index.as_retriever(rerank=False).node_postprocessors == []
+
+
+def test_the_language_model_of_the_folder_or_of_llamaindex_reranks(tmp_path, monkeypatch, fake_model):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(Settings, "_llm", None)
+    (tmp_path / "a.md").write_text("# A\n\nText.\n", "utf-8")
+    with ContextualIndex.open(tmp_path) as index:
+        index.refresh()
+        with pytest.raises(SettingError, match=r"rerank='llm' needs a language model. Cure: .*\[context\.llm\] model"):
+            index.as_retriever(rerank="llm")
+        monkeypatch.setattr(Settings, "_llm", MockLLM())
+        assert isinstance(index.as_retriever(rerank="llm").node_postprocessors[0], LLMReranker)
+    (tmp_path / "contextual.toml").write_text(f'[context.llm]\nmodel = "{fake_model.llm}"\n', "utf-8")
+    with ContextualIndex.open(tmp_path) as index:
+        assert index.as_retriever(rerank="llm").node_postprocessors[0].llm.model == "fake"
