@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from llama_index.core import Document, Settings, StorageContext, VectorStoreIndex
+from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.vector_stores.chroma import ChromaVectorStore
+from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 
 import llama_index_contextual
 from llama_index_contextual import (
@@ -76,6 +78,8 @@ def names(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(Settings, "_embed_model", LocalEmbedding())
+    for handlers in ("event_handlers", "span_handlers"):  # a page adds some, which would see all other tests
+        monkeypatch.setattr(get_dispatcher(), handlers, list(getattr(get_dispatcher(), handlers)))
     monkeypatch.setattr(Settings, "_llm", MockFunctionCallingLLM())
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
     store = ChromaVectorStore.from_params("plain", persist_dir=str(tmp_path / "db"))
@@ -95,6 +99,7 @@ def names(tmp_path, monkeypatch):
             "your_reranker": GroupingPostprocessor(),
             "your_vector_store_index": plain,
         }
+    LlamaIndexInstrumentor().uninstrument()  # it is one for the process
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
