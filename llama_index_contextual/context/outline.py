@@ -33,6 +33,10 @@ _DEFINERS: Final = {
 }  # fmt: skip
 _OPEN_BRACKETS: Final = {"(": ")", "<": ">"}
 _NOT_DEFINING: Final = frozenset({".", "new", "return", ",", "(", ":", "=", "!", "@", "else", "throw", "&", "|"})
+# Languages where every function has a keyword: "len(rest) > 0 {" defines nothing there, though it looks like C.
+_KEYWORD_FUNCTIONS: Final = frozenset(
+    {"Cython", "Go", "Julia", "Kotlin", "Lua", "Nim", "Python", "Ruby", "Rust", "Scala", "Swift", "Zig"}
+)
 _NO_CODE: Final = frozenset({"text", "md", "rst", "html", "xml", "json", "yaml", "toml", "ini", "csv", "diff", "tex"})
 _LICENCE: Final = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved", re.IGNORECASE)
 _OPENERS: Final = re.compile(r"^\s*(?:/\*+!?|\*(?!/)|//[/!]*|#+!?|--+|;+|%+|[rRuU]?(?:\"{3}|'{3}))")
@@ -128,7 +132,7 @@ def outline(text: str, path: str) -> Outline | None:
             tokens.extend(Token(start + offset, kind, mark) for offset, mark in enumerate(value) if mark.strip())
         elif value.strip():
             tokens.append(Token(start + len(value) - len(value.lstrip()), kind, value.strip()))
-    symbols = {symbol.start: symbol for symbol in _definitions(text, tokens)}
+    symbols = {symbol.start: symbol for symbol in _definitions(text, tokens, lexer.name)}
     ordered = sorted(symbols.values(), key=lambda symbol: symbol.start)
     return Outline(text, lexer.name, tuple(ordered), tuple(_comments(text, comments)))
 
@@ -154,28 +158,44 @@ def _lexer(file_name: str) -> Lexer | None:
     return None if _NO_CODE.intersection(lexer.aliases) else lexer
 
 
-def _definitions(text: str, tokens: Sequence[Token]) -> Iterator[Symbol]:
-    depth = 0
+def _definitions(text: str, tokens: Sequence[Token], language: str) -> Iterator[Symbol]:
+    depth, unnamed = 0, language not in _KEYWORD_FUNCTIONS
     for position, token in enumerate(tokens):
         depth += {"(": 1, ")": -1}.get(token.text, 0)
         definer = _DEFINERS.get(token.text) if token.kind in Keyword or token.kind in Name else None
         if definer is not None:
             named = _named_after(tokens, position + 1)
             if named is not None:
-                yield Symbol(definer, named.text, named.start, _indent(text, named.start))
-        elif depth <= 0 and token.kind in Name and token.kind not in Name.Decorator and _has_body(tokens, position):
+                name, start = named
+                yield Symbol(definer, name, start, _indent(text, start))
+        elif unnamed and depth <= 0 and _is_name(token) and _has_body(tokens, position):
             yield Symbol("function", token.text, token.start, _indent(text, token.start))
 
 
-def _named_after(tokens: Sequence[Token], position: int) -> Token | None:
-    """Give the name that ``fn``, ``impl<T>`` or ``func (e *Engine)`` introduces."""
+def _named_after(tokens: Sequence[Token], position: int) -> tuple[str, int] | None:
+    """Return the name that ``fn``, ``impl<T>`` or ``func (e *Engine)`` introduces, and where it stands.
+
+    Go names a method's class in brackets before its name: that gives ``Engine.Search``. A function without a name,
+    ``func(a int) Result {``, has a type there.
+    """
     if position < len(tokens) and tokens[position].text == "!":  # macro_rules!
         position += 1
-    if position < len(tokens) and tokens[position].text in _OPEN_BRACKETS:
-        position = _after_brackets(tokens, position)
+    owner, opening = "", tokens[position].text if position < len(tokens) else ""
+    if opening in _OPEN_BRACKETS:
+        end = _after_brackets(tokens, position)
+        if opening == "(":
+            owner = next((token.text for token in tokens[position + 2 : end] if token.kind in Name), "")
+            if end + 1 >= len(tokens) or tokens[end + 1].text != "(":
+                return None
+        position = end
     if position < len(tokens) and tokens[position].kind in Name:
-        return tokens[position]
+        token = tokens[position]
+        return (f"{owner}.{token.text}" if owner else token.text), token.start
     return None
+
+
+def _is_name(token: Token) -> bool:
+    return token.kind in Name and token.kind not in Name.Decorator
 
 
 def _has_body(tokens: Sequence[Token], position: int) -> bool:

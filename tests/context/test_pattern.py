@@ -39,6 +39,14 @@ class Engine:
 GO = """\
 // F.
 func (e *Engine) Search(q string) error {
+	found := sort(rest, func(a, b Hit) Order {
+		return a
+	})
+	copyAll(rest)
+	if len(rest) > 0 {
+	}
+}
+func (s *Stack[T]) Push(T) {
 }
 type Engine struct {}
 """
@@ -69,7 +77,7 @@ TYPESCRIPT = "export function add(x) { return f(x) }\nclass A { run() {} }\ninte
 
 SYMBOLS = {
     "a.py": (PYTHON, ["class Engine", "function search", "function close"]),
-    "a.go": (GO, ["function Search", "type Engine"]),
+    "a.go": (GO, ["function Engine.Search", "function Stack.Push", "type Engine"]),
     "a.rs": (RUST, ["impl Foo", "function bar", "struct S"]),
     "a.java": (JAVA, ["class A", "function find"]),
     "a.cpp": (CPP, ["namespace n", "function A", "function A::f"]),
