@@ -14,12 +14,11 @@ averages the windows of longer chunks, so the vectors of large chunks are those 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import chat_notes, course_lessons, kubernetes_docs
+from datasets import chat_notes, course_lessons, first_collections, kubernetes_docs
 from retrieval import BUDGETS, Bench, Row, measure
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
@@ -57,10 +56,7 @@ def sets(names: list[str], pages: int, chats: int) -> list[DataSet]:
         elif name == "course-lessons":
             made.append(course_lessons())
         else:
-            data = chat_notes()
-            kept = dict(sorted(data.documents.items())[:chats])
-            asked = [question for question in data.questions if question.collection in kept]
-            made.append(replace(data, documents=kept, questions=asked))
+            made.append(first_collections(chat_notes(), chats))
     return made
 
 

@@ -31,7 +31,7 @@ class RememberingEmbedding(BaseEmbedding):
     _inner: BaseEmbedding = PrivateAttr()
     _store: sqlite3.Connection = PrivateAttr()
 
-    def __init__(self, spec: str = "local", **kwargs: Any) -> None:
+    def __init__(self, spec: str | BaseEmbedding = "local", **kwargs: Any) -> None:
         inner = resolve_embedding(spec)
         super().__init__(model_name=f"remembering-{inner.model_name}", embed_batch_size=256, **kwargs)
         self._inner = inner

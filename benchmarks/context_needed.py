@@ -33,7 +33,7 @@ ALIKE = 0.8  # cosine of the text alone, from which two chunks are look-alikes
 WORDS = 8  # of the phrase
 ROWS = {
     "text alone": Row("text alone", "off", "off"),
-    "LlamaIndex's metadata": Row("metadata", "metadata", "metadata"),
+    "LlamaIndex metadata": Row("metadata", "metadata", "metadata"),
     "headings": Row("headings", "headings", "headings"),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,6 +168,12 @@ def chunking_evaluation() -> DataSet:
         return frozenset((node.ref_doc_id, char) for char in span)
 
     return DataSet("chunking-evaluation", {"": documents}, questions, covers, {})
+
+
+def first_collections(data: DataSet, count: int | None) -> DataSet:
+    """Return a part of a set: its first collections, and the questions that are asked of them."""
+    kept = dict(sorted(data.documents.items())[:count])
+    return replace(data, documents=kept, questions=[one for one in data.questions if one.collection in kept])
 
 
 def _page_covered(node: BaseNode) -> frozenset[Hashable]:

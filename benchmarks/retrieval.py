@@ -7,7 +7,8 @@ cover. Every row of a set but "stock chunks" ranks the same chunks with the same
 name says. As those chunks are longer, there is also the recall of as many chunks as have 2,000, 4,000 and 8,000
 characters together, the first one in any case. Where gold items are pages, "k pages" is the recall of the first k
 different pages that the ranked chunks are from, and "in 20" how many different pages the first 20 chunks are from.
-``--shares`` adds one row for each element of ours that is switched off.
+``--shares`` adds one row for each element of ours that is switched off, ``--label`` the row without LlamaIndex's word
+``context: `` before a context. The last rows are ours less others, question by question.
 
 A second table splits the questions into those that need context and the rest, by two rules
 (``llama_index_contextual.evaluation.need``), and gives the failures that contexts avoid in each part.
@@ -26,7 +27,16 @@ from uuid import uuid4
 import chromadb
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import DataSet, Question, chat_notes, codebases, course_lessons, kubernetes_docs, locomo_notes
+from datasets import (
+    DataSet,
+    Question,
+    chat_notes,
+    codebases,
+    course_lessons,
+    first_collections,
+    kubernetes_docs,
+    locomo_notes,
+)
 from llama_index.core import VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
 from llama_index.core.llms import MockLLM
@@ -59,6 +69,9 @@ Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 TOP = 20
 BUDGETS = (2000, 4000, 8000)  # characters
 POOL = 100
+LABEL = '"context: "'  # which LlamaIndex's template puts before a context
+UNLABELLED = ", no label"  # ends the name of a kind of context that is embedded without it
+COMPARED = ("stock hybrid", "ours: ", "without: the label")  # rows that ours is compared with, question by question
 SETS: dict[str, Callable[[], DataSet]] = {
     "codebases": codebases,
     "locomo-notes": locomo_notes,
@@ -143,7 +156,9 @@ class Bench:
             return nodes
         if context == "metadata":
             return nodes
-        made = ContextualNodePostprocessor(context=context, documents=self.documents)(nodes)
+        made = ContextualNodePostprocessor(context=context.removesuffix(UNLABELLED), documents=self.documents)(nodes)
+        for node in made if context.endswith(UNLABELLED) else ():
+            node.metadata_template = "{value}"
         if not lexical:
             for node in made:
                 node.metadata.pop(LEXICAL_CONTEXT, None)
@@ -203,20 +218,22 @@ def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> lis
     return list(nodes)
 
 
-def rows_for(data: DataSet, *, shares: bool, own_chunks: bool) -> list[Row]:
+def rows_for(data: DataSet, *, shares: bool, label: bool, own_chunks: bool) -> list[Row]:
     """The rows of a set's table; ``own_chunks``: LlamaIndex's pipeline with its own chunks, too."""
     context = "pattern" if data.chunks else "headings"
-    ours = Row(f"**ours: {context} contexts**", context, context)
+    ours = Row(f"**ours: {context}**", context, context)
     rows = [
-        Row("plain dense", "off"),
+        Row("plain vectors", "off"),
         Row("plain BM25, stock", sparse="off", stock=True),
         Row("stock hybrid, same chunks", "off", "off", stock=True),
         *([Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)] if own_chunks else []),
-        Row("ours without contexts", "off", "off"),
-        Row("ours, metadata instead of contexts", "metadata", "metadata"),
-        *([Row("ours: headings contexts", "headings", "headings")] if data.chunks else []),
+        Row("ours: text alone", "off", "off"),
+        Row("ours: LlamaIndex metadata", "metadata", "metadata"),
+        *([Row("ours: headings", "headings", "headings")] if data.chunks else []),
         ours,
     ]
+    if label or shares:
+        rows.append(Row(f"without: the label {LABEL}", context + UNLABELLED, context + UNLABELLED))
     if shares:
         rows += [
             Row("vector arm alone", context),
@@ -269,13 +286,13 @@ def _recalls(
 
 
 def differences(measured: Sequence[Measured], *, pages: bool) -> list[list[object]]:
-    """The cells of the last rows: ours less each stock hybrid, with 95 % paired bootstrap intervals."""
+    """The cells of the last rows: ours less each row of ``COMPARED``, with 95 % paired bootstrap intervals."""
     ours = next(one for one in measured if one.name.startswith("**"))
     rows = []
-    for stock in (one for one in measured if one.name.startswith("stock hybrid")):
-        cells = [f"ours less {stock.name}", *_intervals(ours.recalls - stock.recalls), ""]
-        cells += _intervals(ours.by_length - stock.by_length)
-        rows.append(cells + ([*_intervals(ours.by_document - stock.by_document), ""] if pages else []))
+    for other in (one for one in measured if one.name.startswith(COMPARED)):
+        cells = [f"ours less {other.name.removeprefix('ours: ')}", *_intervals(ours.recalls - other.recalls), ""]
+        cells += _intervals(ours.by_length - other.by_length)
+        rows.append(cells + ([*_intervals(ours.by_document - other.by_document), ""] if pages else []))
     return rows
 
 
@@ -286,10 +303,10 @@ def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Me
         asked = [number for number, question in enumerate(data.questions) if question.collection == collection]
         if asked:
             needed[asked] = bench.needs_context([data.questions[number] for number in asked])
-    text = next(one for one in measured if one.name == "ours without contexts")
+    text = next(one for one in measured if one.name == "ours: text alone")
     rows = []
     for one in measured:
-        if one.name.startswith(("**ours", "ours, metadata", "ours: headings")):
+        if one.name.startswith(("**ours", "ours: LlamaIndex", "ours: headings")):
             for rule, column in (("words", 0), ("names", 1)):
                 for part, chosen in (("needed", needed[:, column]), ("elsewhere", ~needed[:, column])):
                     avoided = failures_avoided(text.recalls[chosen], one.recalls[chosen])
@@ -312,19 +329,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--pages", type=int, help="of kubernetes-docs, the ones with answers first; all by default")
+    parser.add_argument("--collections", type=int, help="of sets with an index each, the first ones; all by default")
     parser.add_argument("--shares", action="store_true", help="add one row per element that is switched off")
     parser.add_argument("--same-chunks", action="store_true", help="leave out the row that embeds LlamaIndex's chunks")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
+    parser.add_argument("--label", action="store_true", help=f"add the row that leaves out the word {LABEL}")
     options = parser.parse_args()
     parts = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."]
     embedding = RememberingEmbedding()
     for name in options.sets:
         started = time.monotonic()
         data = kubernetes_docs(options.pages) if name == "kubernetes-docs" else SETS[name]()
+        data = first_collections(data, options.collections)
         benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
         texts = sorted({question.text for question in data.questions})
         vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
-        rows = rows_for(data, shares=options.shares, own_chunks=not data.chunks and not options.same_chunks)
+        rows = rows_for(
+            data, shares=options.shares, label=options.label, own_chunks=not data.chunks and not options.same_chunks
+        )
         measured = [measure(data, row, benches, vectors) for row in rows]
         pages = name in PAGES
         cells = [*(one.cells(pages=pages) for one in measured), *differences(measured, pages=pages)]

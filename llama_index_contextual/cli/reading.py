@@ -283,7 +283,8 @@ def evaluate(
         ),
     ],
     context: Annotated[
-        list[str] | None, typer.Option(help="off, headings, pattern or llm; several times. Default: the first three")
+        list[str] | None,
+        typer.Option(help="off (LlamaIndex metadata), headings, pattern, llm; several times. Default: the first three"),
     ] = None,
     llm: Annotated[
         str | None, typer.Option(help="For --context llm, as for index. It costs what the LLM costs.")

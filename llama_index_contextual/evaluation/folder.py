@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
+_ROWS: Final = {"off": "LlamaIndex metadata"}  # what is embedded where no context is written
 LIKENESS: Final = "chunks alike"
 _NAMED: Final = 3  # questions that a warning names
 _SAMPLE: Final = 8  # texts that are embedded to see how fast it goes
@@ -59,10 +60,11 @@ def evaluate(
     """Index a folder with its text alone and with each kind of context, and ask every index the same questions.
 
     Every row has the same chunks and the same embedding. All rows but "vectors alone" use the hybrid retriever of
-    :class:`ContextualIndex`. Differences are to "text alone". The context "off" embeds the metadata that LlamaIndex
-    embeds by itself: here path and header path. "Chunks alike" is the mean cosine of two chunks of an index, -1 to 1.
-    Contexts whose words are in all chunks push it up, and recall down. The files are those of the folder's own index.
-    Every different text is embedded once. Without an embedding all rows are of keywords alone, and have no cosine.
+    :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex metadata": what
+    LlamaIndex embeds by itself, here path and header path. "Chunks alike" is the mean cosine of two chunks of an index,
+    -1 to 1. Contexts whose words are in all chunks push it up, and recall down. The files are those of the folder's
+    own index. Every different text is embedded once. Without an embedding all rows are of keywords alone, and have no
+    cosine.
 
     Args:
         folder: The documents.
@@ -100,7 +102,7 @@ def evaluate(
         parts: dict[str, tuple[bool, ...]] = {}
         for kind, index in indexes.items():
             if say is not None:
-                say(f"Indexing {folder}: {kind}")
+                say(f"Indexing {folder}: {_ROWS.get(kind, kind)}")
             _fill(index, show_progress=show_progress)
             hybrid = index.as_retriever(max(*counted, RANK_DEPTH))
             vectors = next((arm for arm in hybrid.retrievers if isinstance(arm, ContextualVectorRetriever)), None)
@@ -111,7 +113,7 @@ def evaluate(
                 if vectors is not None:
                     rows.append(measure(f"{BASELINE}, vectors alone", vectors, questions, counted))
             notes = {LIKENESS: index.likeness()} if vectors is not None else {}
-            rows.append(measure(kind, hybrid, questions, counted, notes=notes))
+            rows.append(measure(_ROWS.get(kind, kind), hybrid, questions, counted, notes=notes))
     return Comparison(tuple(questions), counted, tuple(rows), BASELINE, parts)
 
 
@@ -130,7 +132,7 @@ def _shared(folder: str | Path, options: dict[str, Any], cache: Path) -> dict[st
 
 def _estimate(indexes: Mapping[str, ContextualIndex]) -> str:
     """Return what a run will cost: chunks, minutes of embedding, calls of a language model. Embeds a few texts."""
-    estimates = {kind: index.estimate() for kind, index in indexes.items()}
+    estimates = {_ROWS.get(kind, kind): index.estimate() for kind, index in indexes.items()}
     chunks = estimates[BASELINE].chunks
     sample = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(_SAMPLE)]
     model = indexes[BASELINE].settings.embedding

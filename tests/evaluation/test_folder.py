@@ -43,7 +43,7 @@ def test_contexts_find_what_the_text_alone_does_not(folder, embedding):
     said = []
     found = evaluate(folder, QUESTIONS, embed_model=embedding, top_k=[1], say=said.append)
     names = [row.name for row in found.rows]
-    assert names == ["text alone, vectors alone", "text alone", "off", "headings", "pattern"]
+    assert names == ["text alone, vectors alone", "text alone", "LlamaIndex metadata", "headings", "pattern"]
     assert found.baseline == "text alone"
     recalls = {row.name: row.recalls.mean() for row in found.rows}
     assert recalls["headings"] == 1
