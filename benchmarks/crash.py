@@ -1,9 +1,10 @@
 """Kill an index at random, again and again, and count what is lost: nothing should be.
 
-One warm interpreter forks a child that works on a folder (index, refresh, delete, an LLM pass) and kills it with
-SIGKILL at a random moment; a second child then opens the index, asks it, refreshes once, and verifies. The index lives
-on from round to round, so that damage would add up. Chroma is real and writes its vector files every 100 vectors
-instead of every 1,000, so that kills meet that moment too; the embedding is a hash, for speed; the LLM is a function.
+One warm interpreter forks a child that works on a folder (index, refresh, delete, an LLM pass; the same with a page of
+thousands of chunks) and kills it with SIGKILL at a random moment; a second child then opens the index, asks it,
+refreshes once, and verifies. The index lives on from round to round, so that damage would add up. Chroma is real and
+writes its vector files every 100 vectors instead of every 1,000, so that kills meet that moment too; the embedding is a
+hash, for speed; the LLM is a function.
 
     python benchmarks/crash.py --rounds 1000        # resumable: run it again and it goes on where it was
     python benchmarks/crash.py --report             # print the table so far
@@ -30,7 +31,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crash_stage import Stage, change, repeats
+from crash_stage import Stage, change, change_large, repeats
 from llama_index.core.schema import Document
 
 from llama_index_contextual.errors import StorageError
@@ -39,7 +40,9 @@ from llama_index_contextual.index import chroma
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ACTIONS = ("index", "refresh", "refresh", "refresh", "delete", "llm")
+ACTIONS = ("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm")
+SECTIONS = {"large": 2000, "large llm": 400}  # of the large page, each a chunk; other actions take the page away
+SECONDS = {"large": 4.0, "large llm": 6.0}  # that they take at first; others 1, and all as was seen last
 EVERY = 100  # vectors between two writes of Chroma's vector files
 
 
@@ -62,7 +65,7 @@ def work(stage: Stage, action: str, rng: random.Random) -> None:
     """What is killed."""
     with stage.open(action) as index:
         if action == "delete":
-            for path in rng.sample(sorted(index.manifest().documents), k=5):
+            for path in rng.sample(sorted(index.manifest().documents), k=min(5, len(index.manifest().documents))):
                 index.delete(path)
         index.refresh()
 
@@ -136,6 +139,10 @@ def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
     action = rng.choice(ACTIONS) if stage.storage.exists() else "index"
     stage.docs.mkdir(parents=True, exist_ok=True)
     change(stage.docs, rng)
+    if action in SECTIONS:
+        change_large(stage.large, rng, SECTIONS[action])
+    else:
+        stage.large.unlink(missing_ok=True)
     if action == "index":
         shutil.rmtree(stage.storage, ignore_errors=True)
         for log in (stage.embeddings, stage.calls):
@@ -184,7 +191,7 @@ def run(root: Path, rounds: int, results: Path | None = None, *, quiet: bool = F
         if results and results.exists()
         else []
     )
-    typical: dict[str, float] = {}
+    typical = dict(SECONDS)
     for outcome in done:
         typical[outcome.action] = max(typical.get(outcome.action, 0.3), outcome.killed_at)
     for number in range(len(done), rounds):

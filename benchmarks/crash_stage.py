@@ -123,32 +123,48 @@ class Stage:
         """Prompts that the LLM has answered, by hash, one a line."""
         return self.root / "calls.log"
 
+    @property
+    def large(self) -> Path:
+        """The one large page, where there is one."""
+        return self.docs / "large.md"
+
     def open(self, action: str) -> ContextualIndex:
         """The index, in the settings that an action works with."""
         options: dict[str, Any] = {"context": "headings"}  # said each time: a model object cannot be remembered
-        if action == "llm":
+        if action.endswith("llm"):
             options = {"context": "llm", "llm": CountingLLM(log=str(self.calls)), "batch_size": 1, "num_workers": 2}
         embedding = HashEmbedding(self.embeddings)
         return ContextualIndex.open(self.docs, storage=self.storage, embed_model=embedding, **options)
 
 
-def page(rng: random.Random) -> str:
+def page(rng: random.Random, sections: int) -> str:
     """A page of some sections, each long enough to be a chunk."""
     title = f"# Page {rng.randrange(10**6)}"
-    sections = [
-        f"## Part {number} {rng.choice(WORDS)}\n\n" + " ".join(rng.choice(WORDS) for _ in range(90)) + ".\n"
-        for number in range(rng.randint(2, 6))
+    parts = [
+        f"## Part {number} {rng.choice(WORDS)}\n\n" + " ".join(rng.choices(WORDS, k=90)) + ".\n"
+        for number in range(sections)
     ]
-    return "\n".join([title, "", *sections])
+    return "\n".join([title, "", *parts])
+
+
+def change_large(file: Path, rng: random.Random, sections: int) -> None:
+    """Write a large page anew, or edit one that is there in some places."""
+    if not file.exists() or rng.random() < 0.5:
+        file.write_text(page(rng, sections))
+        return
+    parts = file.read_text().split("## ")
+    for at in rng.sample(range(1, len(parts)), k=min(len(parts) - 1, 50)):
+        parts[at] = parts[at].replace("\n\n", f" again {rng.randrange(99)}\n\n", 1)
+    file.write_text("## ".join(parts))
 
 
 def change(docs: Path, rng: random.Random) -> None:
     """Edit, add, rename and delete some pages."""
     for _ in range(rng.randint(3, 15)):
-        files = sorted(docs.rglob("*.md"))
+        files = sorted(docs.rglob("page-*.md"))
         kind = rng.choice(("add", "edit", "edit", "insert", "rename", "remove"))
         if kind == "add" or len(files) < 25:
-            (docs / f"page-{rng.randrange(10**6)}.md").write_text(page(rng))
+            (docs / f"page-{rng.randrange(10**6)}.md").write_text(page(rng, rng.randint(2, 6)))
             continue
         file = rng.choice(files)
         if kind == "edit":

@@ -97,13 +97,13 @@ def _read(path: Path | None) -> tuple[str, dict[str, Any]]:
     text = _text(path)
     try:
         table: Any = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and thousands of brackets
         line = re.search(r"line (\d+)", str(error))
         place = f"{path}:{line[1]}" if line else str(path)
         raise SettingError(f"{place} is not TOML: {error}. Cure: correct that line.") from error
     for part in TABLE if path.name == "pyproject.toml" else ():
-        table = table.get(part, {})
-    return text, table
+        table = table.get(part, {}) if isinstance(table, dict) else {}
+    return text, table if isinstance(table, dict) else {}
 
 
 def _environment() -> tuple[dict[str, Any], dict[str, str]]:

@@ -28,7 +28,7 @@ from llama_index_contextual.index.recipe import (
     written_parser,
     written_reader,
 )
-from llama_index_contextual.index.state import DEFAULT_NAME, PAID, Layout, ManifestDamagedError, load_manifest
+from llama_index_contextual.index.state import DEFAULT_NAME, PAID, Choices, Layout, ManifestDamagedError, load_manifest
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class IndexSettings:
         return replace(
             manifest,
             fingerprint=self.fingerprint.as_dict(),
-            choices=dict(self.remembered.choices),
+            choices=self.remembered.choices.copy(),
             unremembered=list(self.remembered.unremembered),
             folder=str(self.folder),
         )
@@ -175,7 +175,7 @@ class Remembered:
         missing: Those of them that the index was made with and that were not given now.
     """
 
-    choices: dict[str, Any] = field(default_factory=dict)
+    choices: Choices = field(default_factory=Choices)
     unremembered: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
@@ -272,7 +272,7 @@ class _Chosen:
 
     def _remember(self, name: str, value: Any) -> None:
         if value:
-            self.remembered.choices[name] = value
+            self.remembered.choices[name] = value  # type: ignore[literal-required]  # one of Choices' names
 
     def _is_missing(self, name: str) -> bool:
         """Note that a setting which could not be written down was not given now."""

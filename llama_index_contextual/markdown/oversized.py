@@ -99,7 +99,9 @@ def refine(
                 continue
         elif weight <= size and sums[index + 1] - held <= size:
             continue  # a paragraph that fits may not fit together with its heading
-        finer = _finer(text, start, end, (kind, atom), scale, settings, settings.cap - sums[index] + held)
+        above = sums[index] - held
+        room = settings.cap - above - (above > 0)  # the sum of two parts may be one less than what they have together
+        finer = _finer(text, start, end, (kind, atom), scale, settings, room)
         counts = scale.cumulative([start, *(offset for offset, _ in finer), end])
         for (offset, strength), count in zip(finer, counts[1:], strict=False):
             marks.append(offset, strength, kind, atom, sums[index] + shift + count)
@@ -133,10 +135,14 @@ def _finer(
 
 
 def _alone(text: str, start: int, end: int, scale: Scale) -> int:
-    """Return the weight of a part without the white space around it: ``" 😀"`` is one token, ``"😀"`` are two."""
+    """Return the weight of a part without the white space below it, and with what is more of the one before it.
+
+    A chunk may start with the indentation of its first line. Without it, ``"😀"`` are two tokens, and ``" 😀"`` is one.
+    """
     part = text[start:end]
-    begin, stop = start + len(part) - len(part.lstrip()), start + len(part.rstrip())
-    return weigh(scale.exact(begin, stop), text[begin:stop])
+    stop = start + len(part.rstrip())
+    bare = min(stop, start + len(part) - len(part.lstrip()))
+    return max(weigh(scale.exact(begin, stop), text[begin:stop]) for begin in {start, bare})
 
 
 def _closing_fence(text: str, start: int, end: int) -> int:

@@ -16,7 +16,7 @@ from llama_index_contextual.tokens import make_scale, weigh
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n?|\n)[ \t]*(?:(?:\r\n?|\n)[ \t]*)+(?<=[\r\n])")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
 _LINE: Final = re.compile(r"[^\r\n]*")
-_MAX_HEADER_ROW: Final = 300  # characters of a table's header row repeated in the context of its later pieces
+_MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language, said of each later piece
 
 
 class Span(NamedTuple):
@@ -136,8 +136,8 @@ def _continues(text: str, piece: Piece) -> str:
     if atom is None:
         return ""
     if atom.kind == "code":
-        return atom.info.split(maxsplit=1)[0] if atom.info.strip() else ""
-    row = _LINE.match(text, atom.start, min(atom.end, atom.start + _MAX_HEADER_ROW))
+        return atom.info.split(maxsplit=1)[0][:_MAX_CONTINUES] if atom.info.strip() else ""
+    row = _LINE.match(text, atom.start, min(atom.end, atom.start + _MAX_CONTINUES))
     return row[0].strip() if row else ""
 
 

@@ -31,6 +31,10 @@ DAMAGED = {
     "another shape": b"[]",
     "an unknown field": b'{"version": 1, "collection": "contextual", "documents": {}, "x": 1}',
     "a field missing": b'{"version": 1, "documents": {}}',
+    "text for a number": b'{"version": 2, "collection": "contextual", "documents": {}, "generation": "x"}',
+    "a list for choices": b'{"version": 2, "collection": "contextual", "documents": {}, "choices": []}',
+    "a collection of nobody's": b'{"version": 2, "collection": "../x", "documents": {}}',
+    "no Unicode": b'{"version": 2, "collection": "contextual", "documents": {"\\ud800": {}}}',
     "an entry of another shape": b'{"version": 1, "collection": "contextual", "documents": {"a": 3}}',
 }
 

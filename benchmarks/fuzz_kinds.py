@@ -1,0 +1,488 @@
+"""The kinds of input of benchmarks/fuzz.py: how each is made from a seed, and what has to hold of it.
+
+A kind is a function that makes an input (a text or bytes) from dice, and one that uses it and raises where a promise of
+docs/design.md or docs/security.md is broken. The errors of this package are no finding: they are how it says no.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import tempfile
+import time
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core import Document, MockEmbedding
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.schema import MetadataMode, TextNode
+
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
+from llama_index_contextual.config import load_configuration
+from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
+from llama_index_contextual.errors import ContextualError
+from llama_index_contextual.identity import short_hash
+from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.index.store import EMBED_HASH, Row
+from llama_index_contextual.index.vectors import VectorCache, Vectorizer, fault_of
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
+from llama_index_contextual.memory.digest import MemoryEntry, sanitise
+from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, derive_queries, gate
+from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.tokens import CHARS_PER_TOKEN, make_scale
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+FRAGMENTS = (
+    # words, in scripts that have spaces and that have none; marks that combine, join, turn round or hide
+    "alpha", "beta.", "Gamma?", "delta", " ", "  ", "\t", "é", "e\u0301", "\u0301\u0316", "漢字。", "か？", "คำไทย",
+    "မြန်မာ", "العربية", "עברית", "\u202e", "\u2066", "\u200d", "\ufe0f", "\U0001f468\u200d\U0001f469", "😀",
+    "\u3000", "\xa0", "\u3164", "\u2028", "\x85", "\x0b", "\x0c", "\x1b[31m", "\0", "\ufeff", "\ud800",
+    "\udfff", "\U000e0041", "ﷺ", "ß", "İ", "ǆ", "1.000,50", "2026-11-22", "2026-02-30", "yesterday",
+    "/etc/hosts", "/help", "a@b.c", "https://x.y/z?q=[a](b)", "snake_case", "camelCase", "path:a", '"quoted',
+    "-not", "Dr. No", "z. B. so", "…", "' OR 1=1", "{{% x %}}", "\\",
+    # blocks
+    "\n", "\n\n", "\r\n", "\r", "\n \n", "# ", "## Title", "###### six", "####### seven", "\n===\n", "\n---\n",
+    "***", "___", "- ", "* a\n", "+ ", "1. ", "999999999. ", "- [ ] ", "> ", "> > ", ">", "    ", "\t- ", "```",
+    "```py\n", "~~~", "````\n", "`", "``a`b``", "$$\n", "$x$", "| a | b |\n|---|---|\n", "|-|", "| 1 | 2 |\n",
+    "|", "[^1]: ", "[^1]", "[a]: /b\n", "[[w|x]]", "[", "](", "![a](", "<", "<!--", "-->", "<details>",
+    "</details>\n", "<script>", "<a b='", "<?", "<![CDATA[", "&amp;", "&#0;", "%%", "{/*", "*/}", ":::",
+    ":::note\n", "^block", "#tag", "**", "*", "__", "~~", "==", "\\\n",
+    # front matter, good and bad
+    "---\n", "---\ntitle: x\n---\n", "+++\ntitle = 'x'\n+++\n", "title: ", "tags: [a, b", "date: 2026-13-45\n",
+    "---\na: &x [*x]\n---\n", "date: 2026-04-09\n", "---\ntitle: \ud83d\n---\n", "? ",
+    "!!python/object:os.system x\n", "%YAML 1.1\n", "{", "}", ": ",
+    # what an agent's digest, or a model's answer, is made of
+    "## Relevant prior context\n", "- [a.md#L1] ", "1: ", "2. ", "1:1:1:", "Chunk 1: ", '{"context": "',
+    "<think>", "</think>", "Here is the context: ", "I'm sorry", "This part of the guide says how", "</chunk>",
+    "context of chunk 1",
+)  # fmt: skip
+LONG = (
+    "a",
+    " ",
+    "\n",
+    "`",
+    "#",
+    "> ",
+    "- ",
+    "|",
+    "[",
+    "*",
+    "漢",
+    "\u0301",
+    "\u200d",
+    "ab ",
+    "<",
+    "a. ",
+    "0",
+    "\t",
+    "_",
+    "\\",
+)
+TOKENIZERS: tuple[Any, ...] = ("cl100k", "estimate", "minilm", str.split)
+TODAY = dt.date(2026, 11, 22)
+DIMENSIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of input.
+
+    Attributes:
+        make: Makes one from dice.
+        use: Uses it, and raises where a promise is broken.
+        work: The part of the use whose time is looked at, for one input and others of the same settings; None for none.
+    """
+
+    make: Callable[[random.Random], Any]
+    use: Callable[[Any], None]
+    work: Callable[[str], Callable[[str], object]] | None = None
+
+
+def text(dice: random.Random) -> str:
+    """Fragments in a row, now and then any character, and seldom a long run of one."""
+    parts = dice.choices(FRAGMENTS, k=dice.randint(1, 20))
+    if dice.random() < 0.005:
+        parts.insert(dice.randrange(len(parts)), dice.choice(LONG) * dice.choice((100, 1000, 3000)))
+    if dice.random() < 0.2:
+        parts.insert(dice.randrange(len(parts)), chr(dice.randrange(0x110000)))
+    return dice.choice(("", "", " ", "\n")).join(parts)
+
+
+# Documents, through parser and contexts
+
+
+@cache
+def sizes(choice: int) -> ChunkSettings:
+    """One of sixty settings: small, so that a short text is cut, with all tokenizers."""
+    size = (3, 12, 40, 120, 400)[choice % 5]
+    return ChunkSettings(
+        chunk_size=size,
+        chunk_overlap=size // (2, 5, 1000)[choice % 3],
+        min_chunk_size=size // 8,
+        tokenizer=TOKENIZERS[choice % 4],
+        keep_blocks=choice % 7 == 0,
+        cut_at_rules=choice % 2 == 0,
+    )
+
+
+def choice_of(source: str) -> int:
+    """The settings are drawn from the text, so that a text alone tells a finding."""
+    return int(short_hash(source), 16) % 60
+
+
+@cache
+def parser_of(choice: int) -> HeadingAwareMarkdownNodeParser:
+    """The parser of some settings."""
+    settings = sizes(choice)
+    return HeadingAwareMarkdownNodeParser(
+        chunk_size=settings.chunk_size,
+        chunk_overlap=settings.chunk_overlap,
+        min_chunk_size=settings.min_chunk_size,
+        tokenizer=settings.tokenizer,
+        keep_blocks=settings.keep_blocks,
+        cut_at_rules=settings.cut_at_rules,
+    )
+
+
+@cache
+def contexts() -> ContextualNodePostprocessor:
+    """Contexts from headings."""
+    return ContextualNodePostprocessor("headings")
+
+
+def use_document(source: str) -> None:
+    """Cut it, and see that the rules about text, lines, budget, ids and views hold."""
+    clean, _ = replace_surrogates(source)
+    choice = choice_of(source)
+    settings = sizes(choice)
+    body = check_spans(clean, settings)
+    document = Document(text=source, metadata={"path": "notes/a.md"})
+    nodes = contexts()(parser_of(choice)([document]))
+    check_nodes(clean, nodes, body)
+    for node in nodes:
+        context = node.metadata.get(metadata.CONTEXT, "")
+        context.encode()
+        promise(len(context) <= 4 * metadata.MOST_CHARS, "a context is long")
+        promise(node.get_content(metadata_mode=MetadataMode.NONE) == node.text, "a context shows in the text")
+
+
+def cut(source: str) -> Callable[[str], object]:
+    """What is timed of a document."""
+    choice = choice_of(source)
+    return lambda text: contexts()(parser_of(choice)([Document(text=text, metadata={"path": "notes/a.md"})]))
+
+
+def check_spans(clean: str, settings: ChunkSettings) -> int:
+    """See that spans are slices within the budget that cover the text, with true lines; say where the body begins."""
+    spans = split_markdown(clean, settings=settings)
+    scale = make_scale(clean, settings.tokenizer)
+    ends = [match.end() for match in re.finditer(r"\r\n|\r|\n", clean)]
+    body = read_front_matter(clean).end
+    covered = bytearray(len(clean))
+    before, last = -1, 0
+    for span in spans:
+        chunk = clean[span.start : span.end]
+        promise(bool(chunk.strip()) and chunk == chunk.rstrip(), "a chunk is blank or ends in white space")
+        promise(span.start + span.overlap > before, "chunks are not in their order")
+        promise(not span.overlap or span.start + span.overlap <= last + 200, "overlap is not of the chunk before")
+        before, last = span.start + span.overlap, span.end
+        covered[span.start : span.end] = b"x" * len(chunk)
+        promise(span.start_line == 1 + bisect_right(ends, span.start), "a first line is wrong")
+        promise(span.end_line == 1 + bisect_right(ends, span.end - 1), "a last line is wrong")
+        promise(span.tokens == scale.exact(span.start, span.end), "tokens are counted wrong")
+        promise(span.overflow == (span.tokens > settings.chunk_size), "an overflow is not marked, or a mark is wrong")
+        promise(span.tokens <= max(settings.cap, 4), "a chunk exceeds the cap")  # one character may be four tokens
+        letters = sum(map(len, chunk.split()))
+        promise(letters <= max(settings.cap, 4) * CHARS_PER_TOKEN, "a chunk has too many letters")
+    at = covered.find(0, body)
+    while at >= 0:
+        promise(clean[at].isspace() or clean[at] == "\ufeff", "a character is in no chunk")
+        at = covered.find(0, at + 1)
+    return body
+
+
+def check_nodes(clean: str, nodes: list[Any], body: int) -> None:
+    """See that nodes are slices with ids of their own, chained, and carry little that can be stored."""
+    promise(len({node.node_id for node in nodes}) == len(nodes), "two chunks have one id")
+    promise(not nodes or nodes[0].prev_node is None, "the first chunk follows another")
+    for node, following in zip(nodes, [*nodes, None][1:], strict=True):
+        promise(node.text == clean[node.start_char_idx : node.end_char_idx], "a chunk is no slice")
+        promise((node.next_node and node.next_node.node_id) == (following and following.node_id), "the chain is broken")
+        for key, value in node.metadata.items():
+            promise(isinstance(value, str | int | float), f"{key} is neither text nor number")
+            promise(len(str(value).encode()) <= 4 * (1000 if key == metadata.FRONT_MATTER else 300), f"{key} is long")
+        if day := node.metadata.get(metadata.DATE):
+            dt.date.fromisoformat(day)
+    promise(bool(nodes) or not clean[body:].strip("\ufeff \t\r\n") or clean[body:].isspace(), "a text has no chunk")
+
+
+# Messages: gate, queries, digest
+
+
+def use_message(message: str) -> None:
+    """Ask the gate, derive queries, and quote it in a digest."""
+    words = lexicon()
+    gate(message, words)
+    promise(len(clean_message(message)) <= MAX_QUERY_CHARS, "a query is long")
+    for query in derive_queries(message, words, TODAY, rarity=lambda word: len(word) % 10 / 10).queries:
+        parse_query(query.text, Analyzer())
+    quoted = sanitise(message)
+    promise(sanitise(quoted) == quoted, "to quote twice changes the quotation")
+    shown = MemoryEntry(id="a", path=message[:40], start_line=1, end_line=2, snippet=quoted, score=1.0)
+    line = shown.line
+    line.encode()
+    promise(len(line.splitlines()) == 1 and line.startswith("- ["), "a hit is not one line")
+    promise(
+        not re.search(r"```|~~~|\[|\]|<[A-Za-z/!?]|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", quoted), "a mark"
+    )
+    promise(line.count("[") == 1 == line.count("]"), "a citation that is not ours")
+
+
+# Answers of a language model
+
+
+def use_answer(answer: str) -> None:
+    """Read it for one chunk and for three, and see that what is taken can be stored on one line."""
+    for count in (1, 3):
+        for number, context in split_answers(answer, count).items():
+            promise(1 <= number <= count, "a number that was not asked for")
+            promise(0 < len(context) <= MAX_CHARS, "a context is empty or long")
+            context.encode()
+            promise(len(context.splitlines()) == 1 and "\0" not in context, "a context has several lines")
+            reason = refusal(context, "The default is 60.", "# Gateway\n\nThe default is 60.", "Write one sentence.")
+            promise(reason is None or "\n" not in reason, "a refusal has several lines")
+
+
+# Vectors of an embedding server
+
+NUMBERS = (0.0, 1.0, -1.0, 0.5, 1e-40, 1e30, 1e38, 1e300, float("nan"), float("inf"), float("-inf"), 2**70, True)
+
+
+class Numbers(MockEmbedding):
+    """Answers with the vectors that it was given, and to queries as it should."""
+
+    _answers: list[Any] = PrivateAttr(default_factory=list)
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return [self._answers[number % len(self._answers)] for number in range(len(texts))]
+
+    def _get_query_embedding(self, query: str) -> list[float]:  # noqa: ARG002
+        return [1.0] * DIMENSIONS
+
+
+@cache
+def vectorizer() -> tuple[Vectorizer, Numbers]:
+    """A vectorizer over a cache on disk, and its model."""
+    model = Numbers(DIMENSIONS, model_name="numbers")
+    return Vectorizer(VectorCache(Path(scratch()) / "cache.sqlite3", "numbers"), model), model
+
+
+@cache
+def scratch() -> str:
+    """A folder for the life of the process."""
+    held = tempfile.TemporaryDirectory(prefix="fuzz-")
+    KEPT.append(held)
+    return held.name
+
+
+KEPT: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def make_vectors(dice: random.Random) -> list[Any]:
+    """Vectors of some texts: mostly of the right length, of numbers that stores take and that they do not."""
+    lengths = (DIMENSIONS,) * 6 + (0, 1, DIMENSIONS + 1)
+    return [dice.choices(NUMBERS, (9, 20, 20, 20, *[1] * 9), k=dice.choice(lengths)) for _ in range(dice.randint(1, 9))]
+
+
+def use_vectors(answers: list[Any]) -> None:
+    """Embed texts with them: what is kept can be used, and each other text is named."""
+    worker, model = vectorizer()
+    model._answers = answers  # noqa: SLF001  our own
+    named = short_hash(repr(answers))
+    rows = [Row(TextNode(text=f"{named} {n}"), {EMBED_HASH: f"{named}-{n}"}) for n in range(len(answers))]
+    try:
+        failed = worker.embed(rows).failed
+    except ContextualError:
+        return
+    for row in rows:
+        promise((row.vector is None) == (row.embed_hash in failed), "a text without a vector is not named")
+        promise(row.vector is None or fault_of(row.vector, DIMENSIONS) is None, "a vector is kept that is none")
+    worker.cache.keep_only(())
+
+
+# Files of an index and of settings, damaged
+
+SETTINGS = """[files]
+include = ["*.md", "*.txt"]
+[chunks]
+size = 300
+tokenizer = "cl100k"
+[context]
+mode = "headings"
+[retrieval]
+top_k = 5
+half_life_days = 30.0
+[memory]
+evergreen = ["MEMORY.md"]
+[descriptions]
+"api/" = "REST reference"
+"""
+VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    2**70,
+    1.5,
+    float("nan"),
+    "",
+    "x",
+    "\0",
+    "\ud800",
+    "../..",
+    "/",
+    [],
+    ["x"],
+    [[]],
+    {},
+    {"x": 1},
+)
+
+
+@cache
+def whole() -> tuple[Path, bytes]:
+    """A folder with an index, and its manifest."""
+    folder = Path(scratch()) / "docs"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.md").write_text(f"# Page {number}\n\nSome words.\n")
+    with opened(folder) as index:
+        index.refresh()
+        return folder, index.settings.layout.manifest.read_bytes()
+
+
+def opened(folder: Path) -> ContextualIndex:
+    """The index of a folder, with an embedding that costs nothing."""
+    return ContextualIndex.open(folder, embed_model=MockEmbedding(4, model_name="mock"))
+
+
+def damaged(content: bytes, dice: random.Random) -> bytes:
+    """Some bytes of a file flipped, left out or put in."""
+    data = bytearray(content)
+    for _ in range(dice.choice((1, 1, 2, 20))):
+        at = dice.randrange(len(data) + 1)
+        kind = dice.randrange(4)
+        if kind == 0 and at < len(data):
+            data[at] = dice.randrange(256)
+        elif kind == 1:
+            data[at:at] = dice.choice(
+                (b'"', b"{", b"[", b"\0", b"\xff", b"9" * 5000, b"[" * 5000, b"=", b"\n", b"'''", b"-")
+            )
+        elif kind == 2:
+            del data[at : at + dice.choice((1, 10, 1000))]
+        else:
+            data[at:at] = data[: dice.randrange(200)]
+    return bytes(data)
+
+
+def make_manifest(dice: random.Random) -> bytes:
+    """A manifest with damaged bytes, or whole JSON in which values became others."""
+    content = whole()[1]
+    if dice.random() < 0.5:
+        return damaged(content, dice)
+    tree = json.loads(content)
+    for _ in range(dice.randint(1, 3)):
+        place = tree
+        while True:
+            key = dice.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            if not place[key] or not isinstance(place[key], dict | list) or dice.random() < 0.4:
+                break
+            place = place[key]
+        place[key] = dice.choice(VALUES)
+    return json.dumps(tree).encode()
+
+
+def use_manifest(content: bytes) -> None:
+    """Open the index, ask how far it is behind, and what it holds."""
+    folder, _ = whole()
+    (folder / ".contextual" / "manifest.json").write_bytes(content)
+    try:
+        with opened(folder) as index:
+            manifest = index.manifest()
+            json.dumps(index.freshness(5.0).changed)
+            manifest.context_sources()
+            index.settings.differences(manifest)
+            index.settings.check(manifest)
+            index.settings.check_writing(manifest)
+    except ContextualError:
+        pass
+
+
+def make_settings(dice: random.Random) -> bytes:
+    """A configuration with damaged bytes, or with other values."""
+    if dice.random() < 0.5:
+        return damaged(SETTINGS.encode(), dice)
+    lines = SETTINGS.splitlines()
+    for _ in range(dice.randint(1, 3)):
+        at = dice.randrange(len(lines))
+        value = dice.choice(
+            ("1", "-1", "1.5", "nan", "1e400", '""', '"x"', "[]", "[[]]", "{}", "true", "1979-05-27", "[1, 'a']")
+        )
+        lines[at] = f"{lines[at].partition('=')[0]} = {value}"
+    return "\n".join(lines).encode()
+
+
+def use_settings(content: bytes) -> None:
+    """Read it from a file, and open an index with it."""
+    folder = Path(scratch()) / "settings"
+    folder.mkdir(exist_ok=True)
+    (folder / "contextual.toml").write_bytes(content)
+    try:
+        load_configuration(folder)
+        opened(folder).close()
+    except ContextualError:
+        pass
+
+
+def promise(holds: bool, otherwise: str) -> None:
+    """Raise where a promise does not hold."""
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+KINDS = {
+    "documents": Kind(text, use_document, cut),
+    "messages": Kind(text, use_message, lambda _: use_message),
+    "answers": Kind(text, use_answer, lambda _: use_answer),
+    "vectors": Kind(make_vectors, use_vectors),
+    "manifests": Kind(make_manifest, use_manifest),
+    "settings": Kind(make_settings, use_settings),
+}
+
+
+def seconds(work: Callable[[str], object], source: str) -> float:
+    """The least processor time of three calls."""
+    best = float("inf")
+    for _ in range(3):
+        began = time.thread_time()
+        work(source)
+        best = min(best, time.thread_time() - began)
+    return best
+
+
+def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
+    """Whether four times the text takes more than nine times as long: a square would take sixteen times."""
+    short = source * max(1, 2000 // len(source))
+    work(short)
+    tries = range(3)  # other work on the machine slows single runs
+    return all(seconds(work, short * 4) >= 9 * max(seconds(work, short), 0.01) for _ in tries)

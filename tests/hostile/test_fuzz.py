@@ -1,0 +1,77 @@
+"""A short run of benchmarks/fuzz.py, and every input that a long one found something with."""
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+with pytest.MonkeyPatch.context() as patch:  # not for longer: other packages are called as files in there are
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    fuzz, fuzz_kinds = import_module("fuzz"), import_module("fuzz_kinds")
+
+COUNTS = {"documents": 1500, "messages": 500, "answers": 500, "vectors": 100, "manifests": 25, "settings": 500}
+
+
+@pytest.mark.parametrize(("kind", "count"), COUNTS.items(), ids=COUNTS)
+def test_a_short_run_finds_nothing(kind, count):
+    tally = fuzz.run([kind], seed=20261122, documents=count)[kind]
+    assert (tally.done, tally.findings) == (count, {})
+
+
+def manifest(**values):
+    tree = json.loads(fuzz_kinds.whole()[1])
+    for path, value in values.items():
+        place, _, key = path.rpartition("__")
+        (tree[place] if place else tree)[key] = value
+    return json.dumps(tree).encode()
+
+
+FOUND = {
+    "a language of a fence is one long word": ("documents", "```:" + "<" * 1301 + "\na\nb"),
+    "indentation counts, beyond the cap": (
+        "documents",
+        "<!-- [ a@b.c a@b.c 1:1:1: \u3164 $$\n \xa0 ---\ntitle x\n---\n | ^block [ ~~~ 1:1:1:",
+    ),
+    "a heading and its text, beyond the cap": (
+        "documents",
+        (
+            ': : beta.: \r## Relevant prior context\n\u202e>**\U0001f468\u200d\U0001f469</details>\n**a@b.c{"context": '
+            '"-->## Title'
+        ),
+    ),
+    "a list for the choices": ("manifests", lambda: manifest(choices=["x"])),
+    "a number for a list": ("manifests", lambda: manifest(unremembered=3)),
+    "a list for a section": ("manifests", lambda: manifest(fingerprint__embedding=["x"])),
+    "a list for chunks": ("manifests", lambda: manifest(choices__chunks=["x"])),
+    "a number of thousands of digits": ("settings", b"k = " + b"9" * 5000),
+    "brackets in brackets": ("settings", b"k = " + b"[" * 5000),
+}
+
+
+@pytest.mark.parametrize(("kind", "given"), FOUND.values(), ids=FOUND)
+def test_what_was_found_is_mended(kind, given):
+    given = given() if callable(given) else given
+    fuzz_kinds.KINDS[kind].use(given)
+
+
+def test_a_finding_is_made_small_and_comes_back_by_its_number(monkeypatch, capsys):
+    def use(source):
+        fuzz_kinds.promise("|" not in source or "漢字" not in source, "both")
+
+    monkeypatch.setitem(fuzz.KINDS, "messages", fuzz_kinds.Kind(fuzz_kinds.text, use))
+    [(what, (number, less))] = fuzz.run(["messages"], seed=7, documents=300)["messages"].findings.items()
+    assert what.startswith("AssertionError both in ")
+    assert sorted(less) == ["|", "字", "漢"]
+    assert f"seed 7, messages {number}: " in capsys.readouterr().err
+    again = fuzz.run(["messages"], seed=7, first=number, documents=1)
+    assert again["messages"].findings == {what: (number, less)}
+
+
+def test_a_square_of_the_length_is_a_finding(monkeypatch):
+    def slow(source):
+        for at in range(0, len(source), 10):
+            source.count("\x1a" * 3, at)
+
+    assert fuzz_kinds.grows_too_fast(lambda source: [slow(source * 3) for _ in range(9)], "ab" * 1000)
+    assert not fuzz_kinds.grows_too_fast(lambda source: [source.count("b") for _ in range(999)], "ab" * 1000)
