@@ -37,6 +37,10 @@ EmbedModel = Annotated[
         "else local"
     ),
 ]
+Store = Annotated[
+    str | None,
+    typer.Option(help="chroma, or a server: chroma:http://HOST:PORT. Default: where the index is, else chroma"),
+]
 Folder = Annotated[
     Path | None,
     typer.Option("--folder", "-f", help="The folder that was indexed. Default: that of --storage, else this one"),

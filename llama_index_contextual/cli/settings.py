@@ -36,6 +36,7 @@ Whoever can write the file chooses which servers see your texts. Read it before 
 _WIDTH: Final = 60  # characters of a value; --json shows all
 _REMEMBERED: Final = {
     "embedding.model": "embed_model",
+    "store.place": "vector_store",
     "context.mode": "context",
     "context.show_to_llm": "show_context_to_llm",
 }
@@ -107,6 +108,8 @@ def _real(settings: IndexSettings, key: str) -> Any:
     generator = getattr(contexts.generator, "first", contexts.generator)
     if key == "embedding.model":
         return settings.remembered.choices.get("embed_model")
+    if key == "store.place":
+        return settings.place.name or None
     if key == "context.mode":
         return contexts.context
     if key == "context.llm.model":

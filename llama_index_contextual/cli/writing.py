@@ -20,6 +20,7 @@ from llama_index_contextual.cli.common import (
     EmbedModel,
     Overlap,
     Storage,
+    Store,
     open_index,
     print_json,
     print_text,
@@ -42,6 +43,7 @@ def index(
     storage: Storage = None,
     config: Config = None,
     embed_model: EmbedModel = None,
+    store: Store = None,
     context: Annotated[
         str | None,
         typer.Option(help="off, headings, pattern or llm. Default: what the index was made with, else headings"),
@@ -93,6 +95,7 @@ def index(
     }
     settings = {
         "embedding.model": embed_model,
+        "store.place": store,
         "context.mode": context,
         "files.include": include,
         "files.exclude": exclude,

@@ -171,6 +171,18 @@ class Context(_Section):
     llm: LLM = LLM()
 
 
+class Store(_Section):
+    """Where the chunks are kept."""
+
+    place: str | None = _setting(
+        "`chroma` in the storage folder, or a server: `chroma:http://HOST:PORT`.",
+        "chroma",
+        python="vector_store",
+        option="--store",
+        min_length=1,
+    )
+
+
 class Embedding(_Section):
     """What makes the vectors."""
 
@@ -255,6 +267,7 @@ class Configuration(BaseModel):
     chunks: Chunks = Chunks()
     context: Context = Context()
     embedding: Embedding = Embedding()
+    store: Store = Store()
     retrieval: Retrieval = Retrieval()
     memory: Memory = Memory()
     descriptions: dict[str, str] = Field({}, description='What a folder holds, as in `"api/" = "REST reference"`.')

@@ -12,15 +12,17 @@ import secrets
 import shutil
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
 
 import chromadb
+import httpx
 import numpy as np
 from chromadb.config import Settings as ChromaSettings
 from chromadb.errors import NotFoundError
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored
+from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
 from llama_index_contextual.retrievers.chroma import ChromaDense
 
 if TYPE_CHECKING:
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
-    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch
+    from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch, NodeSearch
 
 _MODEL: Final = "embedding_model"  # in the collection's own metadata, should the manifest get lost
+_STAMP: Final = "written"  # beside it, where a server keeps the collection: another value after each write
 _FILE: Final = "chroma.sqlite3"
 _OPENING: Final = ("migrations", "tenants", "databases", "collections", "collection_metadata", "segments")
 _PAGE: Final = 5000  # rows per read; writes go by the client's own limit, 5461 for the local one
@@ -126,9 +129,32 @@ class ChromaDatabase:
             ) from error
         return cls(client, folder)
 
+    @classmethod
+    def served(cls, url: str) -> ChromaDatabase:
+        """Return the database of a server.
+
+        Args:
+            url: ``http://HOST:PORT``; the port is 8000 by default.
+
+        Raises:
+            StorageError: It cannot be reached, or another program answers.
+        """
+        parts = urlsplit(url)
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 8000)
+        settings = ChromaSettings(anonymized_telemetry=False)
+        try:
+            return cls(chromadb.HttpClient(str(parts.hostname), port, ssl=secure, settings=settings))
+        except Exception as error:  # of a missing server, and of an answer that it does not understand
+            raise StorageError(
+                f"no Chroma server of version 1 answers at {url} ({error}). What is indexed is unharmed. Cure: start "
+                f"it (chroma run --path FOLDER --port {port}), or correct the address."
+            ) from error
+
     def names(self) -> list[str]:
         """Return the names of all collections."""
-        return [collection.name for collection in self.client.list_collections()]
+        with _explained("list"):
+            return [collection.name for collection in self.client.list_collections()]
 
     def collection(self, name: str, model: str = "", *, create: bool = True) -> ChromaStore:
         """Return a collection; one that is missing is made, or without ``create`` a :class:`DamagedError`."""
@@ -155,11 +181,11 @@ class ChromaDatabase:
                 f"Chroma cannot open the collection {name!r} ({error}). What is indexed is unharmed. Cure: see that "
                 "the disk has room and the folder is writable, or that the server runs."
             ) from error
-        return ChromaStore(found, self.client.get_max_batch_size())
+        return ChromaStore(self.client, found)
 
     def drop(self, name: str) -> None:
         """Delete a collection; one that does not exist is ignored."""
-        with contextlib.suppress(NotFoundError):
+        with contextlib.suppress(NotFoundError), _explained("drop"):
             self.client.delete_collection(name)
 
     def vector_files(self, name: str) -> Path | None:
@@ -213,14 +239,15 @@ class ChromaStore:
     """One Chroma collection of nodes; see :class:`~llama_index_contextual.index.store.NodeStore`.
 
     Args:
+        client: The collection's.
         collection: The collection.
-        batch: Most rows that Chroma takes at once.
     """
 
-    def __init__(self, collection: Collection, batch: int) -> None:
+    def __init__(self, client: ClientAPI, collection: Collection) -> None:
+        self._client = client
         self.collection = collection
         self.name = collection.name
-        self._batch = batch
+        self._batch = client.get_max_batch_size()  # most rows that Chroma takes at once
 
     @property
     def model(self) -> str:
@@ -230,6 +257,24 @@ class ChromaStore:
     def search(self, companion: NodeSearch | None = None) -> DenseSearch:
         """Return the side that retrievers ask."""
         return ChromaDense(self.collection, companion)
+
+    def keywords(self) -> KeywordSearch | None:
+        """Return None: Chroma answers no keyword queries."""
+        return None
+
+    def stamp(self) -> str:
+        """Return what the last write of any client left in the collection's metadata."""
+        try:
+            with _explained("read the stamp of"):
+                found = self._client.get_collection(self.name, embedding_function=None)
+        except NotFoundError:  # another one has replaced it
+            return "replaced"
+        return str((found.metadata or {}).get(_STAMP, ""))
+
+    def touch(self) -> None:
+        """Write another stamp."""
+        with _explained("write the stamp of"):
+            self.collection.modify(metadata={**(self.collection.metadata or {}), _STAMP: secrets.token_hex(8)})
 
     def check(self) -> None:
         """Read one vector and search for it.
@@ -246,6 +291,8 @@ class ChromaStore:
                 fine = bool(found["ids"][0])
         except DamagedError:
             raise
+        except httpx.TransportError as error:
+            raise unreachable(error) from error
         except Exception as error:
             if any(sign in str(error).lower() for sign in _ELSEWHERE):
                 raise StorageError(
@@ -298,6 +345,19 @@ class ChromaStore:
         for offset in range(0, self.count(), _PAGE):
             yield np.array(self.collection.get(include=["embeddings"], limit=_PAGE, offset=offset)["embeddings"])
 
+    def rows(self) -> Iterator[list[Row]]:
+        """Yield every stored node with its vector, a page at a time."""
+        for offset in range(0, self.count(), _PAGE):
+            with _explained("read"):
+                page: Any = self.collection.get(
+                    include=["metadatas", "documents", "embeddings"], limit=_PAGE, offset=offset
+                )
+            found = zip(page["ids"], page["metadatas"], page["documents"], page["embeddings"], strict=True)
+            yield [
+                Row(to_node(_stored(id_, metadata), text or ""), dict(metadata), vector=vector)
+                for id_, metadata, text, vector in found
+            ]
+
     def upsert(self, rows: Sequence[Row]) -> None:
         """Write nodes with their vectors; ``ChromaVectorStore.add`` would keep the old text of an id that exists."""
         for part in _parts(rows, self._batch):
@@ -329,12 +389,22 @@ class ChromaStore:
                 page = self.collection.get(where=where, include=include, limit=_PAGE, offset=offset)
             texts = page["documents"] or [""] * len(page["ids"])
             for id_, metadata, document in zip(page["ids"], page["metadatas"] or [], texts, strict=True):
-                values = dict(metadata or {})
-                stored = Stored(id_, str(values.get(ENTRY, "")), str(values.get(EMBED_HASH, "")), values)
-                yield stored, document or ""
+                yield _stored(id_, metadata or {}), document or ""
             if len(page["ids"]) < _PAGE:
                 return
             offset += _PAGE
+
+
+def _stored(id_: str, metadata: Mapping[str, Any]) -> Stored:
+    return Stored(id_, str(metadata.get(ENTRY, "")), str(metadata.get(EMBED_HASH, "")), dict(metadata))
+
+
+def unreachable(error: Exception) -> StorageError:
+    """Return what a server that does not answer means."""
+    return StorageError(
+        f"the Chroma server does not answer ({error}). What is indexed is unharmed. Cure: see that it runs, then try "
+        "again."
+    )
 
 
 @contextlib.contextmanager
@@ -345,6 +415,8 @@ def _explained(what: str) -> Iterator[None]:
             yield
     except (NotFoundError, DamagedError):
         raise  # the former means that the collection was replaced meanwhile
+    except httpx.TransportError as error:
+        raise unreachable(error) from error
     except Exception as error:
         elsewhere = any(sign in str(error).lower() for sign in _ELSEWHERE)
         if is_damage(error) or (what == "read" and not elsewhere):

@@ -32,7 +32,6 @@ from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from chromadb.api import ClientAPI
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.node_parser import NodeParser
@@ -63,8 +62,8 @@ class ContextualIndex:
             for hit in index.as_retriever().retrieve("How do I pin a version?"):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
-    Chroma holds the nodes; everything else in the storage folder is derived from it or from the files. One process
-    writes at a time; readers in other processes notice what it wrote. An object may be used by many threads.
+    The vector store holds the nodes; everything else in the storage folder is derived from it or from the files. One
+    process writes at a time; readers in other processes notice what it wrote. An object may be used by many threads.
 
     Only :meth:`refresh`, :meth:`delete` and :meth:`contextualize` write. Questions change nothing on disk, embed no
     document and ask no context model; :meth:`freshness` says how far the index is behind its folder.
@@ -91,7 +90,7 @@ class ContextualIndex:
         show_context_to_llm: bool | None = None,
         create: bool = True,
         lock_timeout: float = 0.0,
-        client: ClientAPI | None = None,
+        vector_store: Any = None,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
         **context_options: Any,
     ) -> ContextualIndex:
@@ -114,8 +113,9 @@ class ContextualIndex:
             show_context_to_llm: Whether an answering LLM sees contexts. Default: it does not.
             create: Whether an index that does not exist may be made; False is an error then.
             lock_timeout: Seconds to wait while another process writes.
-            client: A Chroma client to use instead of the local one, e.g. ``chromadb.HttpClient(...)``, which lets
-                several processes write.
+            vector_store: Where the nodes are kept: ``"chroma"``, ``"chroma:http://HOST:PORT"``, a Chroma client, or a
+                :class:`~llama_index_contextual.index.store.Database` of your own. By default where the index is, else
+                ``"chroma"`` in the storage folder. On a server several processes and machines write at once.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one. Arguments come before it, and
                 it comes before what the index was made with.
@@ -138,7 +138,7 @@ class ContextualIndex:
             readers=readers,
             reindex=reindex,
             lock_timeout=lock_timeout,
-            client=client,
+            vector_store=vector_store,
             config=config,
         )
         index = cls(settings)
@@ -425,7 +425,7 @@ class ContextualIndex:
         reader = self._storage.reader
         return reader.ask(
             lambda view: inspection.verify(
-                self._storage.manifest(), view.store, reader.keyword_index(view), self._pending()
+                self._storage.manifest(), view.store, reader.keyword_search(view), self._pending()
             )
         )
 

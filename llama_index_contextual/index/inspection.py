@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.state import Layout, Manifest
     from llama_index_contextual.index.store import NodeStore, Stored
-    from llama_index_contextual.keyword import KeywordIndex
+    from llama_index_contextual.retrievers.search import KeywordSearch
 
 
 _SAMPLE: Final = 1000  # vectors that verify looks at
@@ -171,7 +171,7 @@ def sizes(layout: Layout) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def verify(manifest: Manifest, store: NodeStore, keywords: KeywordIndex, waiting: Pending) -> Verification:
+def verify(manifest: Manifest, store: NodeStore, keywords: KeywordSearch, waiting: Pending) -> Verification:
     """Compare manifest, vector store and keyword index; nothing is changed."""
     nodes: dict[str, list[Stored]] = {}
     for stored in store.all():

@@ -15,11 +15,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
+import httpx
 from filelock import FileLock
 
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError, StorageError
-from llama_index_contextual.index.chroma import ChromaDatabase, has_data, plain_panics
+from llama_index_contextual.index.chroma import plain_panics, unreachable
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.store import DamagedError, to_node
 from llama_index_contextual.keyword import KeywordIndex
@@ -30,13 +31,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from chromadb.api import ClientAPI
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.index.state import Layout
-    from llama_index_contextual.index.store import Database, NodeStore, Row
-    from llama_index_contextual.retrievers.search import DenseSearch
+    from llama_index_contextual.index.store import Database, NodeStore, Place, Row
+    from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch
 
 _T = TypeVar("_T")
 
@@ -53,11 +53,6 @@ class OpenStore:
         self.users = 0
         self.retired = False
 
-    @property
-    def announced(self) -> object:
-        """Return the part of the stamp that writers announce."""
-        return self.stamp[0] if isinstance(self.stamp, tuple) else self.stamp
-
     def close(self) -> None:
         """Let go of the database."""
         self.database.close()
@@ -68,7 +63,7 @@ class Reader:
 
     Args:
         layout: The storage.
-        client: A Chroma client that the user gave, or None for a local one of our own.
+        place: Where the nodes are.
         collection: Returns the name of the collection that holds the nodes today.
         model: Identity of the embedding model, which a new collection remembers.
         require: Called before reading a store of our own; raises where there is none.
@@ -78,14 +73,14 @@ class Reader:
     def __init__(
         self,
         layout: Layout,
-        client: ClientAPI | None,
+        place: Place,
         collection: Callable[[], str],
         model: str,
         require: Callable[[], None],
         cure: str,
     ) -> None:
         self._layout = layout
-        self._client = client
+        self._place = place
         self._collection = collection
         self._model = model
         self._require = require
@@ -139,6 +134,8 @@ class Reader:
             return work(view)
 
     def _explain(self, error: Exception) -> None:
+        if isinstance(error, httpx.TransportError) and self._place.shared:
+            raise unreachable(error) from error
         if not isinstance(error, ContextualError) and type(error).__module__.partition(".")[0] == "chromadb":
             raise DamagedError(f"Chroma cannot answer ({error}). Cure: {self._cure}") from error
 
@@ -150,7 +147,7 @@ class Reader:
             DamagedError: The store is lost or cannot be read.
             StorageError: There is none, or it cannot be opened now.
         """
-        if self._client is None and not create:
+        if not self._place.shared and not create:
             self._require()
         try:
             view = self._enter(create=create)
@@ -175,16 +172,18 @@ class Reader:
     @contextlib.contextmanager
     def changing_files(self) -> Iterator[None]:
         """Keep readers of other processes from opening Chroma's files while they change."""
-        with _exclusive(self._layout, active=self._client is None):
+        with _exclusive(self._layout, active=not self._place.shared):
             yield
 
     def announce(self, *, complete: bool, seen: bool = True) -> None:
         """Tell readers that something was written; ``seen`` if this object's own open store shows it already."""
         with self._guard:
-            seen = seen and self._open is not None and self._open.announced == self._announced()
+            seen = seen and self._open is not None and self._open.stamp == self._read_stamp()
             generation = self.generation() + 1
             text = json.dumps({"generation": generation, "complete": complete})
             write_atomically(self._layout.generation, text.encode())
+            if self._place.shared and self._open is not None:
+                self._open.store.touch()
             if seen and self._open is not None:  # else another writer of the same server announced something meanwhile
                 before, self._open.stamp = self._open.stamp, self._read_stamp()
                 self.keywords.advance(before, self._open.stamp)
@@ -196,14 +195,22 @@ class Reader:
         except (OSError, ValueError, KeyError, TypeError):
             return time.time_ns() // 1_000_000  # lost: a number that no reader has seen
 
-    def keyword_index(self, view: OpenStore) -> KeywordIndex:
-        """Return the keyword index, up to date with an open store."""
+    def keyword_search(self, view: OpenStore) -> KeywordSearch:
+        """Return what answers keyword queries: the store itself, or the keyword index, up to date with it."""
+        own = view.store.keywords()
+        if own is not None:
+            return own
         self.keywords.sync(view.store, view.stamp)
         return self.keywords.index
 
     def save_keywords(self) -> None:
         """Keep the keyword index on disk as it is now, so that no question has to derive it; for writers."""
-        self.ask(lambda view: self.keywords.save(view.store, view.stamp))
+
+        def work(view: OpenStore) -> None:
+            if view.store.keywords() is None:
+                self.keywords.save(view.store, view.stamp)
+
+        self.ask(work)
 
     def close(self) -> None:
         """Close the store, or leave that to its last query."""
@@ -218,16 +225,16 @@ class Reader:
             self._retire(self._open)
             self._open = None
         if self._open is None:
-            with _exclusive(self._layout, active=self._client is None):
+            with _exclusive(self._layout, active=not self._place.shared):
                 announced = self._announced()  # first: what is announced meanwhile is for the next reading
                 self._open = self._opened(self._collection(), create=create)
                 self._open.stamp = self._stamp(announced)
         return self._open
 
     def _opened(self, collection: str, *, create: bool = False) -> OpenStore:
-        if self._client is None and not create and not has_data(self._layout.chroma):
-            raise DamagedError(f"the chunks and their texts are lost: {self._layout.chroma} holds no database.")
-        database = ChromaDatabase(self._client) if self._client else ChromaDatabase.at(self._layout.chroma)
+        if not self._place.shared and not create and not self._place.exists():
+            raise DamagedError(f"the chunks and their texts are lost: {self._place.folder} holds no database.")
+        database = self._place.open()
         try:
             store = database.collection(collection, self._model, create=create)
             store.check()
@@ -243,7 +250,7 @@ class Reader:
             view.close()
 
     def _read_stamp(self) -> object:
-        """Return what changes with every write: a file beside the store, and for a server its own count besides."""
+        """Return what changes with every write: a file of the storage folder, and the stamp of a server."""
         return self._stamp(self._announced())
 
     def _announced(self) -> bytes:
@@ -253,9 +260,9 @@ class Reader:
             return b""
 
     def _stamp(self, announced: bytes) -> object:
-        if self._client is None or self._open is None:
+        if not self._place.shared or self._open is None:
             return announced
-        return announced, self._open.store.count()
+        return announced, self._open.store.stamp()
 
 
 class Keywords:
@@ -359,10 +366,10 @@ def arms_over(
     """
 
     def dense(view: OpenStore) -> DenseSearch:
-        return view.store.search(reader.keyword_index(view))
+        return view.store.search(reader.keyword_search(view))
 
     vectors = _Newest(reader, dense, vectors=True)
-    keywords = _Newest(reader, reader.keyword_index, vectors=False)
+    keywords = _Newest(reader, reader.keyword_search, vectors=False)
     analyzer = reader.keywords.index.analyzer
     words = ContextualBM25Retriever.over(keywords, analyzer=analyzer, similarity_top_k=POOL, filters=filters)
     if isinstance(embedding, NoEmbedding):

@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.index.chroma import ChromaDatabase, is_damage, without_vector_files
+from llama_index_contextual.index.chroma import is_damage, without_vector_files
+from llama_index_contextual.index.places import EMBEDDED
 from llama_index_contextual.index.state import (
     DEFAULT_COLLECTION,
     Entry,
@@ -24,11 +25,10 @@ from llama_index_contextual.index.store import KIND, DamagedError, Row, to_node
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.state import Layout
-    from llama_index_contextual.index.store import Database, NodeStore, Stored
+    from llama_index_contextual.index.store import Database, NodeStore, Place, Stored
     from llama_index_contextual.index.vectors import Vectorizer
     from llama_index_contextual.index.writer import Writer
 
@@ -43,24 +43,39 @@ def next_name(collection: str) -> str:
     return f"{base}-{int(number) + 1}" if base and number.isdigit() else f"{collection}-2"
 
 
-def recovered_manifest(folder: Path) -> Manifest | None:
-    """Return what Chroma's folder says about an index whose manifest is lost; None where it holds none.
+def recovered_manifest(place: Place) -> Manifest | None:
+    """Return what a store says about an index whose manifest is lost; None where it holds none.
 
     Content hashes are unknown, so the next refresh reads every file again; ids are the same, so it embeds nothing.
     """
-    database = ChromaDatabase.at(folder)
+    database = place.open()
     try:
-        return _manifest_of(database)
+        name = newest(place, database.names(), database)
+        return _manifest_of(place, database.collection(name, create=False)) if name else None
     finally:
         database.close()
 
 
-def _manifest_of(database: Database) -> Manifest | None:
-    names = [name for name in database.names() if name.startswith(DEFAULT_COLLECTION)]
-    if not names:
-        return None
-    stores = [database.collection(name, create=False) for name in names]
-    store = max(stores, key=lambda store: (store.count(), store.name))
+def adopted(place: Place, manifest: Manifest) -> Manifest | None:
+    """Return what other machines have put on a server, where a manifest knows nothing of it; None where it knows.
+
+    That is so where this machine writes for the first time, and where another one has replaced the collection.
+    """
+    names = place.among(place.open().names())
+    unknown = not manifest.fingerprint or manifest.collection not in names
+    return recovered_manifest(place) if names and unknown else None
+
+
+def newest(place: Place, names: Sequence[str], database: Database | None = None) -> str:
+    """Return the collection of an index that holds the most, "" where there is none: a successor may be half made."""
+    own = place.among(names)
+    if len(own) < 2:  # noqa: PLR2004
+        return own[0] if own else ""
+    database = database or place.open()
+    return max(own, key=lambda name: (database.collection(name, create=False).count(), name))
+
+
+def _manifest_of(place: Place, store: NodeStore) -> Manifest:
     entries: dict[str, list[Stored]] = {}
     for stored in store.all():
         entries.setdefault(stored.entry, []).append(stored)
@@ -69,6 +84,8 @@ def _manifest_of(database: Database) -> Manifest | None:
         fingerprint={"embedding": {"model": store.model}} if store.model else {},
         complete=False,
         documents={entry: entry_of(nodes) for entry, nodes in entries.items()},
+        choices={} if place.name in ("", EMBEDDED) else {"vector_store": place.name},
+        unremembered=[] if place.name else ["vector_store"],
     )
 
 

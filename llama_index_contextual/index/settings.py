@@ -17,6 +17,7 @@ from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, default_parser, differences
+from llama_index_contextual.index.places import EMBEDDED, is_kept_in, place_of, resolve_place
 from llama_index_contextual.index.recipe import (
     UnwritableError,
     read_files,
@@ -34,18 +35,18 @@ from llama_index_contextual.postprocessor.contextual import ContextualNodePostpr
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from chromadb.api import ClientAPI
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.state import Manifest
+    from llama_index_contextual.index.store import Place
 
 
 Reindex = Literal["auto", "error", "ignore", "all"]
 POLICIES: Final = ("auto", "error", "ignore", "all")
 _OPTIONS: Final = ("llm", "prompt", "fallback")  # of a language model's contexts, that may be objects
-SHARED_LOCK_SECONDS: Final = 60.0  # with a Chroma server the lock is held for moments, so waiting for it is right
+SHARED_LOCK_SECONDS: Final = 60.0  # with a server the lock is held for moments, so waiting for it is right
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +61,19 @@ class IndexSettings:
     readers: Mapping[str, BaseReader]
     reindex: Reindex
     lock_timeout: float
-    client: ClientAPI | None
+    place: Place
     remembered: Remembered
     configuration: Configuration
 
     @property
     def shared(self) -> bool:
-        """Return whether nodes are kept by a Chroma server, where other processes may write at the same time."""
-        return self.client is not None
+        """Return whether nodes are kept by a server, where other processes may write at the same time."""
+        return self.place.shared
 
     @property
     def exists(self) -> bool:
         """Return whether anything has been indexed yet."""
-        return self.layout.manifest.exists() or (self.layout.chroma / "chroma.sqlite3").exists()
+        return self.layout.manifest.exists() or self.place.exists()
 
     def require_index(self) -> None:
         """Refuse to read an index that does not exist: opening Chroma would make one.
@@ -121,11 +122,25 @@ class IndexSettings:
                 "their vectors do not compare. Cure: choose the former, another storage=, or embed everything again: "
                 f"reindex='all', or {self.command(*model, '--reindex', 'all')}"
             )
+        self.check_place(manifest)
         found = self.differences(manifest)
         if found and self.reindex == "error":
             raise FingerprintError(
                 f"the index in {self.layout.root} was made with other settings: {'; '.join(map(str, found))}. "
                 "Cure: the former settings, or reindex='auto'."
+            )
+
+    def check_place(self, manifest: Manifest) -> None:
+        """Refuse to look for an index where it is not.
+
+        Raises:
+            FingerprintError: It is kept elsewhere.
+        """
+        if manifest.fingerprint and not is_kept_in(manifest, self.place.name, self.layout):
+            there = place_of(manifest) or "an object that was given as vector_store="
+            raise FingerprintError(
+                f"the index in {self.layout.root} is kept in {there}, not in {self.place.name or 'what was given'}. "
+                "Cure: open it with the former, or choose another storage= for an index there."
             )
 
     def check_writing(self, manifest: Manifest) -> None:
@@ -193,7 +208,7 @@ def resolve_settings(
     readers: Mapping[str, BaseReader] | None,
     reindex: Reindex,
     lock_timeout: float,
-    client: ClientAPI | None,
+    vector_store: Any,
     config: str | Path | Configuration | Callable[[Path], Configuration] | None,
 ) -> IndexSettings:
     """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
@@ -213,6 +228,7 @@ def resolve_settings(
     chosen = _Chosen(manifest, said, Remembered())
     embedding = chosen.embedding(embed_model)
     contexts = chosen.contexts(context, context_options, show_context_to_llm, layout)
+    place = chosen.place(vector_store, layout, root, reindex)
     return IndexSettings(
         root,
         layout,
@@ -222,7 +238,7 @@ def resolve_settings(
         chosen.readers(readers),
         reindex,
         lock_timeout,
-        client,
+        place,
         chosen.remembered,
         said,
     )
@@ -291,6 +307,24 @@ class _Chosen:
             known = (name for name in ("local", "none") if model_id(resolve_embedding(name)) == model_id(embedding))
             self._remember("embed_model", next(known, None))
         return embedding
+
+    def place(self, given: Any, layout: Layout, root: Path, reindex: Reindex) -> Place:
+        """Return where the nodes are; with ``reindex="ignore"`` a configuration does not say it of an index that is."""
+        known = place_of(self.manifest) if self.manifest and self.manifest.fingerprint else None
+        if given is None and known == "":
+            raise FingerprintError(
+                f"the index in {layout.root} is kept in a store that was given as an object. Cure: "
+                "ContextualIndex.open(…, vector_store=…) with it"
+            )
+        if given is None:
+            said = self.said.store.place
+            given = (known or said) if reindex == "ignore" else (said or known)
+        place = resolve_place(given or EMBEDDED, layout, root, self.manifest)
+        if place.name == "":
+            self.remembered.unremembered.append("vector_store")
+        elif place.name != EMBEDDED:
+            self._remember("vector_store", place.name)
+        return place
 
     def contexts(
         self,

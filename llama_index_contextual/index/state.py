@@ -6,7 +6,7 @@
       manifest.json   what is indexed, with which settings; replaced as a whole, written last; a memory of work done
       building.json   the manifest of an index that is being made to replace this one
       generation      a number that grows with every write: readers compare it, and open the store again when it grew
-      chroma/         the nodes, their texts and vectors: the truth
+      chroma/         the nodes, their texts and vectors: the truth, unless a server keeps them
       cache.sqlite3   vectors by the hash of their text, and contexts that were paid for; a cache
       bm25/           the keyword index, derived from the nodes; a cache
       write.lock      held by the process that writes, for as long as it does (write.lock.owner says who it is)
@@ -159,7 +159,7 @@ class WriteLock:
         except Timeout:
             raise LockedError(
                 f"another process is writing the index at {self._path.parent}: {self._describe_owner()}. Cure: wait "
-                "until it ends; or for several writers use Chroma's server (client=chromadb.HttpClient(...))."
+                "until it ends; or for several writers keep it on a server: --store, as docs/stores.md says."
             ) from None
         except OSError as error:
             raise StorageError(
@@ -228,14 +228,15 @@ class Choices(TypedDict, total=False):
     parser: dict[str, Any]
     files: dict[str, Any]
     readers: dict[str, dict[str, Any]]
+    vector_store: str
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Everything that is known about an index without opening Chroma.
+    """Everything that is known about an index without opening its store.
 
     Attributes:
-        collection: Name of the Chroma collection that holds the nodes.
+        collection: Name of the collection that holds the nodes.
         fingerprint: Settings by section, as ``Fingerprint`` describes them.
         generation: Grows with every commit of the manifest.
         complete: False while a refresh is at work or was killed.
@@ -248,7 +249,7 @@ class Manifest:
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
-    collection: Annotated[str, Field(pattern=rf"^{DEFAULT_COLLECTION}(-\d+)?$")]
+    collection: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # it becomes part of paths and addresses
     fingerprint: dict[str, dict[str, Any]] = field(default_factory=dict)
     generation: int = 0
     complete: bool = True

@@ -8,12 +8,13 @@ import shutil
 from typing import TYPE_CHECKING
 
 from llama_index_contextual.embedding import model_id
-from llama_index_contextual.errors import ContextualError, LockedError, StorageError
-from llama_index_contextual.index.chroma import has_data
+from llama_index_contextual.errors import ContextualError, FingerprintError, LockedError, StorageError
 from llama_index_contextual.index.reader import Reader
 from llama_index_contextual.index.recovery import (
+    adopted,
     complete_successor,
     given_by_hand,
+    newest,
     rebuild,
     reconcile,
     recovered_manifest,
@@ -21,11 +22,11 @@ from llama_index_contextual.index.recovery import (
 )
 from llama_index_contextual.index.settings import SHARED_LOCK_SECONDS, IndexSettings
 from llama_index_contextual.index.state import (
-    DEFAULT_COLLECTION,
     Manifest,
     ManifestDamagedError,
     WriteLock,
     load_manifest,
+    save_manifest,
 )
 from llama_index_contextual.index.store import DamagedError
 from llama_index_contextual.index.vectors import VectorCache, Vectorizer
@@ -49,8 +50,8 @@ class Storage:
             cure = "restore or rebuild the server's data."
         self.reader = Reader(
             settings.layout,
-            settings.client,
-            lambda: self.manifest().collection,
+            settings.place,
+            self._collection,
             model_id(settings.embedding),
             settings.require_index,
             cure,
@@ -62,16 +63,30 @@ class Storage:
         return self.settings.exists
 
     def manifest(self) -> Manifest:
-        """Return what is indexed; a lost or damaged manifest is made again from Chroma."""
+        """Return what is indexed; a lost or damaged manifest is made again from the store."""
+        place = self.settings.place
         try:
             found = load_manifest(self.settings.layout.manifest)
         except ManifestDamagedError as error:
-            logger.warning("%s It is made again from Chroma.", error)
+            logger.warning("%s It is made again from the store.", error)
             found = None
-        if found is None and not self.settings.shared and has_data(self.settings.layout.chroma):
-            with contextlib.suppress(DamagedError):  # then Chroma is lost as well, which a reader of it is told
-                found = recovered_manifest(self.settings.layout.chroma)
-        return found or Manifest(collection=DEFAULT_COLLECTION)
+        if found is None and not place.shared and place.exists():
+            with contextlib.suppress(DamagedError):  # then the store is lost as well, which a reader of it is told
+                found = recovered_manifest(place)
+        return found or Manifest(collection=place.collection)
+
+    def _collection(self) -> str:
+        """Return the name of the collection that holds the nodes today.
+
+        Raises:
+            FingerprintError: It is in another place by now.
+        """
+        manifest, place = self.manifest(), self.settings.place
+        self.settings.check_place(manifest)
+        if not place.shared or self.settings.layout.manifest.exists():
+            return manifest.collection
+        # Another machine made it: its newest collection, which may have replaced the first.
+        return newest(place, place.open().names()) or place.collection
 
     @contextlib.contextmanager
     def writing(self, *, replacing: bool = False) -> Iterator[Writer]:
@@ -110,6 +125,8 @@ class Storage:
 
     def _mended(self) -> Manifest:
         """Return the manifest of a store that can be written, after making again what is lost of it."""
+        if self.settings.shared:
+            self._adopt()
         try:
             with self.reader.reading(create=True) as view:
                 manifest, shared = self.manifest(), self.settings.shared
@@ -117,9 +134,10 @@ class Storage:
                 self.settings.check_writing(manifest)
                 thorough = not shared and (not manifest.complete or self.settings.reindex == "all")
                 damaged = bool(thorough and view.store.without_vectors())
-                lost = not shared and not view.store.count() and any(e.nodes for e in manifest.documents.values())
+                self._check_model(view.store.model)
+                lost = not view.store.count() and any(e.nodes for e in manifest.documents.values())
             if lost and manifest.complete:
-                logger.warning("Chroma's database is lost; files are indexed again.%s", given_by_hand(manifest))
+                logger.warning("The nodes in the store are lost; files are indexed again.%s", given_by_hand(manifest))
                 self.reader.announce(complete=False, seen=False)  # or the keyword index would still show what it held
         except DamagedError as error:
             logger.warning("%s", error)
@@ -129,6 +147,27 @@ class Storage:
             manifest = self.manifest()
             self.settings.check(manifest)
         return manifest
+
+    def _adopt(self) -> None:
+        """Take over what other machines have put on a server, where this storage folder knows nothing of it."""
+        with self.lock.hold():
+            found = adopted(self.settings.place, self.manifest())
+            if found is not None:
+                self.settings.check(found)
+                save_manifest(self.settings.layout.manifest, self.settings.written_in(found))
+
+    def _check_model(self, stored: str) -> None:
+        """Refuse to write beside the vectors of another model, which another machine may have put on a server.
+
+        Raises:
+            FingerprintError: They are another's.
+        """
+        own = model_id(self.settings.embedding)
+        if stored and stored != own and not self.replaces():
+            raise FingerprintError(
+                f"{self.settings.place.name or 'the store'} holds vectors of the embedding {stored}, not of {own}, and "
+                "they do not compare. Cure: choose the former, or another collection: an address that ends in #NAME."
+            )
 
     def _take_back(self) -> None:
         """Leave no index where a first write failed before it kept anything: one would insist on its settings."""
@@ -141,7 +180,8 @@ class Storage:
             with self.reader.changing_files():
                 for file in (layout.manifest, layout.generation):
                     file.unlink(missing_ok=True)
-                shutil.rmtree(layout.chroma)
+                if self.settings.place.folder is not None:
+                    shutil.rmtree(self.settings.place.folder)
 
     def _is_doubtful(self, manifest: Manifest, chunks: int) -> bool:
         """Return whether store and manifest may disagree; comparing all of it takes a second for 20,000 chunks."""
@@ -175,7 +215,7 @@ class Storage:
             StorageError: That is not possible now.
         """
         if self.settings.shared:
-            raise StorageError("the Chroma server cannot read its vectors. Cure: restore or rebuild the server's data.")
+            raise StorageError("the server cannot read its vectors. Cure: restore or rebuild the server's data.")
         try:
             with self.lock.hold(), self._vectors() as vectors:
                 self.reader.close()

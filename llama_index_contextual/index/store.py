@@ -1,17 +1,22 @@
 """The seam to a vector store: what an index asks of whatever holds its nodes.
 
-:class:`Database` opens collections, :class:`NodeStore` is one of them. Chroma is the first implementation
-(:mod:`llama_index_contextual.index.chroma`). Another one has to keep these promises:
+:class:`Place` says where that is. It opens a :class:`Database`, which has collections, and each is a
+:class:`NodeStore`. Questions go to what :meth:`NodeStore.search` and :meth:`NodeStore.keywords` return, the seam of
+:mod:`llama_index_contextual.retrievers.search`. ``docs/stores.md`` shows how to write another store, and
+``tests/index/test_stores.py`` is the test that it has to pass. It keeps these promises:
 
 * A node is written with its text, vector and metadata together; writing an id that exists replaces all three.
-* The metadata holds, beside what LlamaIndex writes, :data:`ENTRY`, :data:`KIND` and :data:`EMBED_HASH`.
+* The metadata holds, beside what LlamaIndex writes, :data:`ENTRY`, :data:`KIND` and :data:`EMBED_HASH`. It comes back
+  as it was written: a refresh compares it.
 * What was written is found by every later call of this process. Other processes open the database again.
-* A store that cannot be read as it is raises :class:`DamagedError`; what it held can be made again.
+* A store that cannot be read as it is raises :class:`DamagedError`; what it held can be made again. One that cannot be
+  reached now raises a :class:`StorageError`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -21,12 +26,13 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     import numpy.typing as npt
 
-    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch
+    from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch, NodeSearch
 
 ENTRY: Final = "_entry"  # the manifest's key of the document
 KIND: Final = "_kind"  # "file" or "document", as in the manifest
@@ -105,8 +111,20 @@ class NodeStore(Protocol):
         """Return the side that retrievers ask: nearest vectors, nodes by id, filters.
 
         Args:
-            companion: A keyword index of the same nodes, which evaluates filters faster.
+            companion: What answers keyword queries: it may evaluate filters faster.
         """
+
+    def keywords(self) -> KeywordSearch | None:
+        """Return the side that answers keyword queries; None where each process derives a keyword index of its own."""
+
+    def stamp(self) -> str:
+        """Return what :meth:`touch` wrote last, of a store that other machines write to; "" where that is not needed.
+
+        Readers compare it at each question, and bring the keyword index that they derive up to date.
+        """
+
+    def touch(self) -> None:
+        """Write another stamp: something was changed."""
 
     def check(self) -> None:
         """Read one vector and search for it.
@@ -131,8 +149,11 @@ class NodeStore(Protocol):
     def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
         """Yield every vector, a page at a time, shape ``(nodes, dimensions)``."""
 
+    def rows(self) -> Iterator[list[Row]]:
+        """Yield every stored node with its vector, a page at a time, as another store can take it."""
+
     def without_vectors(self) -> list[str]:
-        """Return the ids of nodes whose vector is lost; this reads every vector."""
+        """Return the ids of nodes whose vector is lost, or what keywords are found by; this reads every vector."""
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Write nodes with their vectors; an id that exists gets the new text, vector and metadata."""
@@ -167,6 +188,31 @@ class Database(Protocol):
 
     def close(self) -> None:
         """Let go of what is open, if it is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an index keeps its nodes.
+
+    Attributes:
+        name: As a setting says it, ``"chroma"`` or ``"qdrant:http://HOST:PORT"``; "" for an object that was given.
+        collection: Name of the first collection; those that replace it are numbered.
+        open: Opens the database. It may return one that is open already.
+        exists: Returns whether there is anything: the files, or a collection of that name on the server.
+        shared: Whether other processes and machines write at the same time, without a lock of ours.
+        folder: Of the files, where they are this index's own.
+    """
+
+    name: str
+    collection: str
+    open: Callable[[], Database]
+    exists: Callable[[], bool]
+    shared: bool = False
+    folder: Path | None = None
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        """Return the collections of this index among all of a database."""
+        return [name for name in names if re.fullmatch(rf"{re.escape(self.collection)}(-\d+)?", name)]
 
 
 def embed_hash(node: BaseNode) -> str:

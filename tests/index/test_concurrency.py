@@ -2,15 +2,12 @@
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
-import chromadb
 import pytest
 
 from llama_index_contextual.embedding import LocalEmbedding
@@ -172,32 +169,9 @@ async def test_readers_on_an_event_loop_do_not_wait_for_a_refresh(opened, folder
     assert (await refresh).added == ["new.md"]
 
 
-@pytest.fixture
-def server(tmp_path):
-    """Port of a Chroma server on loopback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [Path(sys.executable).with_name("chroma"), "run", "--path", tmp_path / "server", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603
-        for _ in range(300):
-            with ExitStack() as stack:
-                try:
-                    stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=1))
-                except OSError:
-                    time.sleep(0.1)
-                else:
-                    break
-        yield port
-        process.terminate()
-
-
 SERVER_WRITER = """
-import chromadb
-from chromadb.config import Settings
-folder, port, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-client = chromadb.HttpClient("127.0.0.1", port, settings=Settings(anonymized_telemetry=False))
-with opened(folder, client=client) as index:
+folder, store, name = sys.argv[1:]
+with opened(folder, vector_store=store) as index:
     for n in range(10):
         index.refresh([Document(text=f"{name} says {n}.", id_=f"{name}-{n}")])
         index.refresh([Document(text=f"{name} says {n} again.", id_=f"{name}-{n}")])
@@ -205,14 +179,14 @@ print("{}")
 """
 
 
-def test_three_writers_through_a_server_lose_nothing(folder, server):
-    client = chromadb.HttpClient("127.0.0.1", server, settings=chromadb.Settings(anonymized_telemetry=False))
-    writers = [start(SERVER_WRITER, folder, server, name) for name in ("ada", "bob", "cyd")]
+def test_three_writers_through_a_server_lose_nothing(folder, chroma_server):
+    store = f"chroma:{chroma_server}"
+    writers = [start(SERVER_WRITER, folder, store, name) for name in ("ada", "bob", "cyd")]
     for writer in writers:
         said(writer)
     letters = {}
     exec(COMMON, letters)  # noqa: S102  the same embedding as the writers'
-    with letters["opened"](folder, client=client) as index:
+    with letters["opened"](folder, vector_store=store) as index:
         assert sorted(index.manifest().documents) == sorted(
             f"{w}-{n}" for w in ("ada", "bob", "cyd") for n in range(10)
         )

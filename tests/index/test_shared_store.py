@@ -38,7 +38,7 @@ def at_once(monkeypatch):
 @pytest.mark.parametrize("texts", [("Carrots.", "Parsnips."), (LONG, "Parsnips.")], ids=["as many", "more"])
 def test_a_document_that_two_wrote_at_once_is_mended_by_the_next_refresh_of_it(opened, client, at_once, texts, last):
     first, second = (Document(text=text, id_="both") for text in texts)
-    one, other = opened(client=client), opened(client=client)
+    one, other = opened(vector_store=client), opened(vector_store=client)
     one.refresh([Document(text="Somebody else's.", id_="alone")])
     at_once(lambda: other.refresh([second]))
     one.refresh([first])
@@ -54,7 +54,7 @@ def test_a_document_that_two_wrote_at_once_is_mended_by_the_next_refresh_of_it(o
 
 
 def test_a_file_that_two_wrote_at_once_is_mended_by_the_next_refresh_of_the_folder(opened, client, at_once, folder):
-    one, other = opened(client=client), opened(client=client)
+    one, other = opened(vector_store=client), opened(vector_store=client)
     one.refresh()
     (folder / "faq.md").write_text("# FAQ\n\nIt is slow because of the disk.\n", "utf-8")
 

@@ -1,0 +1,114 @@
+"""Where an index keeps its nodes: what ``vector_store=``, ``--store`` and ``[store] place`` may say."""
+
+from __future__ import annotations
+
+import re
+import socket
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, cast
+from urllib.parse import urlsplit
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.identity import short_hash
+from llama_index_contextual.index.chroma import ChromaDatabase, has_data
+from llama_index_contextual.index.state import DEFAULT_COLLECTION
+from llama_index_contextual.index.store import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from llama_index_contextual.index.state import Layout, Manifest
+    from llama_index_contextual.index.store import Database
+
+EMBEDDED: Final = "chroma"
+# What all servers take. A number at the end would be that of a successor.
+_NAME: Final = re.compile(r"(?!.*-\d+$)[A-Za-z0-9][A-Za-z0-9._-]{1,60}[A-Za-z0-9]")
+_CURE: Final = "chroma, chroma:http://HOST:PORT"
+
+
+def resolve_place(given: Any, layout: Layout, root: Path, manifest: Manifest | None) -> Place:
+    """Return the place of an index.
+
+    Args:
+        given: ``"chroma"``, ``"chroma:http://HOST:PORT"``, a :class:`Database`, or a Chroma client. An address may end
+            in ``#NAME``, the name of the collection.
+        layout: The storage folder.
+        root: The folder of the documents.
+        manifest: Of the index, which knows the name of its collection.
+
+    Raises:
+        SettingError: It is none of these.
+    """
+    if given == EMBEDDED:
+        folder = layout.chroma
+        open_ = partial(ChromaDatabase.at, folder)
+        return Place(EMBEDDED, DEFAULT_COLLECTION, open_, partial(has_data, folder), folder=folder)
+    kind, address, name = _parts(given) if isinstance(given, str) else ("", "", "")
+    setting = f"{kind}:{address}{name and '#'}{name}"
+    if not name:
+        known = manifest.collection if manifest and is_kept_in(manifest, setting if kind else "", layout) else ""
+        name = re.sub(r"-\d+$", "", known) or _name_of(root)
+    if not kind:
+        return _served("", name, _given(given))
+    if not address.startswith(("http://", "https://")):
+        raise _unknown(given)
+    return _served(setting, name, partial(ChromaDatabase.served, address))
+
+
+def _name_of(root: Path) -> str:
+    """Return a name that no index of another folder or machine has, as all may be on one server."""
+    return f"{DEFAULT_COLLECTION}_{short_hash([socket.gethostname(), str(root)])[:8]}"
+
+
+def place_of(manifest: Manifest) -> str:
+    """Return where an index is kept, as :attr:`Place.name` says it."""
+    return "" if "vector_store" in manifest.unremembered else str(manifest.choices.get("vector_store", EMBEDDED))
+
+
+def is_kept_in(manifest: Manifest, name: str, layout: Layout) -> bool:
+    """Return whether an index is kept in a place. Earlier versions did not say so of one that was given as a client."""
+    kept = place_of(manifest)
+    return kept == name or (kept == EMBEDDED and not has_data(layout.chroma))
+
+
+def _parts(setting: str) -> tuple[str, str, str]:
+    kind, _, rest = setting.partition(":")
+    address, _, name = rest.partition("#")
+    address = address.rstrip("/")
+    if kind not in KINDS or not address or (name and not _NAME.fullmatch(name)):
+        raise _unknown(setting)
+    if "@" in urlsplit(address).netloc:
+        raise SettingError(
+            "a password in the address of vector_store= would be written down. Cure: pass a client of your own, which "
+            "knows it."
+        )
+    return kind, address, name
+
+
+def _unknown(setting: str) -> SettingError:
+    return SettingError(
+        f"vector_store={setting!r} names no place for an index. Cure: one of {_CURE}; an address may end in #NAME, the "
+        "name of a collection: letters, digits, _ and -, and no number after a - at its end."
+    )
+
+
+def _served(setting: str, name: str, connect: Callable[[], Database]) -> Place:
+    """Return a place on a server. It is asked when it is first needed, and the connection is kept."""
+    connected = cache(connect)
+    place = Place(setting, name, connected, lambda: bool(place.among(place.open().names())), shared=True)
+    return place
+
+
+def _given(thing: Any) -> Callable[[], Database]:
+    if hasattr(thing, "get_or_create_collection"):
+        return lambda: ChromaDatabase(thing)
+    if all(hasattr(thing, method) for method in ("names", "collection", "drop", "close")):
+        return lambda: cast("Database", thing)
+    raise SettingError(
+        f"vector_store={type(thing).__name__} is no place for an index. Cure: one of {_CURE}; or a Chroma client, or "
+        "an object with the methods of llama_index_contextual.index.store.Database."
+    )
+
+
+KINDS: Final = ("chroma",)
