@@ -3,18 +3,20 @@
 Each row is a process of its own that indexes the same pages with the command line's defaults. "As before" runs the
 local model as it ran at first: weights turned into 32-bit numbers, windows in padded batches of 32, onnxruntime's own
 threads. "Nothing but chunks" gives every chunk the same vector: what is left without an embedding. The rounds
-alternate, so that what else the machine does falls on all rows alike.
+alternate, so that what else the machine does falls on all rows alike. A second table says where the bytes go.
 
-    python benchmarks/indexing.py [--pages 157] [--rounds 2] [--folder FOLDER]
+    python benchmarks/indexing.py [--pages 157] [--rounds 2] [--folder FOLDER] [--only now]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -34,6 +36,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DATA = Path(os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+OTHER = "Chroma: other tables"
+TABLES = {
+    "embedding_metadata_string_value": "Chroma: its index of all values",
+    "embedding_metadata_int_value": "Chroma: its index of all values",
+    "sqlite_autoindex_embedding_metadata": "Chroma: its index of all values",
+    "embedding_metadata": "Chroma: texts and metadata",
+    "embedding_fulltext_search": "Chroma: full-text search",
+    "embeddings_queue": "Chroma: log of the last writes",
+}
+FILES = {"cache.sqlite3": "cache: vectors by text", "chroma": "Chroma: vectors (HNSW)", "bm25": "keyword index"}
 AS_BEFORE, CHUNKS, NOW = "as before", "nothing but chunks", "now"
 
 
@@ -76,39 +88,70 @@ class OneVector(LocalEmbedding):
 KINDS: dict[str, type[LocalEmbedding]] = {AS_BEFORE: InPaddedBatches, CHUNKS: OneVector, NOW: LocalEmbedding}
 
 
-def index_once(folder: Path, kind: str) -> dict[str, float]:
+def bytes_of(storage: Path) -> dict[str, int]:
+    """Return how many bytes each part of a storage folder has; Chroma's file by what its tables are for."""
+    parts: dict[str, int] = {}
+
+    def add(part: str, size: int) -> None:
+        parts[part] = parts.get(part, 0) + size
+
+    for file in filter(Path.is_file, storage.rglob("*")):
+        size = file.stat().st_size
+        if file.name == "chroma.sqlite3":
+            with contextlib.closing(sqlite3.connect(file)) as database:
+                for table, used in database.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"):
+                    add(next((part for name, part in TABLES.items() if table.startswith(name)), OTHER), used)
+                    size -= used
+            add("Chroma: free pages", size)
+        else:
+            top = file.relative_to(storage).parts[0]
+            add(FILES.get(top, "manifest and locks"), size)
+    return dict(sorted(parts.items(), key=lambda part: -part[1]))
+
+
+def index_once(folder: Path, kind: str) -> dict[str, Any]:
     """Index a folder in this process, and say what it took."""
     with tempfile.TemporaryDirectory() as storage:
         started, busy = time.perf_counter(), time.process_time()
         with ContextualIndex.open(folder, storage=storage, embed_model=KINDS[kind]()) as index:
             report = index.refresh()
         seconds, cpu = time.perf_counter() - started, time.process_time() - busy
-        disk = sum(file.stat().st_size for file in Path(storage).rglob("*") if file.is_file())
+        parts = bytes_of(Path(storage))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"chunks": report.chunks, "seconds": seconds, "cpu": cpu, "peak": peak, "disk": disk}
+    disk = sum(parts.values())
+    return {"chunks": report.chunks, "seconds": seconds, "cpu": cpu, "peak": peak, "disk": disk, "parts": parts}
 
 
-def in_a_process(folder: Path, kind: str) -> dict[str, float]:
+def in_a_process(folder: Path, kind: str) -> dict[str, Any]:
     """Index a folder in a process of its own, whose peak of memory is that of nothing else."""
     command = [sys.executable, __file__, "--folder", str(folder), "--row", kind]
     run = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-    measured: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    measured: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     print(f"{kind}: {measured}", file=sys.stderr, flush=True)
     return measured
 
 
-def table(rounds: dict[str, list[dict[str, float]]]) -> str:
+def table(rounds: dict[str, list[dict[str, Any]]]) -> str:
     """Draw the medians of the rounds."""
     rows = []
     median = {
-        kind: {key: statistics.median(one[key] for one in all_) for key in all_[0]} for kind, all_ in rounds.items()
+        kind: {key: statistics.median(one[key] for one in all_) for key in all_[0] if key != "parts"}
+        for kind, all_ in rounds.items()
     }
+    slowest = median.get(AS_BEFORE, median[next(iter(median))])
     for kind, one in median.items():
-        faster = median[AS_BEFORE]["seconds"] / one["seconds"]
+        faster = slowest["seconds"] / one["seconds"]
         speed = f"{one['chunks'] / one['seconds']:.1f}"
         cells = [f"{one['seconds']:.1f}", speed, f"{faster:.1f} ×", f"{one['cpu']:.1f}", f"{one['peak']:.0f}"]
         rows.append([kind, *cells, f"{one['disk'] / 1e6:.1f}"])
     return markdown_table(["", "seconds", "chunks a second", "faster", "CPU seconds", "peak MiB", "MB on disk"], rows)
+
+
+def table_of_bytes(measured: dict[str, Any]) -> str:
+    """Draw where the bytes of one index go."""
+    parts, chunks = measured["parts"], measured["chunks"]
+    rows = [[part, f"{size / chunks:,.0f}"] for part, size in parts.items()]
+    return markdown_table(["", "bytes a chunk"], [*rows, ["all", f"{sum(parts.values()) / chunks:,.0f}"]])
 
 
 def main() -> None:
@@ -117,6 +160,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=DATA / "markdown" / "fastapi")
     parser.add_argument("--pages", type=int, help="only the first so many")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", choices=list(KINDS), action="append", help="only this row; several times")
     parser.add_argument("--row", choices=list(KINDS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
@@ -130,12 +174,15 @@ def main() -> None:
             target = Path(copies) / page.relative_to(options.folder)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(page, target)
-        rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
+        rounds: dict[str, list[dict[str, Any]]] = {kind: [] for kind in options.only or KINDS}
         for _ in range(options.rounds):
             for kind, measured in rounds.items():
                 measured.append(in_a_process(Path(copies), kind))
-    chunks = round(rounds[NOW][0]["chunks"])
-    print(f"{machine()}\n\n{len(pages)} pages, {chunks:,} chunks, medians of {options.rounds}\n\n{table(rounds)}")
+    last = rounds[list(rounds)[-1]][0]
+    print(
+        f"{machine()}\n\n{len(pages)} pages, {last['chunks']:,} chunks, medians of {options.rounds}\n\n{table(rounds)}"
+    )
+    print(f"\n{table_of_bytes(last)}")
 
 
 if __name__ == "__main__":

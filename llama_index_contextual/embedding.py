@@ -190,11 +190,13 @@ class EmbeddingEstimate:
     """What embedding some texts would take.
 
     Attributes:
-        texts: How many different texts.
+        chunks: How many texts.
+        texts: How many different ones.
         tokens: Word pieces of all of them, as the local model counts.
         seconds: Time on this machine as busy as it is now; None where the embedding is not local, 0 without one.
     """
 
+    chunks: int
     texts: int
     tokens: int
     seconds: float | None
@@ -214,15 +216,15 @@ def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> Embedd
     local = embedding if isinstance(embedding, LocalEmbedding) else LocalEmbedding()
     tokens = [local.count_tokens(text) for text in different]
     if isinstance(embedding, NoEmbedding) or not different:
-        return EmbeddingEstimate(len(different), sum(tokens), 0.0)
+        return EmbeddingEstimate(len(texts), len(different), sum(tokens), 0.0)
     if local is not embedding:
-        return EmbeddingEstimate(len(different), sum(tokens), None)
+        return EmbeddingEstimate(len(texts), len(different), sum(tokens), None)
     chosen = range(0, len(different), -(-len(different) // _TIMED_TEXTS))
     local.embed(different[:1])  # loads the model
     started = time.perf_counter()
     local.embed([different[number] for number in chosen])
     share = sum(tokens) / max(sum(tokens[number] for number in chosen), 1)
-    return EmbeddingEstimate(len(different), sum(tokens), (time.perf_counter() - started) * share)
+    return EmbeddingEstimate(len(texts), len(different), sum(tokens), (time.perf_counter() - started) * share)
 
 
 def _cores() -> int:

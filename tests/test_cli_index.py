@@ -78,11 +78,13 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     done = run("index", tmp_path / "notes", "--context", context, "--dry-run", "--price", "0.4/1.6")
     assert done.returncode == 0
     assert f"--context {context} costs nothing" in done.stdout
-    assert re.search(r"[1-9]\d* texts of [\d,]+ word pieces .*: about 0\.\d min here, about 1 MB on disk", done.stdout)
+    work = r"([1-9]\d*) chunks, [1-9]\d* texts of [\d,]+ word pieces .*: about 0\.\d min here, about 1 MB on disk"
+    [chunks] = re.findall(work, done.stdout)
     assert not (tmp_path / "notes" / ".contextual").exists()
-    assert (
-        json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)["calls"] == 0
-    )
+    said = json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)
+    assert said["calls"] == 0
+    assert said["embedding"]["chunks"] == int(chunks)
+    assert said["embedding"]["bytes"] > 10_000 * int(chunks)
 
 
 def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_path):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.embedding import EmbeddingEstimate
     from llama_index_contextual.index import ContextualIndex
 
-_CHUNK_BYTES: Final = 18_000  # on disk, as benchmarks/indexing.py prints it of FastAPI's pages
+_CHUNK_BYTES: Final = 13_500  # on disk, as benchmarks/indexing.py prints it of FastAPI's pages
 
 
 def index(
@@ -185,21 +185,24 @@ def _prices(price: str | None) -> Prices | None:
 
 def _estimate(contextual: ContextualIndex, prices: Prices | None, *, as_json: bool) -> None:
     estimate, pipeline = contextual.estimate(prices), contextual.settings.pipeline
+    work = contextual.estimate_embedding() if pipeline.paid_source is None else None
     if as_json:
-        print_json(asdict(estimate))
-    elif pipeline.paid_source is None:
+        embedding = {} if work is None else {"embedding": {**asdict(work), "bytes": work.chunks * _CHUNK_BYTES}}
+        print_json({**asdict(estimate), **embedding})
+    elif work is not None:
         print_text(f"--context {pipeline.contexts.context} costs nothing: only --context llm asks an LLM")
-        print_text(_work_of(contextual.estimate_embedding()))
+        print_text(_work_of(work))
     else:
         print_text("\n".join(_lines(estimate)))
 
 
 def _work_of(estimate: EmbeddingEstimate) -> str:
+    chunks, disk = f"{estimate.chunks:,} chunks", f"about {max(estimate.chunks * _CHUNK_BYTES / 1e6, 1):.0f} MB on disk"
+    if estimate.seconds == 0:
+        return f"{chunks}: nothing to embed, {disk}"
     texts = f"{estimate.texts:,} texts of {estimate.tokens:,} word pieces to embed if nothing is indexed yet"
     took = "as long as the server takes" if estimate.seconds is None else f"about {estimate.seconds / 60:.1f} min here"
-    if estimate.seconds == 0:
-        texts, took = f"{estimate.texts:,} texts", "nothing to embed"
-    return f"{texts}: {took}, about {max(estimate.texts * _CHUNK_BYTES / 1e6, 1):.0f} MB on disk"
+    return f"{chunks}, {texts}: {took}, {disk}"
 
 
 def _lines(estimate: ContextEstimate) -> list[str]:

@@ -7,6 +7,7 @@ that :mod:`llama_index_contextual.index.store` names.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import shutil
@@ -39,6 +40,10 @@ _MODEL: Final = "embedding_model"  # in the collection's own metadata, should th
 _STAMP: Final = "written"  # beside it, where a server keeps the collection: another value after each write
 _FILE: Final = "chroma.sqlite3"
 _OPENING: Final = ("migrations", "tenants", "databases", "collections", "collection_metadata", "segments")
+_COMPACT: Final = "chroma.sqlite3.compact"
+_PAGE_BYTES: Final = 8192  # a node's metadata is 1 to 2 kB, which a page of 4096 bytes keeps in more pages, half empty
+_LEAST_BYTES: Final = 4_000_000  # a smaller file is left as it is
+_MOST_FREE: Final = 0.25  # share of a file that is given back when more of it is unused
 _PAGE: Final = 5000  # rows per read; writes go by the client's own limit, 5461 for the local one
 
 # What SQLite says of a broken file or one that is no database, and Chroma of one that lacks its tables. Only with these
@@ -222,6 +227,40 @@ def _check_tables(file: Path) -> None:
             raise DamagedError(f"Chroma's database {file} is damaged ({error}).") from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise DamagedError(f"Chroma's database {file} is damaged ({error}).") from error
+
+
+def compact_copy(folder: Path) -> Path | None:
+    """Write a copy of a local Chroma's file without what is unused in it; None where that would give little back.
+
+    Chroma writes each node into a log first and never gives the room of it back, nor that of deleted collections. The
+    copy holds the same rows. Nobody may write meanwhile; who reads goes on with the old file.
+    """
+    file, copy = folder / _FILE, folder / _COMPACT
+    try:
+        copy.unlink(missing_ok=True)  # of a process that was killed
+        with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            [size, pages, free] = [
+                database.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_size", "page_count", "freelist_count")
+            ]
+            if size * pages < _LEAST_BYTES or (size >= _PAGE_BYTES and free < pages * _MOST_FREE):
+                return None
+            database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+            database.execute("VACUUM INTO ?", (str(copy),))
+        shutil.copymode(file, copy)
+        with copy.open("rb+") as written:
+            os.fsync(written.fileno())
+    except (sqlite3.Error, OSError):  # a full disk, above all: the old file is as good
+        with contextlib.suppress(OSError):
+            copy.unlink(missing_ok=True)
+        return None
+    return copy
+
+
+def put_in_place(copy: Path) -> None:
+    """Let a compact copy take the place of a local Chroma's file; whoever has the old one open goes on reading it."""
+    with contextlib.suppress(OSError):  # on Windows another reader may have it open
+        copy.replace(copy.with_name(_FILE))
 
 
 def without_vector_files(folder: Path, name: str) -> ChromaDatabase:

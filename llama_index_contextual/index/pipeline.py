@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.embedding import embedding_limit
 from llama_index_contextual.identity import short_hash
+from llama_index_contextual.index.store import to_node
 from llama_index_contextual.metadata import CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.watching import step
@@ -78,7 +79,8 @@ class NodePipeline:
         for node in nodes if self.paid_source else ():
             known = stored.get(node.node_id)
             if known is not None:
-                node.metadata.update({key: known.metadata[key] for key in _PAID if key in known.metadata})
+                former = to_node(known, "").metadata
+                node.metadata.update({key: former[key] for key in _PAID if key in former})
         return nodes
 
     def contextualize(

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError, StorageError
-from llama_index_contextual.index.chroma import plain_panics, unreachable
+from llama_index_contextual.index.chroma import compact_copy, plain_panics, put_in_place, unreachable
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.store import DamagedError, to_node
 from llama_index_contextual.keyword import KeywordIndex
@@ -174,6 +174,19 @@ class Reader:
         """Keep readers of other processes from opening Chroma's files while they change."""
         with _exclusive(self._layout, active=not self._place.shared):
             yield
+
+    def compact(self) -> None:
+        """Give back the room that Chroma's file does not use, where that is much; for writers, at their end."""
+        with self._guard, self.changing_files():
+            copy = compact_copy(self._place.folder) if self._place.folder is not None else None
+            if copy is None:
+                return
+            # First: whoever has the old file open must not write into it, and opens the new one once this lock is free.
+            before, is_newest = self._announced(), self._open is not None and self._open.stamp == self._announced()
+            self.announce(complete=True, seen=False)
+            put_in_place(copy)
+            if is_newest:
+                self.keywords.advance(before, self._announced())
 
     def announce(self, *, complete: bool, seen: bool = True) -> None:
         """Tell readers that something was written; ``seen`` if this object's own open store shows it already."""

@@ -200,6 +200,7 @@ class Storage:
             self.reader.announce(complete=True, seen=False)  # before the old one goes, so that readers leave it
             with self.reader.changing_files():  # a reader may just be opening it
                 view.database.drop(before.collection)
+        self.reader.compact()
 
     @contextlib.contextmanager
     def _vectors(self) -> Iterator[Vectorizer]:

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -24,6 +25,7 @@ from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.metadata import CONTEXT, CONTEXT_VERSION, FRONT_MATTER, LEXICAL_CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 ENTRY: Final = "_entry"  # the manifest's key of the document
 KIND: Final = "_kind"  # "file" or "document", as in the manifest
+_NODE: Final = "_node_content"  # LlamaIndex's key of the whole node as JSON
+_EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
+_UNFILTERED: Final = frozenset({CONTEXT, CONTEXT_VERSION, LEXICAL_CONTEXT, FRONT_MATTER})
 EMBED_HASH: Final = "_embed_hash"  # of the EMBED view: equal hash, equal vector
 
 
@@ -222,10 +227,29 @@ def embed_hash(node: BaseNode) -> str:
 
 
 def store_metadata(node: BaseNode, entry: str, kind: str) -> dict[str, Any]:
-    """Return the flat metadata under which a node is stored; a None value becomes "", as in ``ChromaVectorStore``."""
+    """Return the flat metadata under which a node is stored; a None value becomes "", as in ``ChromaVectorStore``.
+
+    Each value is in ``_node_content`` too, from which LlamaIndex makes the node again, and stores index every value.
+    So what nobody filters by is there alone, and empty fields of the node are left out.
+    """
     flat = node_to_metadata_dict(node, remove_text=True, flat_metadata=True)
+    flat = {key: value for key, value in flat.items() if key not in _UNFILTERED}
+    flat[_NODE] = _without_empty(flat[_NODE])
     flat |= {ENTRY: entry, KIND: kind, EMBED_HASH: embed_hash(node)}
     return {key: "" if value is None else value for key, value in flat.items()}
+
+
+def _without_empty(node: str) -> str:
+    """Return a node as JSON without fields that are empty: LlamaIndex reads them as empty where they are absent."""
+
+    def filled(fields: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in fields.items() if value not in _EMPTY}
+
+    fields = filled(json.loads(node))
+    fields.pop("text", None)  # it was left out already
+    for kind, related in fields.get("relationships", {}).items():
+        fields["relationships"][kind] = filled(related) if isinstance(related, dict) else list(map(filled, related))
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
 def to_node(stored: Stored, text: str) -> BaseNode:

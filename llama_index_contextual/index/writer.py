@@ -57,9 +57,10 @@ class Writer:
         self.commit(complete=False)
 
     def end(self) -> None:
-        """Say that the index is whole again, and keep the keyword index on disk."""
+        """Say that the index is whole again, and keep the keyword index on disk; what is unused is given back."""
         self.commit(complete=True)
         if not self.hidden:
+            self.reader.compact()
             self.reader.save_keywords()
 
     def write(self, fresh: Sequence[Row] = (), relocated: Sequence[Row] = (), gone: Sequence[str] = ()) -> None:
