@@ -104,7 +104,7 @@ def test_evaluate_compares_contexts_by_keywords(folder):
     questions = [Question("When is the release?", (Passage("memory/2026-04-09.md", text="Friday"),))]
     said = []
     found = evaluate(folder, questions, embed_model="none", contexts=["off", "headings"], top_k=[1], say=said.append)
-    assert [row.name for row in found.rows] == ["text alone", "off", "headings"]
+    assert [row.name for row in found.rows] == ["text alone", "LlamaIndex metadata", "headings"]
     assert found.rows[0].recalls.mean() == 1
     assert "less than a minute" in said[0]
     assert "headings" in markdown_report(found, "Keywords")
