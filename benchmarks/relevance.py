@@ -1,157 +1,289 @@
-"""Fit relevance: how likely a hit answers a question, by its nearness and the share of the question's words it holds.
+"""Fit relevance, and measure what a cut by it costs: questions with known answers against nonsense.
 
-    python benchmarks/relevance.py
+    python benchmarks/relevance.py [--out FILE]
 
-Each index is asked its own questions (is a hit gold?), questions of the other sets, questions of general knowledge, and
-gibberish; nothing answers the last three. Printed are the weights that ``retrievers/relevance.py`` ships, fitted on all
-sets, and what a cut costs: for each set the share of its gold hits that goes, with weights that were fitted without it,
-and the share of the other hits that stays.
+Nonsense are 100 queries: keyboard mash, questions in languages that the notes are not in, and English questions of
+general knowledge. An index that holds nothing of the kind should find nothing. Beside them stand questions of the other
+sets ("strangers"), which the model is not trained on; now and then an index does hold something on them. All figures of
+a set come from weights that were fitted without it; the seven notes of ``examples/notes`` are never fitted on. The
+weights that are printed are those of ``retrievers/learned.py``, fitted on all sets.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-import chromadb
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import DataSet, chat_notes, codebases, course_lessons, kubernetes_docs
-from llama_index.core import StorageContext, VectorStoreIndex
-from llama_index.core.schema import QueryBundle
-from llama_index.vector_stores.chroma import ChromaVectorStore
+from datasets import DataSet, Question, codebases, course_lessons, locomo_notes
+from llama_index.core.schema import BaseNode, Document, QueryBundle
+from retrieval import POOL, Bench, Row
 
-from llama_index_contextual import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualNodePostprocessor,
-    ContextualVectorRetriever,
-)
-from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual import ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from llama_index_contextual import ContextualBM25Retriever, ContextualVectorRetriever
+
 Floats = Any  # a numpy array of float64
 
-TOP = 10
-EACH = 80  # questions of a collection
-ELSEWHERE = [
-    "best pizza in Naples",
-    "who won the 1998 world cup",
-    "how to bake sourdough bread",
-    "symptoms of measles in children",
-    "capital of Mongolia",
-    "how to change a bicycle tyre",
-    "when was Mozart born",
-    "guitar chords for beginners",
-]
-GIBBERISH = ["asdfghjkl", "qwertyuiop zxcvbnm", "fnord flurbel gnix", "hjkl;", "zzz yyy xxx", "skjdfh ksjdhf", "????"]
-CUTS = (0.03, 0.05, 0.1)
+NOTES: Final = "the seven notes"
+CUTS: Final = (0.02, 0.05, 0.1, 0.2)
+FEW: Final = 3  # collections that are asked nonsense
+VARIANTS: Final = {
+    "cosine and words": ("cosine", "words", "unknown"),
+    "nearness and words": ("nearness", "words", "unknown"),
+    "cosine": ("cosine",),
+    "nearness": ("nearness",),
+    "words": ("words", "unknown"),
+}
+
+MASH = """
+asdfghjkl | qwertyuiop zxcvbnm | fnord flurbel gnix | hjkl; | zzz yyy xxx | skjdfh ksjdhf | ???? | lkjhgf |
+aaaaaaaaaa | sdf sdf sdf | wqerqwe rqwer | jjjjkkkk | xcvbxcvb nmnm | poiuytrewq | dfgdfg hfghfgh | blarg
+wibble quux | gjfkdls ajfkdl | mnbvcxz lkjhg | vbnmfghj | !!!! .... | uiouio jkljkl | tttttt | qazwsxedc
+rfvtgb | ghghgh ytytyt | ewqdsa cxzewq | plokij uhygtf | oooooo ppppp | xyzzy plugh | rtyu fghj vbnm | kkk lll
+mmm nnn | adsfasdf adsfasdf adsf | qpwoeiruty | hnujmik olp | yhn ujm ikol
+"""
+
+FOREIGN = """
+Wie backt man einen Kirschkuchen? | Quel temps fait-il à Marseille demain ? |
+Dove si trova il Colosseo? | Missä on lähin rautatieasema? | Hvor mange
+mennesker bor i Bergen? | Hur lagar man köttbullar? | Jak ugotować barszcz
+czerwony? | Kolik stojí lístek do divadla? | Mennyibe kerül egy kiló alma? |
+Când pleacă trenul spre Cluj? | Wat is het hoogste gebouw van Rotterdam? | Qual
+é a melhor praia de Portugal? | Wann beginnt die Bundesliga wieder? | Comment
+faire pousser des tomates ? | Quanto costa un biglietto per Venezia? | Mikä on
+Suomen korkein tunturi? | Hvilken fisk er best til suppe? | Varför är himlen
+blå? | Kto wygrał mistrzostwa w skokach narciarskich? | Kdy byla založena
+Karlova univerzita? | ¿Cuánto tarda en cocerse un huevo? | ¿Quién pintó Las
+Meninas? | 明日の天気はどうですか | 寿司の作り方を教えてください | 北京有什么好吃的 | 怎么学习弹钢琴 | Какая самая
+длинная река в России? | Как приготовить блины? | 서울에서 부산까지 얼마나 걸리나요 | ما هي
+عاصمة المغرب؟ | मुंबई में मौसम कैसा है | Πού είναι η Ακρόπολη; | İstanbul'da
+hava nasıl?
+"""  # noqa: RUF001  Turkish has such letters
+
+OFF_TOPIC = """
+best pizza in Naples | who won the 1998 world cup | how to bake sourdough bread | symptoms of measles in
+children | capital of Mongolia | how to change a bicycle tyre | when was Mozart born | guitar chords for
+beginners | how tall is Mount Kilimanjaro | what do pandas eat | how many moons does Jupiter have | who
+painted the Sistine Chapel | how to remove wine stains from a carpet | what causes volcanic eruptions |
+average lifespan of a tortoise | rules of cricket explained | how deep is the Mariana Trench | history of the
+Ottoman Empire | what is the boiling point of mercury | how to prune apple trees | who discovered penicillin |
+how do bees make honey | tallest waterfall in Venezuela | what language is spoken in Suriname | how to knit a
+scarf | when did the Titanic sink | why do cats purr | how to treat a bee sting | what is the national dish of
+Ethiopia | how are diamonds formed | who composed the Four Seasons | which planet has the strongest winds |
+how long does it take to boil lobster
+"""
+
+KINDS: Final = {
+    kind: [query.strip() for query in queries.replace("\n", " ").split(" | ")]
+    for kind, queries in (("mash", MASH), ("foreign", FOREIGN), ("off-topic", OFF_TOPIC))
+}
 
 
 @dataclass
-class Hits:
-    """Features and truth of the hits that one set gave.
+class Asked:
+    """What one index gave for one query.
 
     Attributes:
-        name: The set.
-        own: Features of the hits of its own questions: nearness and share of words, one row a hit.
-        gold: Which of those are gold.
-        other: Features of the hits of questions that it cannot answer.
+        kind: "own" where the index can answer, else why it cannot.
+        features: By name; see ``relevance()`` of ``retrievers/learned.py``.
+        shares: Scores of the first 20 hits as a share of the best.
+        gained: The part of the question's gold that each of them adds.
     """
 
-    name: str
-    own: Floats
-    gold: Floats
-    other: Floats
+    kind: str
+    features: dict[str, float]
+    shares: Floats
+    gained: Floats
 
 
 class Searched:
-    """One collection, and the features of its hits."""
+    """One collection, and both of its arms."""
 
     def __init__(self, data: DataSet, collection: str, embedding: RememberingEmbedding) -> None:
-        documents = data.documents[collection]
-        if data.chunks:
-            nodes = [node.model_copy(deep=True) for doc in documents for node in data.chunks[doc.doc_id]]
-        else:
-            nodes = list(default_parser(embedding.inner)(documents))  # type: ignore[arg-type]
-        kind = "pattern" if data.chunks else "headings"
-        nodes = list(ContextualNodePostprocessor(context=kind, documents=documents)(nodes))  # type: ignore[arg-type]
-        client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-        store = ChromaVectorStore(chroma_collection=client.create_collection(uuid4().hex))
-        context = StorageContext.from_defaults(vector_store=store)
-        index = VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)
-        self.keyword = ContextualBM25Retriever(nodes)
-        self.vector = ContextualVectorRetriever(index, embedding, companion=self.keyword)
-        self.fusion = ContextualFusionRetriever([self.vector, self.keyword], similarity_top_k=TOP)
+        context = "pattern" if data.chunks else "headings"
+        bench, row = Bench(data, collection, embedding), Row("", context, context)
+        self.vector: ContextualVectorRetriever = bench.retriever(replace(row, sparse=None))  # type: ignore[assignment]
+        self.keyword: ContextualBM25Retriever = bench.retriever(replace(row, dense=None))  # type: ignore[assignment]
+        self.fusion = ContextualFusionRetriever(
+            [self.vector, self.keyword], mode="learned", similarity_top_k=20, min_score=0
+        )
         self.covers = data.covers
 
-    def features(self, question: str) -> tuple[list[Any], Floats]:
-        """Return the nodes of the first hits and, a row for each, nearness and share of words."""
-        nodes = [hit.node for hit in self.fusion.retrieve(question)]
-        cosines = {one.node_id: float(one.score or 0) for one in self.vector.candidates(QueryBundle(question), 100)}
-        low = min(cosines.values(), default=0.0)
-        near = [(cosines.get(node.node_id, low) - low) / (1 - low) for node in nodes]
-        words = self.keyword.term_scores(question, [node.node_id for node in nodes]).shares() or [0.0] * len(nodes)
-        return nodes, np.array([near, words]).T
+    def ask(self, kind: str, question: Question, vector: list[float]) -> Asked:
+        """Ask both arms and their fusion."""
+        bundle = QueryBundle(question.text, embedding=vector)
+        hits = self.fusion.retrieve(bundle)
+        cosines = [float(one.score or 0) for one in self.vector.candidates(bundle, POOL)]
+        high, low = max(cosines), min(cosines)
+        found = self.keyword.term_scores(question.text, [hits[0].node.node_id])
+        features = {
+            "cosine": high,
+            "nearness": (high - low) / (1 - low),
+            "words": (found.shares() or [0.0])[0],
+            "unknown": float(not any(found.frequencies)),
+        }
+        scores, left, gained = np.array([hit.score or 0.0 for hit in hits]), set(question.gold), []
+        for hit in hits:
+            new = left & self.covers(hit.node)
+            left -= new
+            gained.append(len(new) / max(1, len(question.gold)))
+        return Asked(kind, features, scores / scores[0], np.array(gained))
 
 
-def hits_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEmbedding) -> Hits:
-    """Ask the first two collections of a set."""
-    rng = random.Random(7)  # noqa: S311  no secret
-    own, gold, other = [], [], []
-    for collection in list(data.documents)[:2]:
+def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEmbedding) -> list[Asked]:
+    """Ask all questions of a set, and nonsense of its first collections."""
+    asked = []
+    for number, collection in enumerate(data.documents):
         searched = Searched(data, collection, embedding)
-        asked = [question for question in data.questions if question.collection == collection]
-        for question in rng.sample(asked, min(EACH, len(asked))):
-            nodes, features = searched.features(question.text)
-            own.append(features)
-            gold += [bool(question.gold & searched.covers(node)) for node in nodes]
-        unanswerable = (*rng.sample(list(strangers), EACH // 2), *ELSEWHERE, *GIBBERISH)
-        other += [searched.features(text)[1] for text in unanswerable]
-    return Hits(data.name, np.concatenate(own), np.array(gold, dtype=float), np.concatenate(other))
+        batch = [("own", question) for question in data.questions if question.collection == collection]
+        if number < FEW:
+            batch += [(kind, Question(text, frozenset())) for kind, texts in KINDS.items() for text in texts]
+            batch += [("stranger", Question(text, frozenset())) for text in strangers]
+        vectors = embedding.get_text_embedding_batch([question.text for _, question in batch])
+        asked += [searched.ask(kind, one, vector) for (kind, one), vector in zip(batch, vectors, strict=True)]
+    return asked
 
 
-def fit(parts: Sequence[Hits], columns: Sequence[int]) -> Floats:
-    """Return constant and weights of a logistic model, each set and each kind of question counting the same."""
-    rows = np.concatenate([np.concatenate([part.own, part.other])[:, columns] for part in parts])
-    truth = np.concatenate([np.concatenate([part.gold, np.zeros(len(part.other))]) for part in parts])
-    weight = np.concatenate(
-        [np.repeat([1 / len(part.own), 0.25 / len(part.other)], [len(part.own), len(part.other)]) for part in parts]
-    )
-    inputs = np.column_stack([np.ones(len(rows)), rows])
+def example_notes() -> DataSet:
+    """The notes that come with the project, and six questions."""
+    folder = Path(__file__).resolve().parents[1] / "examples" / "notes"
+    paths = [(path, path.relative_to(folder).as_posix()) for path in sorted(folder.rglob("*.md"))]
+    documents = [Document(text=path.read_text("utf-8"), id_=name, metadata={"path": name}) for path, name in paths]
+    gold = {
+        "What is the default timeout of the gateway?": "docs/gateway.md",
+        "which colour scheme for dashboards": "MEMORY.md",
+        "where do secrets live": "MEMORY.md",
+        "when are releases tagged": "MEMORY.md",
+        "why did we move sessions to Redis?": "MEMORY.md",
+        "what is the retry budget": "MEMORY.md",
+    }
+    questions = [Question(text, frozenset([path])) for text, path in gold.items()]
+
+    def covers(node: BaseNode) -> frozenset[Any]:
+        return frozenset([node.ref_doc_id])
+
+    return DataSet(NOTES, {"": documents}, questions, covers, {})
+
+
+def fit(sets: Sequence[Sequence[Asked]], names: Sequence[str]) -> Floats:
+    """Constant and weights of a logistic model: questions whose gold was found against nonsense, weighing the same."""
+    rows, truth, weight = [], [], []
+    for asked in sets:
+        for answered in (True, False):
+            part = [one for one in asked if (one.kind == "own" and one.gained.any()) == answered]
+            part = [one for one in part if one.kind == "own" or one.kind in KINDS]
+            part = [one for one in part if answered or one.kind != "own"]
+            rows += [[one.features[name] for name in names] for one in part]
+            truth += [float(answered)] * len(part)
+            weight += [500 / len(part)] * len(part)
+    inputs, y, w = np.column_stack([np.ones(len(rows)), np.array(rows)]), np.array(truth), np.array(weight)
     found = np.zeros(inputs.shape[1])
-    for _ in range(50):  # Newton's method
+    for _ in range(60):  # Newton's method, shrunk a little
         chance = 1 / (1 + np.exp(-inputs @ found))
-        slope = inputs.T @ (weight * (truth - chance)) - 1e-4 * found
-        bend = (inputs * (weight * chance * (1 - chance))[:, None]).T @ inputs + 1e-4 * np.eye(len(found))
-        found += np.linalg.solve(bend, slope)
+        slope = inputs.T @ (w * (y - chance)) - 0.01 * np.r_[0, found[1:]]
+        bend = (inputs * (w * chance * (1 - chance))[:, None]).T @ inputs + 0.01 * np.diag([0, *np.ones(len(names))])
+        found += np.linalg.solve(bend + 1e-9 * np.eye(len(bend)), slope)
     return found
 
 
+def chances(asked: Sequence[Asked], weights: Floats, names: Sequence[str]) -> Floats:
+    """The relevance of each query's best hit."""
+    return 1 / (1 + np.exp(-weights[0] - np.array([[one.features[n] for n in names] for one in asked]) @ weights[1:]))
+
+
+def costs(sets: dict[str, list[Asked]], variant: str) -> list[list[object]]:
+    """For each set and cut what is lost of its own questions, and how much nonsense finds nothing."""
+    names, rows = VARIANTS[variant], list[list[object]]()
+    for name, asked in sets.items():
+        weights = fit([other for key, other in sets.items() if key not in {name, NOTES}], names)
+        own = [one for one in asked if one.kind == "own"]
+        depths = (1, 3, 5) if name == "course-lessons" else (5, 10, 20)
+        for cut in CUTS:
+            lost = [
+                np.mean(
+                    [
+                        (one.gained * (chance * one.shares < cut))[:k].sum()
+                        for one, chance in zip(own, chances(own, weights, names), strict=True)
+                    ]
+                )
+                for k in depths
+            ]
+            cells = []
+            for kind in (*KINDS, "stranger"):
+                part = [one for one in asked if one.kind == kind]
+                cells.append(f"{(chances(part, weights, names) < cut).mean():.0%}")
+            rows.append([name, str(cut), *(f"{100 * one:.2f}" for one in lost), *cells])
+    return rows
+
+
+def calibration(sets: dict[str, list[Asked]]) -> list[list[object]]:
+    """How often gold was found among queries of one relevance, nonsense weighing as much as questions."""
+    names = VARIANTS["cosine and words"]
+    edges = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0001)
+    right, every = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
+    for name, asked in sets.items():
+        if name == NOTES:
+            continue
+        weights = fit([other for key, other in sets.items() if key not in {name, NOTES}], names)
+        for own in (True, False):
+            part = [one for one in asked if (one.kind == "own") == own and one.kind != "stranger"]
+            at = np.digitize(chances(part, weights, names), edges) - 1
+            for place, one in zip(at, part, strict=True):
+                every[place] += 1 / len(part)
+                right[place] += one.gained.any() / len(part)
+    return [
+        [f"{low:g} to {min(high, 1):g}", f"{100 * share / 6:.1f}", f"{100 * good / share:.0f}" if share else "-"]
+        for low, high, good, share in zip(edges, edges[1:], right, every, strict=False)
+    ]
+
+
 def main() -> None:
-    """Print the weights and what cuts cost."""
+    """Print the weights, what cuts cost, and how well the figure is calibrated."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the tables to this file too")
+    options = parser.parse_args()
+    rng = random.Random(7)  # noqa: S311  no secret
     embedding = RememberingEmbedding()
-    sets = [codebases(), course_lessons(), chat_notes(), kubernetes_docs(60)]
-    texts = {data.name: [question.text for question in data.questions] for data in sets}
-    parts = []
-    for data in sets:
-        strangers = [text for name, own in texts.items() if name != data.name for text in own]
-        parts.append(hits_of(data, strangers, embedding))
-    print(machine(), "\n")
-    for name, columns in (("both", [0, 1]), ("nearness", [0]), ("words", [1])):
-        print(f"{name}: {', '.join(f'{value:.2f}' for value in fit(parts, columns))}")
+    data = [codebases(), course_lessons(), locomo_notes(), example_notes()]
+    sample = {one.name: [q.text for q in rng.sample(one.questions, 60)] for one in data[:3]}
+    sets = {}
+    for one in data:
+        strangers = [text for name, texts in sample.items() if name != one.name for text in texts]
+        sets[one.name] = answers_of(one, strangers, embedding)
+    parts = [machine()]
+    fitted = [asked for name, asked in sets.items() if name != NOTES]
     rows = []
-    for part in parts:
-        weights = fit([other for other in parts if other is not part], [0, 1])
-        own, stranger = (1 / (1 + np.exp(-weights[0] - x @ weights[1:])) for x in (part.own, part.other))
-        cells = [f"{(own[part.gold > 0] < cut).mean():.1%} go, {(stranger >= cut).mean():.1%} stay" for cut in CUTS]
-        rows.append([part.name, f"{part.gold.mean():.1%}", f"{np.median(own[part.gold > 0]):.2f}", *cells])
-    header = ["left out", "gold among hits", "median of gold", *(f"cut at {cut}: gold, the others'" for cut in CUTS)]
-    print("\n" + markdown_table(header, rows))
+    for name, names in VARIANTS.items():
+        constant, *others = fit(fitted, names)
+        given = dict(zip(names, others, strict=True))
+        cells = [f"{given[one]:.2f}" if one in given else "" for one in ("cosine", "nearness", "words", "unknown")]
+        rows.append([name, f"{constant:.2f}", *cells])
+    header = ["fitted on all sets, by", "constant", "cosine", "nearness", "words", "no word is known"]
+    parts.append(markdown_table(header, rows))
+    for variant in ("cosine and words", "nearness and words"):
+        header = [
+            "left out",
+            "cut",
+            "recall lost at 5 (1)",
+            "10 (3)",
+            "20 (5)",
+            *(f"{kind}: nothing" for kind in (*KINDS, "strangers")),
+        ]
+        parts.append(f"By {variant}:\n\n{markdown_table(header, costs(sets, variant))}")
+    header = ["relevance", "share of all queries, %", "gold among 20 hits, %"]
+    parts.append(f"Calibration, left out:\n\n{markdown_table(header, calibration(sets))}")
+    text = "\n\n".join(parts)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -70,6 +70,12 @@ def _number(value: object) -> float:
         return math.inf
 
 
+def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Raise a SettingError for a value that is not allowed."""
+    if value not in allowed:
+        raise SettingError(f"{name}={value!r}. Cure: one of {', '.join(map(repr, allowed))}.")
+
+
 def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], cure: str = "") -> None:
     """Raise a SettingError for settings that nobody reads, which a misspelt one is.
 

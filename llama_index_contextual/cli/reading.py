@@ -82,6 +82,10 @@ def search(
     tag: TagPart = "",
     since: Since = "",
     until: Until = "",
+    min_score: Annotated[
+        float | None,
+        typer.Option(help="The relevance that a hit needs, 0 to 1; 0 shows all hits. Default: 0.05, or 0 with filters"),
+    ] = None,
     recency: Recency = None,
     rerank: Annotated[str | None, typer.Option(help=f"{_RERANKERS}.")] = None,
     explain: Annotated[
@@ -100,6 +104,7 @@ def search(
         "embedding.model": embed_model,
         "retrieval.top_k": top_k,
         "retrieval.per_file": per_file,
+        "retrieval.min_score": min_score,
         "retrieval.recency": recency,
         "retrieval.rerank": rerank,
     }
@@ -117,7 +122,7 @@ def search(
         print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, said) for hit in explanation.nodes])
         return
     if not explanation.hits:
-        tell("Nothing found.")
+        tell(printable("\n".join(["Nothing found.", *explanation.warnings])))
     elif explain:
         print_text(str(explanation))
     else:

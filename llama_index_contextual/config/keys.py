@@ -202,6 +202,14 @@ class Retrieval(_Section):
         "Hits of a search.", "(5 on the command line, 10 in Python)", option="--top-k", example=5, ge=1
     )
     per_file: int | None = _setting("The most hits of one file.", "(no limit)", option="--per-file", example=1, ge=1)
+    min_score: float | None = _setting(
+        "The relevance that a hit needs, 0 to 1; 0 shows all hits.",
+        "(0.05 with the local embedding, else 0)",
+        option="--min-score",
+        example=0.05,
+        ge=0,
+        le=1,
+    )
     recency: bool | None = _setting("Whether newer notes win among near equals.", default=False, option="--recency")
     half_life_days: float | None = _setting("Days after which the recency factor is a half.", 30.0, gt=0)
     rerank: str | None = _setting(

@@ -182,6 +182,13 @@ class WordOrder:
     def __getitem__(self, row: int) -> Codes:
         return self.codes[self.starts[row] : self.starts[row + 1]]
 
+    def of(self, rows: npt.NDArray[np.int64]) -> tuple[Codes, npt.NDArray[np.int64]]:
+        """Return the codes of several rows one after the other, and how many each has; row -1 has none."""
+        starts = self.starts[rows]
+        stops = np.where(rows < 0, starts, self.starts[rows + 1])
+        parts = [self.codes[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
+        return np.concatenate([self.codes[:0], *parts]), stops - starts
+
     @classmethod
     def merge(cls, parts: Sequence[tuple[WordOrder, Bools]]) -> WordOrder:
         """Return the order of several where the mask is true, in order."""
@@ -248,6 +255,12 @@ class Segment:
         """Return the row of a document, None where it is unknown or deleted."""
         row = self.rows_by_id.get(node_id)
         return row if row is not None and self.live[row] else None
+
+    def rows_of(self, node_ids: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Return the rows of documents, -1 for those that are unknown or deleted."""
+        found = self.rows_by_id.get
+        rows = np.array([found(node_id, -1) for node_id in node_ids], dtype=np.int64)
+        return np.where(self.live[rows], rows, -1) if self.has_dead else rows
 
     def entries(self, term: int) -> tuple[Ints, Counts]:
         """Return the live rows that hold a term, ascending, and how often they do."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 2_000_000  # entries scored together: some 50 MB for the moment of a query
 _SHORT: Final = 8  # rows a block below which a maximum a block saves nothing
 _REACH: Final = 8  # terms apart that still count as near
-_MOST_TERMS: Final = 200  # of a query, beyond which nearness says nothing new
+_MOST_TERMS: Final = 200  # of a query, beyond which nearness says nothing new; at most 255, which fit into a byte
 _NO_CODES: Final[Codes] = np.empty(0, dtype=np.uint16)
 
 Group = tuple[str, ...]  # one term of a query: its alternatives count as the same term
@@ -238,10 +238,17 @@ class Snapshot:
         total = float(pairs.sum())
         if not total:
             return Nearness(float(idfs.sum()), np.zeros(len(node_ids)))
+        codes, lengths = self._order_of(node_ids)
+        return Nearness(float(idfs.sum()), _closeness(codes, lengths, distinct) @ pairs / total)
+
+    def _order_of(self, node_ids: Sequence[str]) -> tuple[Codes, npt.NDArray[np.int64]]:
+        """Return the codes of the terms of some documents one after the other, and how many each has."""
+        if len(self.segments) == 1:  # the usual case
+            (segment,) = self.segments
+            return segment.order.of(segment.rows_of(node_ids))
         places = [self.locate(node_id) for node_id in node_ids]
         parts = [self.segments[place[0]].order[place[1]] if place else _NO_CODES for place in places]
-        closeness = _closeness(parts, distinct)
-        return Nearness(float(idfs.sum()), closeness @ pairs / total)
+        return np.concatenate([_NO_CODES, *parts]), np.array([len(part) for part in parts], dtype=np.int64)
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the documents' values of a metadata key without reading any node; None where one has none.
@@ -272,27 +279,33 @@ class Snapshot:
         return found
 
 
-def _closeness(parts: Sequence[Codes], groups: Sequence[Group]) -> npt.NDArray[np.float64]:
+def _closeness(codes: Codes, lengths: npt.NDArray[np.int64], groups: Sequence[Group]) -> npt.NDArray[np.float64]:
     """Return for each document and each neighbouring pair of terms 1 / their smallest distance, 0 if it is too large.
 
     Args:
-        parts: The codes of each document's terms, in order.
+        codes: Of the terms of all documents, in order.
+        lengths: How many codes each document has.
         groups: The terms of the query.
     """
-    numbers = np.zeros(1 << 16, dtype=np.int16)
+    numbers = np.zeros(1 << 16, dtype=np.uint8)
     for number, group in enumerate(groups, start=1):
         numbers[[code_of(term) for term in group]] = number
-    found = numbers[np.concatenate(parts)] if parts else numbers[:0]
-    places = np.flatnonzero(found)
-    terms = found[places]
-    owners = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[places]
-    closeness = np.zeros((len(parts), len(groups) - 1))
+    found = numbers.take(codes)  # faster than numbers[codes]
+    places = np.flatnonzero(found != 0)  # faster than of numbers
+    terms = found[places].astype(np.int16)
+    owners = np.cumsum(lengths).searchsorted(places, side="right")
+    places += owners * _REACH  # so that places in different documents are out of each other's reach
+    closeness = np.zeros((len(lengths), len(groups) - 1))
     for lag in range(1, _REACH + 1):  # between two places at most _REACH apart there are fewer than _REACH others
-        left, right = terms[:-lag], terms[lag:]
         distance = places[lag:] - places[:-lag]
-        near = (np.abs(left - right) == 1) & (owners[lag:] == owners[:-lag]) & (distance <= _REACH)
+        within = np.flatnonzero(distance <= _REACH)
+        if not len(within):
+            break  # places further on in the list are further away
+        left, right = terms[within], terms[within + lag]
+        near = np.abs(left - right) == 1
+        at = within[near]
         pair = np.minimum(left, right)[near] - 1
-        np.maximum.at(closeness, (owners[lag:][near], pair), 1 / distance[near])
+        np.maximum.at(closeness, (owners[at], pair), 1 / distance[at])
     return closeness
 
 

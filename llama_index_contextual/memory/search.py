@@ -150,6 +150,7 @@ class FusionSearch(PlainSearch):
         view.mode = FUSION_MODES.RECIPROCAL_RANK  # its scores can be told apart by query
         view.similarity_top_k = self._pool
         view.candidate_pool = max(self._pool, retriever.candidate_pool)
+        view.min_score = 0.0  # memory weighs the evidence of each hit by itself
         view.node_postprocessors = [
             one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)
         ]

@@ -1,4 +1,4 @@
-"""The arms of a fusion: their kind, names and weights, and how all of them are asked at once."""
+"""The arms of a fusion: their kind, names and weights, what each of them is asked, and how all are asked at once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import math
 import threading
 import time
 import warnings
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -21,8 +22,10 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError, StorageError
-from llama_index_contextual.retrievers.fusion import Ranking
-from llama_index_contextual.retrievers.search import Candidate, CandidateRetriever
+from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+from llama_index_contextual.retrievers.fusion import Mode, Ranking
+from llama_index_contextual.retrievers.search import Candidate
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.watching import step
 
@@ -32,14 +35,43 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import NodeWithScore
 
+    from llama_index_contextual.retrievers.search import CandidateRetriever
+
 logger = logging.getLogger(__name__)
 
 KEYWORD_WEIGHT: Final = 0.6
 
 
-def is_keyword(arm: BaseRetriever) -> bool:
+def is_keyword(arm: object) -> bool:
     """Return whether an arm matches words: it says so (``arm.kind == "keyword"``), or it is a BM25 retriever."""
     return getattr(arm, "kind", None) == "keyword" or isinstance(arm, BM25Retriever)
+
+
+def gives_ids(arm: BaseRetriever) -> TypeGuard[CandidateRetriever]:
+    """Return whether an arm answers with ids. ``isinstance`` would tell, too, but is slow with a protocol."""
+    return hasattr(arm, "candidates") and hasattr(arm, "nodes")
+
+
+def checked_arms(retrievers: object) -> list[BaseRetriever]:
+    """Return the arms as a list.
+
+    Raises:
+        SettingError: They are not a sequence of retrievers; the message says what was probably meant.
+    """
+    kind = type(retrievers).__name__
+    if isinstance(retrievers, BaseRetriever):
+        raise SettingError(f"retrievers={kind} is a single retriever. Cure: a list, ContextualFusionRetriever([...]).")
+    if hasattr(retrievers, "as_retriever") or not isinstance(retrievers, Iterable):
+        cure = "[index.as_retriever()]" if hasattr(retrievers, "as_retriever") else "a list of retrievers"
+        raise SettingError(f"retrievers={kind} is not a list of retrievers. Cure: {cure}.")
+    arms = list(retrievers)
+    if not arms:
+        raise SettingError("retrievers=[] is empty. Cure: at least one retriever.")
+    for arm in arms:
+        if not isinstance(arm, BaseRetriever):
+            cure = "its as_retriever()" if hasattr(arm, "as_retriever") else "a LlamaIndex retriever"
+            raise SettingError(f"retrievers hold a {type(arm).__name__}, which is not a retriever. Cure: {cure}.")
+    return arms
 
 
 def arm_names(arms: Sequence[BaseRetriever]) -> list[str]:
@@ -84,6 +116,13 @@ def _is_weight(value: object) -> bool:
     return isinstance(value, int | float | np.floating | np.integer) and bool(0 <= value < math.inf)
 
 
+def default_mode(arms: Sequence[BaseRetriever], weights: object, k: object) -> Mode:
+    """Return the mode for arms: learned for those that the model was trained on, else by ranks."""
+    kinds = {is_keyword(arm) for arm in arms}
+    trained = keyword_arm(arms) is not None and len(kinds) > 1
+    return Mode.LEARNED if trained and weights is None and k is None else Mode.RECIPROCAL_RANK
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmQuery:
     """Hold one query for one arm.
@@ -99,6 +138,69 @@ class ArmQuery:
     query: int
     retriever: BaseRetriever
     bundle: QueryBundle
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Say how a query with operators is answered.
+
+    Args:
+        queries: The original without operators, then its variants.
+        arms: Those that evaluate the operators by themselves return nothing else.
+        operators: As they were written.
+        admitted: Ids of the nodes that satisfy the operators; None for all.
+        notes: What was ignored.
+    """
+
+    queries: list[QueryBundle]
+    arms: list[BaseRetriever]
+    operators: tuple[str, ...] = ()
+    admitted: frozenset[str] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def narrowed(self) -> bool:
+        """Return whether operators or filters leave out nodes."""
+        return bool(self.operators) or any(getattr(arm, "filters", None) is not None for arm in self.arms)
+
+    def arm_queries(self, variants: str) -> list[ArmQuery]:
+        """Return every query for every arm that gets it; variants reach "all" arms or "keyword" arms."""
+        return [
+            ArmQuery(number, position, arm, own_copy(query))
+            for position, query in enumerate(self.queries)
+            for number, arm in enumerate(self.arms)
+            if position == 0 or variants == "all" or is_keyword(arm)
+        ]
+
+
+def has_operators(query: QueryBundle, arms: Sequence[BaseRetriever]) -> bool:
+    """Return whether planning has to ask an index which nodes satisfy a query's operators."""
+    keyword = keyword_arm(arms)
+    return keyword is not None and bool(parse_query(query.query_str, keyword.analyzer).operators)
+
+
+def plan_queries(queries: list[QueryBundle], arms: list[BaseRetriever]) -> Plan:
+    """Read the operators of the original query; ignore them where no node satisfies them."""
+    keyword = keyword_arm(arms)
+    parsed = keyword and parse_query(queries[0].query_str, keyword.analyzer)
+    if keyword is None or not parsed or not parsed.operators:
+        return Plan(queries, arms)
+    admitted = frozenset(keyword.selected_ids(parsed.filters))
+    if not admitted:
+        note = f"nothing matches {' '.join(parsed.operators)}, which was therefore ignored"
+        warnings.warn(f"Query {queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
+        return Plan(queries, arms, notes=(note,))
+    chosen = [
+        cast("Any", arm).with_filters(parsed.filters) if getattr(arm, "filters_words", False) else arm for arm in arms
+    ]
+    original = own_copy(queries[0])
+    original.query_str = parsed.text
+    return Plan([original, *queries[1:]], chosen, parsed.operators, admitted)
+
+
+def keyword_arm(arms: Iterable[BaseRetriever]) -> ContextualBM25Retriever | None:
+    """Return the first keyword arm of ours."""
+    return next((arm for arm in arms if isinstance(arm, ContextualBM25Retriever)), None)
 
 
 ArmAnswer = list[Candidate] | Exception
@@ -183,7 +285,7 @@ def _as_answer(answer: Any) -> ArmAnswer:
 def _ask_one(one: ArmQuery, pool: int) -> list[Candidate]:
     retriever = one.retriever
     with _told(one) as facts:
-        if isinstance(retriever, CandidateRetriever):
+        if gives_ids(retriever):
             found = retriever.candidates(one.bundle, pool)
         else:
             found = _plain(retriever.retrieve(one.bundle), pool)
@@ -206,7 +308,7 @@ def _told(one: ArmQuery) -> AbstractContextManager[dict[str, str | int | float]]
 
 def _blocks(retriever: BaseRetriever) -> bool:
     """Return whether a retriever would compute on the event loop: ours, LlamaIndex's default, and any on Chroma."""
-    if isinstance(retriever, CandidateRetriever):
+    if gives_ids(retriever):
         return True
     if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
         return True
@@ -279,3 +381,10 @@ def own_copy(query: QueryBundle) -> QueryBundle:
         custom_embedding_strs=query.custom_embedding_strs,
         embedding=query.embedding,
     )
+
+
+def as_bundles(queries: Sequence[str | QueryBundle]) -> list[QueryBundle]:
+    """Return the bundles of distinct queries, in order."""
+    bundles = [query if isinstance(query, QueryBundle) else QueryBundle(query) for query in queries]
+    unique = {bundle.query_str: bundle for bundle in reversed(bundles)}
+    return [unique.pop(bundle.query_str) for bundle in bundles if bundle.query_str in unique]

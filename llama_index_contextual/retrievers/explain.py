@@ -50,6 +50,7 @@ class Hit:
         node: The node with its final score.
         fused: Its place in the fusion: each arm's rank, score and credit, the agreement boost, the fused score.
         cosine: The vector arm's score for the original query; None where no vector arm found it.
+        relevance: How likely it answers the question, 0 to 1; None where that is not known.
         terms: Query terms that it holds, with their rarity; most important first.
         steps: What postprocessors did to the score before the cut.
     """
@@ -58,6 +59,7 @@ class Hit:
     node: NodeWithScore
     fused: Fused | None
     cosine: float | None
+    relevance: float | None = None
     terms: tuple[TermEvidence, ...] = ()
     steps: tuple[Step, ...] = ()
 
@@ -70,11 +72,6 @@ class Hit:
     def score(self) -> float:
         """Return the final score."""
         return self.node.score or 0.0
-
-    @property
-    def relevance(self) -> float | None:
-        """Return how likely the hit answers the question, 0 to 1; None where that is not known."""
-        return self.fused.relevance if self.fused else None
 
     @property
     def source(self) -> str:
@@ -198,6 +195,7 @@ def hits_of(
     steps: Mapping[str, Sequence[Step]],
     terms: Mapping[str, Sequence[TermEvidence]],
     vectors: set[str],
+    relevance: float | None,
 ) -> tuple[Hit, ...]:
     """Put together why each node of an answer is in it.
 
@@ -207,15 +205,43 @@ def hits_of(
         steps: What postprocessors did, by id.
         terms: Matched terms, by id.
         vectors: Names of the arms whose score is a cosine.
+        relevance: Of the best hit of the pool.
     """
     hits = []
     for rank, node in enumerate(nodes, start=1):
         node_id = node.node.node_id
         why = fused.get(node_id)
         cosines = [one.score for one in (why.credits if why else ()) if one.arm in vectors and one.query == 0]
-        own = tuple(terms.get(node_id, ())), tuple(steps.get(node_id, ()))
-        hits.append(Hit(rank, node, why, max(cosines, default=None), *own))
+        own = None if relevance is None or why is None else relevance * max(why.score, 0.0)
+        reasons = tuple(terms.get(node_id, ())), tuple(steps.get(node_id, ()))
+        hits.append(Hit(rank, node, why, max(cosines, default=None), own, *reasons))
     return tuple(hits)
+
+
+def scores_of(found: Sequence[NodeWithScore]) -> dict[str, float]:
+    """Return scores by node id, 0 for a missing score."""
+    return {one.node.node_id: one.score or 0.0 for one in found}
+
+
+def noted(
+    steps: dict[str, list[Step]], name: str, before: Mapping[str, float], found: Sequence[NodeWithScore]
+) -> list[NodeWithScore]:
+    """Write down what a postprocessor did to each score, and return what it gave, best first.
+
+    The order of a postprocessor that gives no scores is kept.
+
+    Args:
+        steps: Of each node, by id; they grow.
+        name: The postprocessor's.
+        before: Scores before it, by id.
+        found: What it gave.
+    """
+    for one in found:
+        old = before.get(one.node.node_id, 0.0)
+        steps.setdefault(one.node.node_id, []).append(Step(name, old, one.score or 0.0))
+    if any(one.score is None for one in found):
+        return list(found)
+    return sorted(found, key=lambda one: -(one.score or 0.0))
 
 
 def one_line(text: str) -> str:

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
 
     from llama_index_contextual.retrievers.search import Candidate
 
@@ -67,7 +71,6 @@ class Fused(NamedTuple):
         score: ``raw`` normalised over the pool, agreement included: the best has 1, and none of RECIPROCAL_RANK 0.
         boost: What agreement of several queries multiplied it by, before normalising.
         credits: Where ``raw`` comes from.
-        relevance: How likely it answers the question, 0 to 1; None where that is not known.
     """
 
     node_id: str
@@ -75,7 +78,6 @@ class Fused(NamedTuple):
     score: float
     boost: float
     credits: tuple[Credit, ...]
-    relevance: float | None = None
 
 
 def fuse(
@@ -135,44 +137,42 @@ def _credits(ranking: Ranking, mode: Mode, k: float, *, count_unscored: bool) ->
     """Return what each document of a ranking earns."""
     if ranking.weight <= 0:
         return []
-    by_rank = mode is Mode.RECIPROCAL_RANK
+    ids, scores = in_ranks(ranking, count_unscored=count_unscored)
+    if mode is Mode.RECIPROCAL_RANK:
+        parts = [1 / (k + rank) for rank in range(1, len(ids) + 1)]
+    else:
+        parts = stretch(scores, mode).tolist()
+    given = enumerate(zip(ids, scores, parts, strict=True), start=1)
+    weight = ranking.weight
     return [
-        (node_id, Credit(ranking.arm, ranking.query, rank, score, ranking.weight * (1 / (k + rank) if by_rank else of)))
-        for node_id, rank, score, of in stretched(ranking, mode, count_unscored=count_unscored)
+        (node_id, Credit(ranking.arm, ranking.query, rank, score, weight * part))
+        for rank, (node_id, score, part) in given
     ]
 
 
-def stretched(ranking: Ranking, mode: Mode, *, count_unscored: bool = False) -> Iterator[tuple[str, int, float, float]]:
-    """Yield id, rank from 1, score, and the score as the mode compares it, of each document of a ranking, best first.
+def in_ranks(ranking: Ranking, *, count_unscored: bool = False) -> tuple[list[str], list[float]]:
+    """Return ids and scores of the documents of a ranking, best first.
 
-    A document that is in it twice counts at its better rank.
+    A document that is in it twice counts at its better rank. One with a zero or missing score is left out, unless
+    ``count_unscored`` is set.
     """
     scored: dict[str, float] = {}
     for node_id, given, _ in ranking.candidates:
         score = 0.0 if given is None or math.isnan(given) else given
         if (score or count_unscored) and score >= scored.get(node_id, -math.inf):
             scored[node_id] = score
-    if scored:
-        stretch = _stretch(list(scored.values()), mode)
-        for rank, node_id in enumerate(best_first(scored), start=1):
-            yield node_id, rank, scored[node_id], stretch(scored[node_id])
+    ids = best_first(scored)
+    return ids, [scored[node_id] for node_id in ids]
 
 
-class _Stretch:
-    """Stretch scores linearly so that ``low`` gives 0 and ``high`` 1; a single score gives 1."""
-
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
-
-    def __call__(self, score: float) -> float:
-        return (score - self.low) / (self.high - self.low) if self.high > self.low else 1.0
-
-
-def _stretch(scores: list[float], mode: Mode) -> _Stretch:
-    if mode is Mode.RELATIVE_SCORE:
-        return _Stretch(min(scores), max(scores))
-    if mode in {Mode.DIST_BASED_SCORE, Mode.LEARNED}:
+def stretch(scores: Sequence[float], mode: Mode) -> npt.NDArray[np.float64]:
+    """Return the scores of a ranking as the mode compares them: stretched linearly; equal scores give 1."""
+    values = np.array(scores, dtype=np.float64)
+    if not scores or mode not in {Mode.RELATIVE_SCORE, Mode.DIST_BASED_SCORE, Mode.LEARNED}:
+        return values
+    low, high = min(scores), max(scores)
+    if mode is not Mode.RELATIVE_SCORE:
         mean = math.fsum(scores) / len(scores)
-        spread = 3 * math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
-        return _Stretch(mean - spread, mean + spread)
-    return _Stretch(0.0, 1.0)
+        spread = 3 * math.sqrt(math.fsum((values - mean) ** 2) / len(scores))
+        low, high = mean - spread, mean + spread
+    return (values - low) / (high - low) if high > low else np.ones(len(scores))

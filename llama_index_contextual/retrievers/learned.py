@@ -23,12 +23,17 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, stretched
+import numpy as np
+
+from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, stretch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
 
     from llama_index_contextual.retrievers.fusion import Ranking
 
@@ -68,6 +73,26 @@ class Words(NamedTuple):
     nearness: Mapping[str, float]
 
 
+class _Column(NamedTuple):
+    """Hold what one feature, taken from one ranking, adds to candidates.
+
+    Args:
+        arm: The arm's name, or the feature's where it is of no arm.
+        query: Number of the query.
+        ids: The candidates that have the feature, by rank where it has ranks.
+        values: The feature of each: an arm's score, or a share.
+        credits: What it adds to the log-odds of each.
+        ranked: Whether it is an arm's ranking.
+    """
+
+    arm: str
+    query: int
+    ids: list[str]
+    values: list[float]
+    credits: npt.NDArray[np.float64]
+    ranked: bool = False
+
+
 def fuse_learned(
     rankings: Sequence[Ranking],
     keyword: Mapping[str, bool],
@@ -75,6 +100,7 @@ def fuse_learned(
     *,
     agreement_boost: float,
     model: FusionModel | None = None,
+    why: bool = True,
 ) -> list[Fused]:
     """Fuse rankings into one, best first, ties by id, every document once.
 
@@ -84,53 +110,124 @@ def fuse_learned(
         words: None where no arm knows.
         agreement_boost: Factor for the odds of documents that at least two queries found.
         model: Default: the shipped one.
+        why: Give ``credits``, which takes as long as the rest.
 
     Returns:
         ``credits`` holds what each feature adds to the log-odds, and ``raw`` their sum. ``score`` is ``raw`` as a share
-        of the best: it falls about as slowly as by ranks, so a recency decay weighs about as much as there.
+        of the best: it falls about as slowly as by ranks, so a recency decay weighs about as much as there. What a
+        retriever returns is ``score`` times the :func:`relevance` of the best.
     """
-    model = model or shipped_model()
-    earned = _credits(rankings, keyword, words, model.weights)
-    raw = {node_id: math.fsum([one.credit for one in own]) for node_id, own in earned.items()}
-    boosts: dict[str, float] = {}
-    if len({ranking.query for ranking in rankings}) > 1:
-        found_by = {node_id: {one.query for one in own if one.rank} for node_id, own in earned.items()}
-        boosts = {node_id: agreement_boost for node_id, queries in found_by.items() if len(queries) > 1}
-    lifted = {node_id: one + math.log(boosts.get(node_id, 1.0)) for node_id, one in raw.items()}
-    best = max(lifted.values(), default=0.0)
-    return [
-        Fused(
-            one,
-            raw[one],
-            max(lifted[one] / best, _LEAST) if best > 0 else 1.0,
-            boosts.get(one, 1.0),
-            tuple(earned[one]),
-        )
-        for one in best_first(lifted)
-    ]
+    columns = _columns(rankings, keyword, words, (model or shipped_model()).weights)
+    rows = dict(zip(dict.fromkeys(chain.from_iterable(one.ids for one in columns)), count(), strict=False))
+    table = np.zeros((len(rows), len(columns)))
+    for number, one in enumerate(columns):
+        table[list(map(rows.__getitem__, one.ids)), number] = one.credits
+    raw = dict(zip(rows, map(math.fsum, table.tolist()), strict=True))
+    boosts = _boosts(columns, agreement_boost)
+    lifted = raw | {node_id: raw[node_id] + math.log(boost) for node_id, boost in boosts.items()}
+    order = best_first(lifted)
+    best = lifted[order[0]] if order else 0.0
+    shares = np.array([lifted[node_id] for node_id in order]) / (best if best > 0 else 1.0)
+    scores = np.maximum(shares, _LEAST).tolist() if best > 0 else [1.0] * len(order)
+    earned = _credits(columns) if why else {}
+    sources = (tuple(earned[node_id]) for node_id in order) if why else repeat((), len(order))
+    factors = (boosts.get(node_id, 1.0) for node_id in order)
+    return list(map(Fused, order, map(raw.__getitem__, order), scores, factors, sources))
 
 
-def _credits(
+def _columns(
     rankings: Sequence[Ranking], keyword: Mapping[str, bool], words: Words | None, weights: Mapping[str, float]
-) -> dict[str, list[Credit]]:
-    """Return what each feature adds for each candidate; absent features add nothing.
+) -> list[_Column]:
+    """Return what each feature adds; absent features add nothing.
 
     Arms of one kind share its feature by their weights, and so do the queries of an arm.
     """
     totals = {kind: math.fsum(one.weight for one in rankings if keyword[one.arm] is kind) for kind in (True, False)}
-    earned: dict[str, list[Credit]] = {}
+    columns: list[_Column] = []
     for ranking in rankings:
         if not ranking.weight:
             continue
         kind = keyword[ranking.arm]
         factor = weights["keyword" if kind else "vector"] * ranking.weight / totals[kind]
-        for node_id, rank, score, stretch in stretched(ranking, Mode.LEARNED):
+        ids, scores = in_ranks(ranking)
+        earned = factor * stretch(scores, Mode.LEARNED)
+        columns.append(_Column(ranking.arm, ranking.query, ids, scores, earned, ranked=True))
+        if words and words.weight and ranking.query == 0 and ranking.arm == words.arm:
+            shares = np.minimum(np.array(scores) / words.weight, 1.0)
+            columns.append(_Column("match", 0, ids, shares.tolist(), weights["match"] * shares))
+    if words:
+        known = set(chain.from_iterable(one.ids for one in columns))
+        near = {node_id: share for node_id, share in words.nearness.items() if share and node_id in known}
+        shares = np.array(list(near.values()))
+        columns.append(_Column("nearness", 0, list(near), shares.tolist(), weights["nearness"] * shares))
+    return columns
+
+
+def _boosts(columns: Sequence[_Column], factor: float) -> dict[str, float]:
+    """Return the factor of the documents that at least two queries found."""
+    found_by: dict[str, set[int]] = {}
+    if len({one.query for one in columns if one.ranked}) > 1:
+        for one in columns:
+            for node_id in one.ids if one.ranked else ():
+                found_by.setdefault(node_id, set()).add(one.query)
+    return {node_id: factor for node_id, queries in found_by.items() if len(queries) > 1}
+
+
+def _credits(columns: Sequence[_Column]) -> dict[str, list[Credit]]:
+    """Return by id where each document's log-odds come from."""
+    earned: dict[str, list[Credit]] = {}
+    for one in columns:
+        given = zip(one.ids, one.values, one.credits.tolist(), strict=True)
+        for rank, (node_id, value, credit) in enumerate(given, start=1):
             own = earned.setdefault(node_id, [])
-            own.append(Credit(ranking.arm, ranking.query, rank, score, factor * stretch))
-            if words and words.weight and ranking.query == 0 and ranking.arm == words.arm:
-                share = min(score / words.weight, 1.0)
-                own.append(Credit("match", 0, 0, share, weights["match"] * share))
-    for node_id, near in words.nearness.items() if words else ():
-        if near and node_id in earned:
-            earned[node_id].append(Credit("nearness", 0, 0, near, weights["nearness"] * near))
+            own.append(Credit(one.arm, one.query, rank if one.ranked else 0, value, credit))
     return earned
+
+
+class _Fit(NamedTuple):
+    """Hold what speaks for an answer, in log-odds.
+
+    Args:
+        constant: Where nothing does.
+        vector: Times the highest cosine, or times how far that is from the pool's lowest to 1.
+        words: Times the share of the question's words that the best hit holds, weighted by rarity.
+        unknown: Where the index knows no word of the question.
+    """
+
+    constant: float
+    vector: float = 0.0
+    words: float = 0.0
+    unknown: float = 0.0
+
+
+# From benchmarks/relevance.py: by cosines of all-MiniLM-L6-v2 or of any model, with a keyword arm and without.
+_FITS: Final = {
+    (True, True): _Fit(-15.34, 33.09, 12.46, -5.19),
+    (False, True): _Fit(-10.95, 28.58, 13.43, -4.93),
+    (True, False): _Fit(-13.82, 37.94),
+    (False, False): _Fit(-8.16, 33.64),
+}
+_ONLY_WORDS: Final = _Fit(-4.74, words=16.39, unknown=-5.26)
+
+
+def relevance(cosines: Sequence[float], words: float | None, *, local: bool = True, known: bool = True) -> float | None:
+    """Return how likely an index answers a question at all, 0 to 1; None where nothing is known of it.
+
+    A fused score ranks: something is best even where nothing answers. Relevance is a logistic model that tells
+    questions with known answers from keyboard mash, other languages and other subjects
+    (``benchmarks/results/relevance.md``).
+
+    Args:
+        cosines: What the vector arm gave for the question; empty without a vector arm.
+        words: Share of the question's words that the best hit holds, weighted by rarity; None without a keyword arm.
+        local: Whether the cosines are those of all-MiniLM-L6-v2. For other models the lowest cosine of the pool stands
+            for texts that have nothing in common, which says less.
+        known: Whether the index holds any word of the question.
+    """
+    if not cosines and words is None:
+        return None
+    fit = _FITS[local, words is not None] if cosines else _ONLY_WORDS
+    high, low = (max(cosines), min(cosines)) if cosines else (0.0, 0.0)
+    vector = high if local else (high - low) / (1 - low) if low < 1 else 0.0
+    sum_of_odds = fit.constant + fit.vector * vector + fit.words * (words or 0.0) + (0.0 if known else fit.unknown)
+    return 1 / (1 + math.exp(-sum_of_odds))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from llama_index.core.schema import BaseNode, NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
+from llama_index_contextual.checks import whole
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE
 
 if TYPE_CHECKING:
@@ -16,6 +18,18 @@ if TYPE_CHECKING:
 Reach = int | Literal["section"]
 
 _FARTHEST: Final = 50  # chunks on each side of a hit, however long its section is
+
+
+def checked_reach(expand: object) -> Reach:
+    """Return how much surrounds a hit; raise a SettingError for anything but a number or "section"."""
+    if expand == "section":
+        return "section"
+    try:
+        return whole("expand", expand, least=0)
+    except SettingError:
+        raise SettingError(
+            f"expand={expand!r} cannot work. Cure: a number of chunks, 0 for none, or 'section'."
+        ) from None
 
 
 def expand_hits(hits: Sequence[NodeWithScore], reach: Reach, load: Load) -> list[NodeWithScore]:

@@ -151,6 +151,16 @@ class ContextualVectorRetriever(BaseRetriever):
         return self._reader is not None or self.companion is not None
 
     @property
+    def gives_local_cosines(self) -> bool:
+        """Return whether scores are cosines of all-MiniLM-L6-v2, whoever runs that model.
+
+        It is the local embedding's model, and what other cosines mean for relevance is not known.
+        """
+        cosines = self._reader is not None or _is_chroma(cast("_Held", self._held).store)
+        model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
+        return cosines and "all-minilm" in str(getattr(model, "model_name", "")).lower()
+
+    @property
     def embed_model(self) -> BaseEmbedding:
         """Embeds queries; ``Settings.embed_model`` is resolved only if none was given."""
         return self._embed_model or Settings.embed_model

@@ -146,14 +146,16 @@ async def test_sync_async_and_fifty_callers_agree(arms):
     assert all(pairs(answer) == expected for answer in answers)
 
 
-def test_the_top_is_a_prefix_and_scores_fall_from_one(arms):
-    full = pairs(ContextualFusionRetriever(arms, similarity_top_k=6).retrieve("budget of the house"))
-    for top in range(1, 6):
-        assert (
-            pairs(ContextualFusionRetriever(arms, similarity_top_k=top).retrieve("budget of the house")) == full[:top]
-        )
+@pytest.mark.parametrize("mode", ["reciprocal_rerank", "learned"])
+def test_the_top_is_a_prefix_and_scores_fall_from_that_of_the_best(arms, mode):
+    def top(size):
+        return ContextualFusionRetriever(arms, similarity_top_k=size, mode=mode)
+
+    full = pairs(top(6).retrieve("budget of the house"))
+    for size in range(1, 6):
+        assert pairs(top(size).retrieve("budget of the house")) == full[:size]
     scores = [score for _, score in full]
-    assert scores[0] == 1
+    assert scores[0] == (top(6).explain("budget of the house").hits[0].relevance if mode == "learned" else 1)
     assert scores == sorted(scores, reverse=True)
     assert min(scores) > 0
 

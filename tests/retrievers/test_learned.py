@@ -86,6 +86,13 @@ def test_nearness_of_what_is_unknown_or_a_single_word_is_zero(nodes):
     assert index.nearness(groups("budget house"), []).shares.tolist() == []
 
 
+def test_nearness_does_not_cross_from_one_document_to_the_next():
+    index = KeywordIndex()
+    index.add([TextNode(id_="a", text="white kite"), TextNode(id_="b", text="flies home")])
+    groups = index.analyzer.query_groups("kite flies")
+    assert index.nearness(groups, ["a", "b"]).shares.tolist() == [0, 0]
+
+
 def test_the_order_of_words_survives_merging_and_the_disk(nodes, tmp_path):
     retriever = ContextualBM25Retriever()
     for node in nodes:
@@ -120,7 +127,8 @@ def test_the_credits_sum_up_to_the_log_odds(learned):
     explanation = learned.explain("what is the budget of the kitchen?")
     for hit in explanation:
         assert hit.fused.raw == pytest.approx(sum(one.credit for one in hit.fused.credits))
-        assert hit.score == pytest.approx(hit.fused.raw / explanation.hits[0].fused.raw)
+        assert hit.fused.score == pytest.approx(hit.fused.raw / explanation.hits[0].fused.raw)
+        assert hit.score == hit.relevance == pytest.approx(hit.fused.score * explanation.hits[0].relevance)
     assert "log-odds" in str(explanation)
     assert "match +" in str(explanation)
 
@@ -134,7 +142,7 @@ async def test_it_keeps_the_promises_of_the_other_modes(arms, learned):
     question = "how many results does the server return?"
     whole = pairs(learned.retrieve(question))
     assert whole == pairs(await learned.aretrieve(question)) == pairs(learned.retrieve(question))
-    assert whole[0][1] == 1
+    assert 0 < whole[0][1] < 1
     assert [score for _, score in whole] == sorted((score for _, score in whole), reverse=True)
     assert pairs(ContextualFusionRetriever(arms, mode="learned", similarity_top_k=2).retrieve(question)) == whole[:2]
 
@@ -151,7 +159,7 @@ def test_any_arms_will_do(nodes, arms):
     for chosen in ([arms[0], stock], [Fixed(("a", 0.9), ("b", 0.2)), Fixed(("b", 7.0))], [arms[0]], [stock, *arms]):
         found = pairs(ContextualFusionRetriever(chosen, mode="learned").retrieve("budget of the house"))
         assert found
-        assert found[0][1] == 1
+        assert 0 < found[0][1] <= 1
     assert ContextualFusionRetriever([Fixed()], mode="learned").retrieve("q") == []
 
 
@@ -169,6 +177,21 @@ def test_arms_of_one_kind_share_its_feature():
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
     two = fuse_learned(rankings, {"x": False, "y": False}, None, agreement_boost=1, model=model)
     assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
+
+
+def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
+    rankings = [
+        Ranking("x", 0, 0.5, [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)]),
+        Ranking("k", 0, 0.5, [Candidate("b", 3.0), Candidate("d", float("nan"))]),
+    ]
+    words = Words("k", 8.0, {"a": 0.5, "b": 0.0, "unknown": 1.0})
+    kinds = {"x": False, "k": True}
+    given, plain = (fuse_learned(rankings, kinds, words, agreement_boost=1, why=why) for why in (True, False))
+    assert [one._replace(credits=()) for one in given] == plain
+    assert {one.node_id: [part.arm for part in one.credits] for one in given} == {
+        "a": ["x", "nearness"],
+        "b": ["x", "k", "match"],
+    }
 
 
 def test_match_is_the_share_of_the_question_that_is_found():

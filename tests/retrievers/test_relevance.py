@@ -1,65 +1,135 @@
-"""Relevance: low where nothing answers, high where words and vectors agree, and a cut by it."""
+"""Relevance: low where nothing answers, high where words and vectors agree; what is irrelevant is dropped."""
 
 from __future__ import annotations
-
-import asyncio
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.relevance import relevance
+from llama_index_contextual.retrievers.learned import relevance
 
-SHARES = st.one_of(st.none(), st.floats(0, 1))
+NONSENSE = [
+    "asdfghjkl",
+    "qwertyuiop zxcvbnm",
+    "????",
+    "Wie backt man einen Kirschkuchen?",
+    "how tall is Mount Kilimanjaro",
+]
+COSINES = st.lists(st.floats(-1, 1), min_size=1, max_size=5)
+ONLY_WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
 
 
 @pytest.fixture
 def arms(index, embedding):
+    """Arms with an embedding for which relevance was not measured."""
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     return ContextualVectorRetriever(index, embedding, companion=keyword), keyword
+
+
+@pytest.fixture
+def local_arms(store, nodes):
+    """The same over a tiny index with the local model."""
+    context = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
+    keyword = ContextualBM25Retriever(nodes)
+    return ContextualVectorRetriever(index, companion=keyword), keyword
 
 
 def ids(found):
     return [one.node.node_id for one in found]
 
 
-@given(SHARES, SHARES, st.floats(0, 0.5))
-def test_it_is_a_probability_that_grows_with_both(nearness, words, more):
-    value = relevance(nearness, words)
-    if nearness is None and words is None:
-        assert value is None
-        return
+@given(COSINES, st.one_of(st.none(), st.floats(0, 1)), st.booleans(), st.floats(0, 0.5))
+def test_it_is_a_probability_that_grows_with_both(cosines, words, local, more):
+    value = relevance(cosines, words, local=local)
     assert 0 < value < 1
-    if nearness is not None:
-        assert relevance(nearness + more, words) >= value
+    assert relevance([*cosines, min(max(cosines) + more, 1.0)], words, local=local) >= value
     if words is not None:
-        assert relevance(nearness, words + more) >= value
+        assert relevance(cosines, words + more, local=local) >= value
+        assert relevance(cosines, words, local=local, known=False) < value
 
 
-def test_the_best_hit_of_nonsense_scores_one_and_is_not_relevant(arms):
+def test_nothing_is_known_without_cosines_and_words():
+    assert relevance([], None) is None
+    assert relevance([], 0.8) > relevance([], 0.1)
+
+
+@pytest.mark.parametrize("query", NONSENSE)
+async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
+    retriever = ContextualFusionRetriever(local_arms)
+    assert retriever.retrieve(query) == await retriever.aretrieve(query) == []
+    explanation = retriever.explain(query)
+    assert not explanation.hits
+    assert "min_score is 0.05" in explanation.warnings[0]
+    everything = ContextualFusionRetriever(local_arms, min_score=0).retrieve(query)
+    assert len(everything) == 6
+    assert everything[0].score < 0.05
+
+
+@pytest.mark.parametrize("query", NONSENSE)
+def test_nonsense_finds_nothing_in_a_larger_index(store, query):
+    texts = [
+        f"Server {n} of rack {n % 7} writes its log to disk {n % 3} and restarts at {n % 24}:00" for n in range(300)
+    ]
+    nodes = [TextNode(id_=f"n{number}", text=text) for number, text in enumerate(texts)]
+    context = StorageContext.from_defaults(vector_store=store)
+    index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
+    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)])
+    assert retriever.retrieve(query) == []
+    assert retriever.retrieve("when does the server restart?")
+
+
+def test_what_answers_is_found_and_its_score_is_its_relevance(local_arms):
+    retriever = ContextualFusionRetriever(local_arms)
+    for query, best in (("Cookie loves carrots", "dog"), ("how expensive are the tiles?", "budget")):
+        hits = retriever.explain(query).hits
+        assert hits[0].node_id == best
+        assert hits[0].score == hits[0].relevance > 0.5
+        assert all(hit.score == pytest.approx(hit.relevance) for hit in hits)
+
+
+def test_who_narrows_the_search_gets_what_there_is(local_arms):
+    retriever = ContextualFusionRetriever(local_arms)
+    assert len(retriever.with_filters(ONLY_WORK).retrieve("asdfghjkl")) == 4
+    assert ids(retriever.retrieve("path:notes/dog.md asdfghjkl")) == ["dog"]
+    strict = ContextualFusionRetriever(local_arms, min_score=0.05)
+    assert strict.with_filters(ONLY_WORK).retrieve("asdfghjkl") == []
+
+
+def test_other_embeddings_drop_nothing_by_default(arms):
+    assert len(ContextualFusionRetriever(arms).retrieve("asdfghjkl qwertz")) == 6
+
+
+def test_a_vector_arm_alone_drops_nothing_by_default(local_arms):
+    assert len(ContextualFusionRetriever(local_arms[:1]).retrieve("asdfghjkl qwertz")) == 6
+
+
+def test_relevance_is_low_for_nonsense_with_any_embedding(arms):
     nonsense = ContextualFusionRetriever(arms).explain("asdfghjkl qwertz")
-    assert nonsense.hits[0].score == 1
     sense = ContextualFusionRetriever(arms).explain("Cookie loves carrots")
-    assert sense.hits[0].relevance > 0.3
-    assert max(hit.relevance for hit in nonsense) < 0.1
+    assert max(hit.relevance for hit in nonsense) < 0.05
+    assert sense.hits[0].relevance > 0.5
     assert sense.to_dict()["hits"][0]["relevance"] == sense.hits[0].relevance
     assert f"{sense.hits[0].relevance:.2f}" in str(sense).splitlines()[3]
 
 
-def test_nonsense_finds_nothing_above_a_least_relevance(arms):
-    retriever = ContextualFusionRetriever(arms, min_score=0.1)
-    assert retriever.retrieve("asdfghjkl qwertz") == []
-    assert asyncio.run(retriever.aretrieve("asdfghjkl qwertz")) == []
-    everything = ContextualFusionRetriever(arms).explain("Cookie loves carrots")
-    kept = [hit.node_id for hit in everything if hit.relevance >= 0.1]
-    assert kept[0] == "dog"
-    assert len(kept) < len(everything)
+@pytest.mark.parametrize("mode", ["learned", "reciprocal_rerank"])
+def test_hits_below_a_least_relevance_are_dropped_in_every_mode(arms, mode):
+    everything = ContextualFusionRetriever(arms, mode=mode).explain("Cookie loves carrots")
+    least = everything.hits[1].relevance
+    kept = [hit.node_id for hit in everything if hit.relevance >= least]
+    assert 2 <= len(kept) < len(everything)
+    retriever = ContextualFusionRetriever(arms, mode=mode, min_score=least)
     assert ids(retriever.retrieve("Cookie loves carrots")) == kept
     assert retriever.explain("Cookie loves carrots").hits[0].relevance == everything.hits[0].relevance
 
@@ -78,7 +148,7 @@ def test_hits_of_unknown_relevance_stay(index):
     assert {hit.relevance for hit in explanation} == {None}
 
 
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "high", None])
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "high"])
 def test_a_least_relevance_that_cannot_work_is_refused(arms, wrong):
     with pytest.raises(SettingError, match="min_score="):
         ContextualFusionRetriever(arms, min_score=wrong)
