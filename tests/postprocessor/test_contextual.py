@@ -65,6 +65,14 @@ def test_shown_to_the_llm_when_asked_for(nodes):
     assert "context: Document: guide.md > Guide" in node.get_content(MetadataMode.LLM)
 
 
+def test_the_label_before_a_context_is_the_documents_template():
+    labelled, bare = (Document(text="It is 60.", metadata={"path": "gateway.md"}) for _ in range(2))
+    bare.metadata_template = "{value}"
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([labelled, bare]))
+    embedded = [node.get_content(MetadataMode.EMBED) for node in nodes]
+    assert embedded == ["context: Document: gateway.md\n\nIt is 60.", "Document: gateway.md\n\nIt is 60."]
+
+
 def test_text_template_stays_as_it_is(nodes):
     template = nodes[0].text_template
     ContextualNodePostprocessor()(nodes)
