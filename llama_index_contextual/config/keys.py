@@ -187,7 +187,7 @@ class Embedding(_Section):
     """What makes the vectors."""
 
     model: str | None = _setting(
-        "`local`, `none` (keywords alone), `ollama:MODEL`, `openai:MODEL` or `huggingface:MODEL`.",
+        "`local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, `openai:MODEL`, `huggingface:MODEL`.",
         "local",
         python="embed_model",
         option="--embed-model",

@@ -99,8 +99,9 @@ class ContextualIndex:
         Args:
             folder: The documents; None for the folder that ``storage`` was made from.
             storage: Where the index lives; ``FOLDER/.contextual`` by default. It is of one folder.
-            embed_model: ``"local"``, ``"none"`` (keywords alone), ``"ollama:MODEL"``, ``"openai:MODEL"``, or any
-                LlamaIndex embedding. By default what the index was made with, else ``"local"``.
+            embed_model: ``"local"``, ``"e5"`` (many languages), ``"none"`` (keywords alone), ``"ollama:MODEL"``,
+                ``"openai:MODEL"``, or any LlamaIndex embedding. By default what the index was made with, else
+                ``"local"``.
             context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your own. By default what
                 the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.

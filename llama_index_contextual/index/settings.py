@@ -304,7 +304,9 @@ class _Chosen:
         if isinstance(model, str):
             self._remember("embed_model", without_credentials(model))
         else:
-            known = (name for name in ("local", "none") if model_id(resolve_embedding(name)) == model_id(embedding))
+            known = (
+                name for name in ("local", "e5", "none") if model_id(resolve_embedding(name)) == model_id(embedding)
+            )
             self._remember("embed_model", next(known, None))
         return embedding
 

