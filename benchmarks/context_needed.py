@@ -1,8 +1,8 @@
 """Recall where context is needed, on questions that a rule makes from any folder of Markdown.
 
-    python benchmarks/context_needed.py [FOLDER ...] [--questions 300] [--out FILE]
+    python benchmarks/context_needed.py [FOLDER ...] [--questions 300] [--pages 60] [--out FILE]
 
-Without a folder: kubernetes-docs and FastAPI's documentation. The rule takes chunks that have *look-alikes*: chunks of
+Without a folder: a part of kubernetes-docs. The rule takes chunks that have *look-alikes*: chunks of
 other pages whose text has a cosine of at least 0.8 to theirs. Each such chunk gives one question: the title of its page
 and the first words of its prose, as in "Gateway: The default value is 60 and can be". Somebody who remembers the page
 and a few words asks so. A chunk whose own text says the title is left out.
@@ -11,6 +11,11 @@ Columns: recall of the chunk in the first 1, 3 and 10 hits, and how often it sta
 rows rank the same chunks with the same embedding and the same hybrid retriever. They differ in what is embedded and
 keyword-indexed beside the text. The questions take the title from where contexts take it. So these figures say what
 contexts do where they are needed. They do not say how often people ask so: ``retrieval.py`` counts that.
+
+Of kubernetes-docs there are ``--pages`` pages: a third with answers to the set's own questions, the others drawn with a
+fixed seed, all at their paths in the source repository. One more row has a description of each top folder beside the
+headings. A second table asks the set's own questions, whose answers are pages: recall at 5, 10 and 20 chunks, with the
+differences to "text alone" and their 95 % paired bootstrap intervals.
 """
 
 from __future__ import annotations
@@ -18,15 +23,16 @@ from __future__ import annotations
 import argparse
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import DATA, DataSet
+from datasets import DataSet, kubernetes_docs
 from llama_index.core.schema import BaseNode, Document, MetadataMode, QueryBundle
-from retrieval import Bench, Row
+from retrieval import Bench, Row, intervals, measure
 
+from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.metadata import heading_titles
 
 ALIKE = 0.8  # cosine of the text alone, from which two chunks are look-alikes
@@ -35,6 +41,15 @@ ROWS = {
     "text alone": Row("text alone", "off", "off"),
     "LlamaIndex metadata": Row("metadata", "metadata", "metadata"),
     "headings": Row("headings", "headings", "headings"),
+}
+DESCRIBED = "headings and descriptions of folders"
+FOLDERS = {  # one line for each top folder, as somebody who keeps the documentation would write it
+    "concepts": "what the parts of Kubernetes are and how they work together",
+    "contribute": "how to write and translate this documentation",
+    "reference": "command lines, APIs, feature gates and terms, each with all its options",
+    "setup": "how to install a cluster and plan it for production",
+    "tasks": "step by step, how to do one thing on a cluster",
+    "tutorials": "longer lessons that build something from beginning to end",
 }
 
 
@@ -56,6 +71,31 @@ def folder_bench(folder: Path, embedding: RememberingEmbedding) -> Bench:
     for document in documents:
         document.id_ = document.metadata["path"]
     return Bench(DataSet(folder.name, {"": documents}, [], lambda _: frozenset(), {}), "", embedding)
+
+
+class Described(Bench):
+    """A bench that also knows contexts with descriptions of the top folders."""
+
+    def _nodes(self, context: str, *, lexical: bool = True) -> list[BaseNode]:
+        if context != DESCRIBED:
+            return super()._nodes(context, lexical=lexical)
+        step = ContextualNodePostprocessor("headings", documents=self.documents, descriptions=FOLDERS)
+        return list(step([node.model_copy(deep=True) for node in self._chunks()]))
+
+
+def kubernetes(pages: int) -> DataSet:
+    """Return so many pages at their own paths, and the questions that they answer."""
+    data = kubernetes_docs()
+    answers = {page for question in data.questions for page in question.gold}
+    gold = [document for document in data.documents[""] if document.doc_id in answers][: pages // 3]
+    others = [document for document in data.documents[""] if document.doc_id not in answers]
+    drawn = random.Random(0).sample(others, pages - len(gold))  # noqa: S311  no secret
+    kept = sorted([*gold, *drawn], key=lambda document: document.doc_id)
+    for document in kept:
+        folder, is_index, _ = document.doc_id.partition("__index.md")
+        document.metadata["path"] = folder.replace("_", "/") + ("/_index.md" if is_index else "")
+    known = {document.doc_id for document in kept}
+    return replace(data, documents={"": kept}, questions=[one for one in data.questions if one.gold <= known])
 
 
 def make_questions(bench: Bench, most: int) -> list[Asked]:
@@ -90,7 +130,7 @@ def _phrase(node: BaseNode) -> str:
     return ""
 
 
-def measure(bench: Bench, row: Row, questions: list[Asked]) -> list[object]:
+def above_rivals(bench: Bench, row: Row, questions: list[Asked]) -> list[object]:
     """Ask a row every question: recall at 1, 3, 10, and how often the right chunk stands above its look-alikes."""
     retriever = bench.retriever(row)
     vectors = bench.embedding.get_text_embedding_batch([question.text for question in questions])
@@ -103,23 +143,42 @@ def measure(bench: Bench, row: Row, questions: list[Asked]) -> list[object]:
     return [100 * share for share in np.mean(results, axis=0).tolist()]
 
 
+def own_questions(bench: Bench, rows: dict[str, Row]) -> str:
+    """Ask the questions of the set, and return a table with the differences to text alone."""
+    data = bench.data
+    texts = sorted({question.text for question in data.questions})
+    vectors = dict(zip(texts, bench.embedding.get_text_embedding_batch(texts), strict=True))
+    found = {name: measure(data, row, {"": bench}, vectors).recalls for name, row in rows.items()}
+    cells: list[list[object]] = [[name, *(100 * one.mean(axis=0)).tolist()] for name, one in found.items()]
+    baseline = found.pop("text alone")
+    cells += [[f"{name} less text alone", *intervals(one - baseline)] for name, one in found.items()]
+    return f"The set's own {len(data.questions)} questions:\n\n{markdown_table(['', '@5', '@10', '@20'], cells)}"
+
+
 def main() -> None:
     """Make the questions of each folder and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--questions", type=int, default=300, help="at most this many of a folder (default 300)")
+    parser.add_argument("--pages", type=int, default=60, help="of kubernetes-docs")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
     embedding = RememberingEmbedding()
     parts = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."]
-    for folder in options.folders or [DATA / "kubernetes-docs" / "corpus", DATA / "markdown" / "fastapi" / "en"]:
-        bench = folder_bench(folder, embedding)
+    benches = [(f"{one.parent.name}/{one.name}", folder_bench(one, embedding)) for one in options.folders]
+    if not benches:
+        benches = [(f"kubernetes-docs, {options.pages} pages", Described(kubernetes(options.pages), "", embedding))]
+    for name, bench in benches:
         questions = make_questions(bench, options.questions)
-        head = f"### {folder.parent.name}/{folder.name}: {len(questions)} questions, {len(bench.nodes('off'))} chunks"
-        rows = [[name, *measure(bench, row, questions)] for name, row in ROWS.items()] if questions else []
+        head = f"### {name}: {len(questions)} questions, {len(bench.nodes('off'))} chunks"
+        ways = {**ROWS, DESCRIBED: Row(DESCRIBED, DESCRIBED, DESCRIBED)} if isinstance(bench, Described) else ROWS
+        rows = [[way, *above_rivals(bench, row, questions)] for way, row in ways.items()] if questions else []
         table = markdown_table(["", "@1", "@3", "@10", "above its look-alikes"], rows)
         parts.append(f"{head}\n\nFor example: {questions[0].text if questions else 'none'}\n\n{table}")
         print(f"\n{parts[-1]}", flush=True)
+        if bench.data.questions:
+            parts.append(own_questions(bench, ways))
+            print(f"\n{parts[-1]}", flush=True)
     if options.out:
         options.out.write_text("\n\n".join(parts) + "\n", "utf-8")
 

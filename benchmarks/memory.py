@@ -257,6 +257,14 @@ def shown_of(
     return bool(citing), len(wanted & said) / len(wanted) if wanted else float(bool(citing))
 
 
+def in_one_note(asked: Sequence[Question]) -> str:
+    """Say how many facts of chat-notes were updated in the note that they were first told in."""
+    facts = [one for one in asked if one.updated]
+    notes = [{path for path, _ in one.updated} == {path for path, _ in one.original} for one in facts]
+    same = sum(one.updated == one.original for one in facts)
+    return f"Of {len(facts)} facts {sum(notes)} were updated in the same note, {same} of them in the same passage."
+
+
 RECENCY: dict[str, dict[str, Any]] = {
     "recency off": {"include_recency": False},
     **{f"recency weight {weight}": {"recency_weight": weight} for weight in (0.05, 0.1, 0.2, 0.3, 0.5, 1.0)},
@@ -265,7 +273,7 @@ RECENCY: dict[str, dict[str, Any]] = {
 
 def updates(asked: Sequence[Question], embedding: RememberingEmbedding) -> str:
     """Facts of chat-notes that were updated later: which of both stands higher in a digest of ten."""
-    places: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in RECENCY}
+    places: dict[str, list[tuple[float, float]]] = {name: [] for name in RECENCY}
     for one in conversations("chat-notes", asked, embedding):
         for name, settings in RECENCY.items():
             ask = digest(one.index, **settings)
@@ -274,26 +282,23 @@ def updates(asked: Sequence[Question], embedding: RememberingEmbedding) -> str:
                     continue
                 hits = ask(question.text, one.now)
                 newer, older = (first_of(hits, gold) for gold in (question.updated, question.original))
-                same_note = {path for path, _ in question.updated} == {path for path, _ in question.original}
-                places[name].append((same_note, newer, older))
+                places[name].append((newer, older))
     rows = []
     for name, found in places.items():
-        both = [row for row in found if row[1] < math.inf and row[2] < math.inf]
+        both = [row for row in found if max(row) < math.inf]
         rows.append(
             [
                 name,
-                f"{sum(row[1] < row[2] for row in found)} of {len(found)}",
-                f"{sum(row[1] < row[2] for row in both)} of {len(both)}",
-                f"{sum(row[1] < 4 for row in found)}",
-                f"{sum(row[2] < 4 for row in found)}",
+                f"{sum(newer < older for newer, older in found)} of {len(found)}",
+                f"{sum(newer < older for newer, older in both)} of {len(both)}",
+                f"{sum(newer < 4 for newer, _ in found)}",
+                f"{sum(older < 4 for _, older in found)}",
             ]
         )
-    same = sum(row[0] for row in places["recency off"])
-    table = markdown_table(
+    return markdown_table(
         ["", "newer above older, or alone", "where both are found", "newer in the first 4", "older in the first 4"],
         rows,
     )
-    return f"{table}\n\nOf {len(places['recency off'])} facts {same} were updated in the same note."
 
 
 def first_of(hits: Sequence[Hit], gold: Sequence[tuple[str, int]]) -> float:
@@ -365,6 +370,7 @@ def main() -> None:
     parts = ("recall", "shown", "updates", "latency")
     options.add_argument("--parts", nargs="+", choices=parts, default=parts)
     options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for the part shown")
+    options.add_argument("--chats", type=int, help="of chat-notes for the part updates, the first so many")
     given = options.parse_args()
     embedding = OneEmbeddingAQuestion()
     print("# Memory\n")
@@ -379,7 +385,10 @@ def main() -> None:
         print(markdown_table(header, rows), "\n")
     if "updates" in given.parts:
         print("## Facts that were updated later (chat-notes)\n")
-        print(updates(questions("chat-notes", None), embedding), "\n")
+        asked = questions("chat-notes", None)
+        print(in_one_note(asked), "\n", flush=True)
+        kept = sorted({one.conversation for one in asked})[: given.chats]
+        print(updates([one for one in asked if one.conversation in kept], embedding), "\n")
     if "latency" in given.parts:
         print("## Latency\n")
         print(latency(given.chunks, 60))

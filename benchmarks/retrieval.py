@@ -290,9 +290,9 @@ def differences(measured: Sequence[Measured], *, pages: bool) -> list[list[objec
     ours = next(one for one in measured if one.name.startswith("**"))
     rows = []
     for other in (one for one in measured if one.name.startswith(COMPARED)):
-        cells = [f"ours less {other.name.removeprefix('ours: ')}", *_intervals(ours.recalls - other.recalls), ""]
-        cells += _intervals(ours.by_length - other.by_length)
-        rows.append(cells + ([*_intervals(ours.by_document - other.by_document), ""] if pages else []))
+        cells = [f"ours less {other.name.removeprefix('ours: ')}", *intervals(ours.recalls - other.recalls), ""]
+        cells += intervals(ours.by_length - other.by_length)
+        rows.append(cells + ([*intervals(ours.by_document - other.by_document), ""] if pages else []))
     return rows
 
 
@@ -317,7 +317,8 @@ def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Me
     return f"{head}\n\n{markdown_table(['', 'rule', 'context is', 'questions', '@5', '@10', '@20'], rows)}"
 
 
-def _intervals(difference: Recalls) -> list[str]:
+def intervals(difference: Recalls) -> list[str]:
+    """Return the mean of each column of differences, in points, with its 95 % bootstrap interval."""
     points = 100 * difference  # (questions, 3)
     drawn = np.random.default_rng(0).integers(len(points), size=(2000, len(points)))
     low, high = np.percentile(points[drawn].mean(axis=1), [2.5, 97.5], axis=0)
