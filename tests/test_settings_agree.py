@@ -41,6 +41,7 @@ DRAWN = {
     "context.show_to_llm": st.booleans(),
     "embedding.model": st.sampled_from(("local", "none")),
     "retrieval.per_file": st.integers(1, 2),
+    "retrieval.min_score": st.sampled_from([0.0, 0.05, 0.5]),
     "retrieval.recency": st.booleans(),
     "retrieval.half_life_days": st.floats(5, 60, allow_nan=False).map(lambda days: round(days, 1)),
 }
@@ -132,6 +133,7 @@ def ways(folder, tmp_path, run):
             per_file = said.get("retrieval.per_file")
             limit = index.settings.configuration.retrieval.model_copy(update={"per_file": per_file})
             limits = {"node_postprocessors": chosen_postprocessors(limit, recency, pool=100)} if per_file else {}
+            limits["min_score"] = said.get("retrieval.min_score")
             return hits_of(index.as_retriever(said["retrieval.top_k"], recency=recency, **limits))
 
     return {"file": file, "options": options, "environment": environment, "python": python}
