@@ -44,7 +44,8 @@ _COMPACT: Final = "chroma.sqlite3.compact"
 _PAGE_BYTES: Final = 8192  # a node's metadata is 1 to 2 kB, which a page of 4096 bytes keeps in more pages, half empty
 _LEAST_BYTES: Final = 4_000_000  # a smaller file is left as it is
 _MOST_FREE: Final = 0.25  # share of a file that is given back when more of it is unused
-_PAGE: Final = 5000  # rows per read; writes go by the client's own limit, 5461 for the local one
+_PAGE: Final = 5000  # rows per read
+_WRITTEN: Final = 500  # rows per write, where the client takes so many: for 2,000 at once Chroma needs 100 MB
 
 # What SQLite says of a broken file or one that is no database, and Chroma of one that lacks its tables. Only with these
 # may an index be set aside: a path, a lock or a permission is the same again once its cause is gone.
@@ -399,11 +400,11 @@ class ChromaStore:
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Write nodes with their vectors; ``ChromaVectorStore.add`` would keep the old text of an id that exists."""
-        for part in _parts(rows, self._batch):
+        for part in _parts(rows, min(self._batch, _WRITTEN)):
             with _explained("write"):
                 self.collection.upsert(
                     ids=[row.node.node_id for row in part],
-                    embeddings=[row.vector for row in part],
+                    embeddings=[np.asarray(row.vector, np.float32) for row in part],
                     documents=[row.node.get_content(metadata_mode=MetadataMode.NONE) for row in part],
                     metadatas=[row.merged for row in part],
                 )

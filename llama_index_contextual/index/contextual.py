@@ -316,8 +316,8 @@ class ContextualIndex:
         Raises:
             DocumentError: A file cannot be read.
         """
-        documents = [doc for source in gather(None, self.settings, {}, [])[0] for doc in source.load().documents]
-        nodes = [node for doc in documents for node in self.settings.pipeline.parser.get_nodes_from_documents([doc])]
+        documents = self._documents()
+        nodes = self.settings.pipeline.parse(documents, {})
         estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
         return estimate
 
@@ -332,8 +332,8 @@ class ContextualIndex:
         """
         if self.settings.pipeline.paid_source is not None:
             raise SettingError("contexts by an LLM cost something. Cure: estimate() says what.")
-        documents = [doc for source in gather(None, self.settings, {}, [])[0] for doc in source.load().documents]
-        nodes = [node for doc in documents for node in self.settings.pipeline.parser.get_nodes_from_documents([doc])]
+        documents = self._documents()
+        nodes = self.settings.pipeline.parse(documents, {})
         self.settings.pipeline.contextualize(nodes, documents)
         texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
         return estimate_embedding(self.settings.embedding, texts)
@@ -348,15 +348,7 @@ class ContextualIndex:
         if not self.exists and not self.settings.shared:
             return 0  # writing would make an index
         with self._storage.writing() as writer:
-            ids = [item.id for items in writer.store.of_entries([ref_doc_id]).values() for item in items]
-            if ids or ref_doc_id in writer.manifest.documents:
-                # Not complete before the manifest agrees: a kill in between is for the next refresh to finish.
-                was_complete = writer.manifest.complete
-                writer.begin()
-                writer.write(gone=ids)
-                writer.record({ref_doc_id: None})
-                writer.end() if was_complete else writer.commit(complete=False)
-        return len(ids)
+            return writer.delete(ref_doc_id)
 
     def as_retriever(
         self,
@@ -471,6 +463,9 @@ class ContextualIndex:
                 else target
             )
             return inspection.export(nodes, file)
+
+    def _documents(self) -> list[Document]:
+        return [doc for source in gather(None, self.settings, {}, [])[0] for doc in source.load().documents]
 
     def _pending(self) -> Pending:
         failed: list[Problem] = []

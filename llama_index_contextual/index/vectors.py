@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import warnings
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -231,14 +232,15 @@ class Vectorizer:
         return result
 
     def _embed(self, rows: Sequence[Row], progress: Callable[[int], object] | None) -> Embedded:
-        vectors = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)))
+        kept = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)))
+        vectors = {key: array("f", vector) for key, vector in kept.items()}  # a list takes eight times as much
         missing = {row.embed_hash: row for row in rows if row.embed_hash not in vectors}
         result = Embedded(set(missing))
         keys = iter(missing)
         while part := list(islice(keys, BATCH_TEXTS)):
             made, failed = self._made({key: missing[key] for key in part})
             self.cache.put(made)
-            vectors |= made
+            vectors |= {key: array("f", vector) for key, vector in made.items()}
             result.failed |= failed
             if progress is not None:
                 progress(len(part))

@@ -76,6 +76,18 @@ class Writer:
             self.reader.keywords.apply([*fresh, *relocated], gone)
         self.reader.announce(complete=False, seen=not self.hidden)
 
+    def delete(self, document: str) -> int:
+        """Take one document out of the store and the manifest; return how many nodes went."""
+        ids = [item.id for items in self.store.of_entries([document]).values() for item in items]
+        if ids or document in self.manifest.documents:
+            # Not complete before the manifest agrees: a kill in between is for the next refresh to finish.
+            was_complete = self.manifest.complete
+            self.begin()
+            self.write(gone=ids)
+            self.record({document: None})
+            self.end() if was_complete else self.commit(complete=False)
+        return len(ids)
+
     def record(self, changes: dict[str, Entry | None]) -> None:
         """Note what the store now holds of some documents (None: nothing); committed from time to time."""
         self._pending |= changes
