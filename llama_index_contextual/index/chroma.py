@@ -404,7 +404,7 @@ class ChromaStore:
             with _explained("write"):
                 self.collection.upsert(
                     ids=[row.node.node_id for row in part],
-                    embeddings=[np.asarray(row.vector, np.float32) for row in part],
+                    embeddings=cast("Any", [np.asarray(row.vector, np.float32) for row in part]),
                     documents=[row.node.get_content(metadata_mode=MetadataMode.NONE) for row in part],
                     metadatas=[row.merged for row in part],
                 )
