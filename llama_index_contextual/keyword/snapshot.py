@@ -28,6 +28,7 @@ _AT_ONCE: Final = 2_000_000  # entries scored together: some 50 MB for the momen
 _SHORT: Final = 8  # rows a block below which a maximum a block saves nothing
 _REACH: Final = 8  # terms apart that still count as near
 _MOST_TERMS: Final = 200  # of a query, beyond which nearness says nothing new; at most 255, which fit into a byte
+_MOST_FREQUENCIES: Final = 10_000  # terms whose frequency a snapshot remembers
 _NO_CODES: Final[Codes] = np.empty(0, dtype=np.uint16)
 
 Group = tuple[str, ...]  # one term of a query: its alternatives count as the same term
@@ -159,7 +160,17 @@ class Snapshot:
 
     def frequency(self, group: Group) -> int:
         """Return how many live documents hold any of a term's alternatives."""
-        return sum(len(rows) for rows, _ in self.entries(group))
+        known = self._frequencies.get(group)
+        if known is None:
+            if len(self._frequencies) >= _MOST_FREQUENCIES:
+                self._frequencies.clear()
+            known = self._frequencies[group] = sum(len(rows) for rows, _ in self.entries(group))
+        return known
+
+    @cached_property
+    def _frequencies(self) -> dict[Group, int]:
+        """Return what :meth:`frequency` remembers."""
+        return {}
 
     def entries(self, group: Group) -> list[tuple[Ints, Counts]]:
         """Return for each segment the live rows that hold any of the alternatives, ascending, and how often they do."""

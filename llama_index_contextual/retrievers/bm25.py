@@ -6,6 +6,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from llama_index_contextual.keyword.snapshot import Match, Nearness, Snapshot, TermScores
+    from llama_index_contextual.keyword.snapshot import Group, Match, Nearness, Snapshot, TermScores
     from llama_index_contextual.retrievers.search import T
 
 logger = logging.getLogger(__name__)
@@ -220,12 +221,12 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def term_scores(self, text: str, node_ids: Iterable[str]) -> TermScores:
         """Return what each term of a query adds to the score of each node."""
-        groups, wanted = self.analyzer.query_groups(text), list(node_ids)
+        groups, wanted = _groups(self.analyzer, text), list(node_ids)
         return self._ask(lambda store: store.term_scores(groups, wanted))
 
     def nearness(self, text: str, node_ids: Iterable[str]) -> Nearness:
         """Return how near to each other the neighbouring words of a query stand in each node."""
-        groups, wanted = self.analyzer.query_groups(text), list(node_ids)
+        groups, wanted = _groups(self.analyzer, text), list(node_ids)
         return self._ask(lambda store: store.nearness(groups, wanted))
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
@@ -252,7 +253,7 @@ class ContextualBM25Retriever(BM25Retriever):
         """Answer a query with its operators, or as plain text where no node satisfies them."""
         parsed = parse_query(text, self.analyzer)
         filters = both(self.filters, parsed.filters)
-        found = store.keyword_query(self.analyzer.query_groups(parsed.text), top_k, filters)
+        found = store.keyword_query(_groups(self.analyzer, parsed.text), top_k, filters)
         if found or not parsed.operators or store.selected_ids(filters):
             return found
         return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters)
@@ -374,6 +375,12 @@ class ContextualBM25Retriever(BM25Retriever):
         if new:
             self.add(stored_nodes(vector_store, sorted(new)))
         return bool(gone or new)
+
+
+@lru_cache(maxsize=64)
+def _groups(analyzer: Analyzer, text: str) -> Sequence[Group]:
+    """Return the terms of a query, which a fusion needs three times for each question."""
+    return tuple(analyzer.query_groups(text))
 
 
 def checked_nodes(nodes: object) -> list[BaseNode]:
