@@ -4,26 +4,36 @@ Real pages (the Kubernetes documentation, 1,568 of them), the real local embeddi
 
     python benchmarks/refresh.py                # all pages: a quarter of an hour on two cores
     python benchmarks/refresh.py --pages 200    # a part
+    python benchmarks/refresh.py --tiny 100000  # as many tiny files, with vectors from a hash instead of a model's
+
+Of tiny files each row is a process of its own, as a command is: what a user waits for who changed nothing, or who asks.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import platform
+import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from common import machine, markdown_table
+
+from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.index import ContextualIndex, RefreshReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
 DATA = Path(os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
 LONG = 20_000  # characters: a page with many sections
@@ -144,17 +154,72 @@ def table(lines: list[Line]) -> str:
     return "\n".join(rows)
 
 
+class HashedEmbedding(LocalEmbedding):
+    """Vectors from a hash of a text's word pieces, as long as the local model's: for what a model would not change."""
+
+    def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
+        vectors = [np.random.default_rng(window).normal(size=384) for window in windows]
+        return np.array([vector / np.linalg.norm(vector) for vector in vectors], np.float32)
+
+
+def write_tiny(docs: Path, count: int) -> None:
+    """Write files of a heading and a sentence, a hundred in a folder."""
+    for number in range(count):
+        file = docs / f"{number // 100:04}" / f"{number:06}.md"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"# Note {number}\n\nThe lease of shard {number % 997} moved to node {number % 89}.\n")
+
+
+TINY: dict[str, Callable[[ContextualIndex], object]] = {
+    "everything, for the first time": lambda index: index.refresh(),
+    "nothing changed": lambda index: index.refresh(),
+    "a first question": lambda index: index.as_retriever(5).retrieve("Which node holds the lease of shard 12?"),
+}
+
+
+def tiny_row(docs: Path, what: str) -> dict[str, float]:
+    """Do one thing in this process, and say what it took."""
+    busy, started = time.process_time(), time.perf_counter()
+    with ContextualIndex.open(docs, embed_model=HashedEmbedding()) as index:
+        assert TINY[what](index)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - busy
+    return {"seconds": seconds, "cpu": cpu, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def tiny_table(docs: Path, count: int) -> str:
+    """Do each thing in a process of its own; what ran before does not help."""
+    rows = []
+    write_tiny(docs, count)
+    for what in TINY:
+        command = [sys.executable, __file__, "--row", what, "--folder", str(docs)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+        took = json.loads(run.stdout.splitlines()[-1])
+        print(f"{what}: {took}", file=sys.stderr, flush=True)
+        rows.append([what, f"{took['seconds']:.1f}", f"{took['cpu']:.1f}", f"{took['peak']:.0f}"])
+    return markdown_table(["", "seconds", "CPU seconds", "peak MiB"], rows)
+
+
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=None, help="only so many")
     parser.add_argument("--context", nargs="+", default=["headings"], help="headings, off")
+    parser.add_argument("--tiny", type=int, metavar="FILES", help="so many tiny files instead")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--row", choices=list(TINY), help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.row:
+        print(json.dumps(tiny_row(options.folder, options.row)))
+        return
+    if options.tiny:
+        with tempfile.TemporaryDirectory() as folder:
+            docs = options.folder or Path(folder)
+            print(f"{machine()}\n\n{options.tiny:,} tiny files\n\n{tiny_table(docs, options.tiny)}")
+        return
     source = DATA / "kubernetes-docs" / "corpus"
     if not source.is_dir():
         sys.exit(f"{source} is absent: set LLAMA_INDEX_CONTEXTUAL_DATA")
-    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    print(f"{machine}, {datetime.now(tz=timezone.utc):%Y-%m-%d}")
+    print(machine())
     for context in options.context:
         with tempfile.TemporaryDirectory() as folder:
             lines = run(source, Path(folder), context, options.pages)

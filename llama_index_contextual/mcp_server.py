@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
 import socket
 import sys
 import threading
@@ -26,7 +27,7 @@ from pydantic import Field
 from llama_index_contextual import __version__
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import ContextualError, DocumentError, MissingExtraError, SettingError
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings, note_filters
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.text import replace_surrogates
@@ -52,7 +53,7 @@ _MOST_NOTES: Final = 20  # of one multi_get
 _MOST_CHARS: Final = 64_000  # of one answer
 _MAX_ADDED: Final = 16_384
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
-_ENDING: Final = 10.0  # seconds that a refresh may take when the client has left
+_ENDING: Final = 0.5  # seconds that a refresh may take when the client has left, and clients when the process ends
 _SESSION_IDLE: Final = 900.0  # seconds after which an HTTP session without requests ends
 _MOST_SESSIONS: Final = 100
 _LOOPBACK: Final = {"127.0.0.1": "127.0.0.1", "localhost": "localhost", "::1": "[::1]"}
@@ -86,11 +87,13 @@ def serve(
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     settings: MemorySettings | None = None,
-    refresh: Mode = "auto",
+    refresh: Mode | None = None,
     allow_write: bool = False,
     **options: Any,
 ) -> None:
-    """Serve a folder of notes until the client leaves (stdio) or the process is stopped (HTTP).
+    """Serve a folder of notes until the client leaves (stdio) or the process is stopped (Ctrl-C).
+
+    A refresh that runs then is not waited for; what it has finished is kept. Over stdio Ctrl-C ends the process.
 
     Args:
         folder: The notes. None is the folder that ``storage=`` was made from.
@@ -98,9 +101,10 @@ def serve(
             beside it.
         host: ``127.0.0.1``, ``localhost`` or ``::1``.
         port: 1 to 65535.
-        settings: How memory answers.
+        settings: How memory answers. Default: what the configuration of the index says.
         refresh: ``"auto"`` brings the index up to date in the background; an answer waits for that at most 0.3 s and
-            says what is not indexed yet. ``"never"`` only says so. ``"wait"`` waits.
+            says what is not indexed yet. ``"never"`` only says so. ``"wait"`` waits. Default: what the configuration
+            of the index says, else ``"auto"``.
         allow_write: Whether clients get the tool ``memory_add``, which appends to the note of the day.
         **options: Of ``ContextualIndex.open``.
 
@@ -121,12 +125,18 @@ def serve(
     # Until the protocol takes over standard output, whatever a library prints there would break it.
     with contextlib.redirect_stdout(sys.stderr):
         index = ContextualIndex.open(folder, **options)
-        server = build_server(index, settings, refresh=refresh, allow_write=allow_write)
-    with index:
+        mode = refresh or index.settings.configuration.memory.refresh or "auto"
+        server = build_server(index, settings, refresh=mode, allow_write=allow_write)
+    try:
         if transport == "stdio":
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, signal.SIG_DFL)  # the SDK would go on waiting for a line of input
             server.run("stdio")
         else:
             _serve_http(server, host, port)
+    finally:
+        if not is_refreshing():  # else it would lose the store under its feet
+            index.close()
 
 
 def _serve_http(server: MCPServer[None], host: str, port: int) -> None:
@@ -153,7 +163,7 @@ def _serve_http(server: MCPServer[None], host: str, port: int) -> None:
         listener.listen()
         sys.stderr.write(f"ready at http://{_LOOPBACK[host]}:{port}/mcp\n")
         sys.stderr.flush()
-        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).run(sockets=[listener])
 
 
 def build_server(
@@ -193,10 +203,7 @@ def build_server(
         try:
             yield None
         finally:
-            # Not for ever: a model may take hours, and what is finished by then is kept.
-            ending = threading.Thread(target=notes.keeper.close, daemon=True)
-            ending.start()
-            await asyncio.to_thread(ending.join, _ENDING)
+            await asyncio.to_thread(notes.keeper.close, wait=_ENDING)
 
     server = NotesServer(
         "llama-index-contextual",

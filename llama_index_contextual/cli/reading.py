@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import NodeWithScore, TextNode
 
     from llama_index_contextual.evaluation import Comparison
-    from llama_index_contextual.memory import MemoryDigest, MemorySettings
+    from llama_index_contextual.memory import MemoryDigest
 
 _SHOWN: Final = 3  # questions gained and lost, of each context
 _RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
@@ -178,22 +180,23 @@ def context(
 ) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
     from llama_index_contextual.index import BackgroundRefresh
-    from llama_index_contextual.memory import MemoryContext
+    from llama_index_contextual.memory import MemoryContext, MemorySettings
     from llama_index_contextual.memory.context import gate_digest
 
     given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
-    said = load_configuration(folder or Path(), file=config, options=given).memory
-    digest = gate_digest(message, _memory_settings(said.given()))  # small talk needs no index
-    if digest is not None:
-        _print_digest(digest, as_json=as_json)
-        return
-    mode = said.refresh or "never"
+    may_make = False
+    if folder or not storage:  # else only the index knows its folder, and so its configuration
+        said = load_configuration(folder or Path(), file=config, options=given).memory
+        digest = gate_digest(message, MemorySettings.configured(said.given()))  # small talk needs no index
+        if digest is not None:
+            _print_digest(digest, as_json=as_json)
+            return
+        may_make = said.refresh not in (None, "never")
     settings = {**given, "embedding.model": embed_model}
-    with open_index(folder, storage, config, settings, create=mode != "never") as index:
-        keeper = BackgroundRefresh(index, mode)
+    with open_index(folder, storage, config, settings, create=may_make) as index:
+        keeper = BackgroundRefresh(index, index.settings.configuration.memory.refresh or "never")
         tell_freshness(keeper.look())
-        memory = MemoryContext(index, _memory_settings(index.settings.configuration.memory.given()))
-        _print_digest(memory.get(message), as_json=as_json)
+        _print_digest(MemoryContext(index).get(message), as_json=as_json)
         keeper.close()
 
 
@@ -222,22 +225,26 @@ def mcp(
     ] = False,
 ) -> None:
     """Serve a folder of notes to agents over the Model Context Protocol."""
+    from llama_index_contextual.index import is_refreshing
     from llama_index_contextual.mcp_server import serve
 
     given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
-    said = load_configuration(folder or Path(), file=config, options={**given, "embedding.model": embed_model})
+    given["embedding.model"] = embed_model
     if transport == "http":
         _require_port(port)
-    serve(
-        folder if folder or storage else Path(),
-        transport=transport,
-        port=port,
-        settings=_memory_settings(said.memory.given()),
-        refresh=said.memory.refresh or "auto",
-        allow_write=allow_write,
-        storage=storage,
-        config=said,
-    )
+    try:
+        serve(
+            folder if folder or storage else Path(),
+            transport=transport,
+            port=port,
+            allow_write=allow_write,
+            storage=storage,
+            config=partial(load_configuration, file=config, options=given),
+        )
+    finally:
+        if is_refreshing():  # for minutes, perhaps; to end its thread with the interpreter could end in a crash
+            sys.stderr.flush()
+            os._exit(0)
 
 
 def _require_port(port: int) -> None:
@@ -268,15 +275,6 @@ def _memory_options(
         "memory.enabled": enabled,
         "memory.refresh": refresh,
     }
-
-
-def _memory_settings(said: dict[str, Any]) -> MemorySettings:
-    """Return the settings of memory. Who asks for 120 hits need not know that they come from a pool."""
-    from llama_index_contextual.memory import MemorySettings
-
-    default = MemorySettings()
-    pool = max(said.get("candidate_pool", default.candidate_pool), said.get("max_results", default.max_results))
-    return MemorySettings(**{**said, "candidate_pool": pool})
 
 
 def evaluate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ Mode = Literal["auto", "never", "wait"]
 MODES: Final = ("auto", "never", "wait")
 PATIENCE: Final = 0.3  # seconds that an answer may wait for a refresh
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
+_GLANCE: Final = 0.1  # seconds after which who waits sees that nobody has to wait any more
+_NAME: Final = "llama-index-contextual refresh"  # of the thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,11 @@ def look_at(settings: IndexSettings, manifest: Manifest, budget: float) -> Fresh
     return Freshness(changed, certain)
 
 
+def is_refreshing() -> bool:
+    """Return whether any index of this process is being refreshed in the background."""
+    return any(thread.name == _NAME for thread in threading.enumerate())
+
+
 class Refreshable(Protocol):
     """What a refresh in the background asks of an index: a :class:`ContextualIndex`."""
 
@@ -135,6 +143,7 @@ class BackgroundRefresh:
         self._began, self._ended = 0.0, -_LOOK_EVERY
         self._seen = Freshness()
         self._error = ""
+        self._left = False
 
     def __enter__(self) -> Self:
         self.start()
@@ -147,8 +156,8 @@ class BackgroundRefresh:
         """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
         with self._guard:
             if self._mode != "never" and not self._runs():
-                self._began = time.monotonic()
-                self._thread = threading.Thread(target=self._refresh, name="refresh", daemon=True)
+                self._began, self._left = time.monotonic(), False
+                self._thread = threading.Thread(target=self._refresh, name=_NAME, daemon=True)
                 self._thread.start()
 
     def look(self) -> Freshness:
@@ -178,18 +187,28 @@ class BackgroundRefresh:
         """Return whether a refresh runs at this moment."""
         return self._runs()
 
-    def close(self, *, wait: bool = True) -> None:
-        """End: wait for a refresh that runs, or leave it; one that is cut off loses nothing that is finished."""
-        if wait:
+    def close(self, *, wait: bool | float = True) -> None:
+        """End: wait for a refresh that runs, or leave it; one that is cut off loses nothing that is finished.
+
+        Args:
+            wait: True for as long as it takes, False not at all, or at most so many seconds. Then nobody waits for it.
+        """
+        if wait is True:
             self._join(None)
+        else:
+            self._join(time.monotonic() + wait)
+            self._left = True
 
     def _runs(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def _join(self, until: float | None) -> None:
-        thread = self._thread
-        if thread is not None:
-            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+        until = math.inf if until is None else until
+        while not self._left and self._thread is not None and self._thread.is_alive():
+            rest = until - time.monotonic()
+            if rest <= 0:
+                return
+            self._thread.join(min(rest, _GLANCE))
 
     def _refresh(self) -> None:
         try:

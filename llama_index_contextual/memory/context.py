@@ -210,6 +210,4 @@ def _shown(first: date, last: date) -> str:
 def _configured(source: Any) -> MemorySettings:
     """Return what the configuration of an index says of memory, else the defaults."""
     configuration = getattr(getattr(source, "settings", None), "configuration", None)
-    return (
-        MemorySettings(**configuration.memory.given()) if isinstance(configuration, Configuration) else MemorySettings()
-    )
+    return MemorySettings.configured(configuration.memory.given() if isinstance(configuration, Configuration) else {})

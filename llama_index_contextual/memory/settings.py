@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory.lexicon import DEFAULT_LANGUAGES, lexicon
 from llama_index_contextual.memory.message import DEFAULT_COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # benchmarks/results/memory.md: costs 0.2 points of recall@4; a weight of 1, as the source has it, costs 20
 RECENCY_WEIGHT: Final = 0.1
@@ -52,6 +55,16 @@ class MemorySettings:
     """Names of bundled languages, or paths of YAML files like theirs."""
     commands: tuple[str, ...] = DEFAULT_COMMANDS
     """Slash commands, as globs over the whole first token of a message."""
+
+    @classmethod
+    def configured(cls, said: Mapping[str, Any]) -> MemorySettings:
+        """Return the settings that a configuration says; who asks there for 120 hits need not know of their pool.
+
+        Raises:
+            SettingError: A value cannot work.
+        """
+        pool = max(said.get("candidate_pool", cls().candidate_pool), said.get("max_results", 0))
+        return cls(**{**said, "candidate_pool": pool})
 
     def __post_init__(self) -> None:
         for name in ("max_results", "max_tokens", "candidate_pool"):

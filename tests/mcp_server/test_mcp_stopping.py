@@ -1,0 +1,95 @@
+"""The MCP server of the command line: how it ends while the notes are being indexed, and whose settings it obeys."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from mcp_clients import mcp, stdio_client, text_of
+
+from llama_index_contextual.index import ContextualIndex
+
+SLOW = """
+import sys, time
+from llama_index_contextual.cli import main
+from llama_index_contextual.index import ContextualIndex
+ContextualIndex.refresh = lambda *_, **__: time.sleep(120)  # a model that takes minutes
+main()
+"""
+FIRST = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+    "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}}  # fmt: skip
+
+
+def served(folder, *options):
+    command = [sys.executable, "-c", SLOW, "mcp", "--folder", str(folder), *options]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # noqa: S603
+
+
+def ends_soon(process, stop):
+    """Whether it ends within eight seconds: a refresh takes minutes, and used to be waited for for ten seconds."""
+    try:
+        began = time.monotonic()
+        stop()
+        process.wait(60)
+        assert time.monotonic() - began < 8
+        assert b"Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("mode", ["auto", "wait"])
+@pytest.mark.parametrize("how", ["closed input", "Ctrl-C"])
+def test_a_client_that_leaves_waits_for_no_refresh(folder, how, mode):
+    process = served(folder, "--refresh", mode)
+    ask = {"name": "status", "arguments": {}}
+    for message in (
+        FIRST,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": ask},  # with "wait" it waits for the refresh
+    ):
+        process.stdin.write(json.dumps(message).encode() + b"\n")
+    process.stdin.flush()
+    assert process.stdout.readline()
+    time.sleep(0.5)
+    ends_soon(process, process.stdin.close if how == "closed input" else lambda: process.send_signal(signal.SIGINT))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_over_http_ends_at_once(folder, unused_tcp_port, number):
+    process = served(folder, "--transport", "http", "--port", str(unused_tcp_port))
+    assert b"ready" in process.stderr.readline()
+    time.sleep(0.5)
+    ends_soon(process, lambda: process.send_signal(number))
+
+
+async def test_a_storage_brings_the_settings_of_its_folder(folder, tmp_path):
+    storage, elsewhere = tmp_path / "storage", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with ContextualIndex.open(folder, storage=storage) as index:
+        index.refresh()
+    (folder / "contextual.toml").write_text("[memory]\nenabled = false\n", "utf-8")
+    (elsewhere / "contextual.toml").write_text("[memory]\nmin_evidence = -1\n", "utf-8")
+    command = ["-m", "llama_index_contextual"]
+    parameters = mcp.StdioServerParameters(
+        command=sys.executable,
+        args=[*command, "mcp", "--storage", str(storage)],
+        cwd=elsewhere,
+        env={"PYTHONPATH": os.environ.get("PYTHONPATH", os.getcwd())},  # noqa: PTH109
+    )
+    async with mcp.Client(stdio_client(parameters)) as client:
+        assert "switched off" in await text_of(client, "memory_context", message="what does JC's dog love?")
+    asked = [sys.executable, *command, "context", "what does JC's dog love?", "--storage", str(storage)]
+    done = subprocess.run(asked, cwd=elsewhere, capture_output=True, text=True, check=True, env=os.environ)  # noqa: S603, ASYNC221
+    assert "switched off" in done.stdout
+
+
+def test_more_hits_than_the_pool_of_a_configuration_widen_it(folder):
+    from llama_index_contextual.memory import MemoryContext
+
+    (folder / "contextual.toml").write_text("[memory]\nmax_results = 120\n", "utf-8")
+    with ContextualIndex.open(folder) as index:
+        assert MemoryContext(index).settings.candidate_pool == 120
