@@ -292,6 +292,13 @@ def evaluate(
     llm: Annotated[
         str | None, typer.Option(help="For --context llm, as for index. It costs what the LLM costs.")
     ] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE: a row with the settings of FILE, like contextual.toml; several times."),
+    ] = None,
+    rerank: Annotated[
+        list[str] | None, typer.Option(help=f"A row with a reranker: {_RERANKERS}; several times.")
+    ] = None,
     storage: Annotated[
         Path | None, typer.Option(help="Keeps the indexes, so that a second run is fast. Default: nothing is kept")
     ] = None,
@@ -308,12 +315,13 @@ def evaluate(
     from llama_index_contextual.evaluation import evaluate as run
     from llama_index_contextual.evaluation import html_report, load_questions, markdown_report
 
-    given: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config}
+    given: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config, "rerank": rerank}
     comparison = run(
         folder,
         load_questions(questions),
         storage=storage,
         embed_model=embed_model,
+        variants=dict(map(_variant, variant or [])),
         say=tell,
         show_progress=messages.is_terminal,
         **{key: value for key, value in given.items() if value},
@@ -327,6 +335,13 @@ def evaluate(
     print_text(str(comparison))
     for row in comparison.rows[1 + [row.name for row in comparison.rows].index(comparison.baseline) :]:
         _print_changes(comparison, row.name)
+
+
+def _variant(text: str) -> tuple[str, Path]:
+    name, _, file = text.partition("=")
+    if not name.strip() or not file:
+        raise SettingError(f"--variant={text!r} is not NAME=FILE. Cure: as in --variant small=small.toml")
+    return name.strip(), Path(file)
 
 
 def _print_changes(comparison: Comparison, name: str) -> None:

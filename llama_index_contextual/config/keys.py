@@ -212,6 +212,18 @@ class Retrieval(_Section):
     )
     recency: bool | None = _setting("Whether newer notes win among near equals.", default=False, option="--recency")
     half_life_days: float | None = _setting("Days after which the recency factor is a half.", 30.0, gt=0)
+    fusion: Literal["learned", "reciprocal_rerank", "relative_score", "dist_based_score"] | None = _setting(
+        "How the hits of both arms become one ranking.",
+        "(learned; reciprocal_rerank with `keyword_weight`)",
+        python="mode",
+        example="learned",
+    )
+    keyword_weight: float | None = _setting(
+        "The share of the keyword arm in the fusion, 0 to 1; vectors have the rest. Learned fusion has no use for it.",
+        0.6,
+        ge=0,
+        le=1,
+    )
     rerank: str | None = _setting(
         "A reranker: `cohere:MODEL`, `jina:MODEL`, `llama.cpp:http://HOST`, `fastembed:MODEL`, "
         "`sentence-transformers:MODEL`, or a language model that is asked to rank: `llm` (that of the contexts), "

@@ -36,13 +36,18 @@ class _Variables(Configuration, BaseSettings):
 
 
 def load_configuration(
-    folder: str | Path, *, file: str | Path | None = None, options: Mapping[str, Any] | None = None
+    folder: str | Path,
+    *,
+    file: str | Path | None = None,
+    over: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Configuration:
     """Read the configuration of a folder.
 
     Args:
         folder: The documents. ``contextual.toml`` is looked for in it, then a table of its ``pyproject.toml``.
         file: Another file to read instead of those.
+        over: A further file of the same form. What it says comes before the first file and the environment.
         options: Values that come before all others, by key (``"chunks.size"``). None counts as not said.
 
     Raises:
@@ -50,11 +55,10 @@ def load_configuration(
             the option, or the environment variable.
     """
     path = _find(Path(folder).expanduser(), file)
-    text, table = _read(path)
-    where = {key: _line(path, text, key) for key, _ in _flat(table)} if path else {}
     places = [
-        (table, where),
+        _said_in(path),
         _environment(),
+        _said_in(None if over is None else _find(Path(folder), over)),
         ({key: value for key, value in (options or {}).items() if value is not None}, None),
     ]
     merged: dict[str, Any] = {}
@@ -70,6 +74,12 @@ def load_configuration(
     configuration = _with_prompt(configuration, origins, path)
     configuration._origins, configuration._file = origins, path  # noqa: SLF001  our own
     return configuration
+
+
+def _said_in(path: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what a file says, and file and line of each key."""
+    text, table = _read(path)
+    return table, {key: _line(path, text, key) for key, _ in _flat(table)} if path else {}
 
 
 def _find(folder: Path, file: str | Path | None) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from html import escape
 from io import StringIO
@@ -36,6 +37,16 @@ if TYPE_CHECKING:
 TOP_K: Final = (5, 10, 20)
 RANK_DEPTH: Final = 10  # the same for all, so that MRR and nDCG do not grow with top_k
 ALL: Final = "all questions"
+TIME: Final = "ms a question"
+CHARACTERS: Final = "characters embedded"
+COST_SAID: Final = "A question's time is without embedding it. Embedding is estimated, as if nothing were known yet."
+ALIKE: Final = "chunks alike"
+SHARED: Final = "same context, %"
+COLLAPSED: Final = 50  # per cent of the nearest chunks with the same context
+ALIKE_SAID: Final = (
+    "Chunks alike: the mean cosine of two chunks, -1 to 1, and its spread. A context whose words are in all chunks "
+    "pushes the mean up and the spread down, and recall collapses. Same context: of the five nearest chunks of each."
+)
 _SHOWN: Final = 400  # characters of a hit in a report
 _FEW: Final = 30  # with fewer questions an interval says little
 
@@ -49,7 +60,7 @@ class Measured:
         recalls: Share of each question's passages in the first k hits, shape ``(questions, len(top_k))``, 0 to 1.
         mrr: Mean reciprocal rank of the first hit that holds a passage, 0 to 1; hits after the 10th count as none.
         ndcg: Normalised discounted cumulative gain of the first 10 hits, 0 to 1.
-        notes: More figures, by column name.
+        notes: What it costs and how alike its chunks are, by column name; times are in milliseconds.
         firsts: For each question the first hit, as citation and text; "" where there is none.
     """
 
@@ -147,29 +158,45 @@ class Comparison:
         lines = [_drawn(self.cells()), *self.remarks()]
         if failures := self.failure_cells():
             lines += ["", _drawn(failures), *self.failure_remarks()]
+        if notes := self.note_cells():
+            lines += ["", _drawn(notes), *self.note_remarks()]
         return "\n".join(lines)
 
     __repr__ = __str__  # hundreds of questions would fill the screen
 
     def _repr_html_(self) -> str:
         shown = [(self.cells(), self.remarks()), (self.failure_cells(), self.failure_remarks())]
+        shown.append((self.note_cells(), self.note_remarks()))
         return "".join(_html_table(cells, remarks) for cells, remarks in shown if cells)
 
     def cells(self) -> list[list[str]]:
-        """Return the table as text, its header first; recalls and MRR in per cent."""
-        notes = list(dict.fromkeys(name for row in self.rows for name in row.notes))
+        """Return the table as text, its header first; recalls, MRR and nDCG in per cent."""
         return [
-            ["recall, %", *(f"@{k}" for k in self.top_k), f"MRR@{RANK_DEPTH}", f"nDCG@{RANK_DEPTH}", *notes],
+            ["recall, %", *(f"@{k}" for k in self.top_k), f"MRR@{RANK_DEPTH}", f"nDCG@{RANK_DEPTH}"],
             *(
-                [
-                    row.name,
-                    *(f"{100 * recall:.1f}" for recall in row.recalls.mean(axis=0)),
-                    f"{100 * row.mrr:.1f}",
-                    f"{100 * row.ndcg:.1f}",
-                    *(f"{row.notes[name]:.2f}" if name in row.notes else "" for name in notes),
-                ]
+                [row.name, *(f"{100 * share:.1f}" for share in (*row.recalls.mean(axis=0), row.mrr, row.ndcg))]
                 for row in self.rows
             ),
+        ]
+
+    def note_cells(self) -> list[list[str]]:
+        """Return what each row costs and how alike its chunks are, the header first; empty without such notes."""
+        notes = list(dict.fromkeys(name for row in self.rows for name in row.notes))
+        rows = [
+            [row.name, *(_number(row.notes[name]) if name in row.notes else "" for name in notes)] for row in self.rows
+        ]
+        return [["costs", *notes], *rows] if notes else []
+
+    def note_remarks(self) -> list[str]:
+        """Return what the notes mean, and which contexts make neighbours the same."""
+        noted = {name for row in self.rows for name in row.notes}
+        said = [COST_SAID] if CHARACTERS in noted else []
+        said += [ALIKE_SAID] if ALIKE in noted else []
+        return said + [
+            f"{row.name}: {row.notes[SHARED]:.0f} % of the nearest chunks have the same context. Such a context tells "
+            "nothing apart. Cure: another one, which names what is special about each chunk."
+            for row in self.rows
+            if row.notes.get(SHARED, 0) > COLLAPSED
         ]
 
     def remarks(self) -> list[str]:
@@ -261,6 +288,10 @@ def _html_table(cells: list[list[str]], remarks: list[str]) -> str:
     return f"<table><thead><tr>{shown}</tr></thead><tbody>{lines}</tbody></table>{said}"
 
 
+def _number(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 and value != int(value) else f"{value:,.0f}"  # noqa: PLR2004
+
+
 def _signed(ends: tuple[float, float, float] | None) -> str:
     if ends is None:
         return "nothing failed"
@@ -309,13 +340,17 @@ def measure(
             f"the retriever {name!r} returns {returned} hits, but {most} are counted. "
             f"Cure: similarity_top_k={most}, or a smaller top_k="
         )
+    started = time.perf_counter()
     found = [retriever.retrieve(question.text) for question in questions]
+    took = 1000 * (time.perf_counter() - started) / len(questions)
     covered = [[question.covered_by(hit.node) for hit in hits] for question, hits in zip(questions, found, strict=True)]
     golds = [frozenset(question.gold) for question in questions]
     recalls = [[recall_at(k, hits, gold) for k in top_k] for hits, gold in zip(covered, golds, strict=True)]
     firsts = tuple(_shown(hits[0].node) if hits else "" for hits in found)
     mrr = mean_reciprocal_rank([hits[:RANK_DEPTH] for hits in covered], golds)
-    return Measured(name, np.array(recalls), mrr, ndcg(RANK_DEPTH, covered, golds), notes or {}, firsts)
+    return Measured(
+        name, np.array(recalls), mrr, ndcg(RANK_DEPTH, covered, golds), {**(notes or {}), TIME: took}, firsts
+    )
 
 
 def _shown(node: BaseNode) -> str:

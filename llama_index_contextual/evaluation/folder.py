@@ -1,7 +1,8 @@
-"""Compare kinds of context on a folder: each kind is indexed, and all indexes are asked the same questions."""
+"""Compare settings on a folder: each is indexed, and all indexes are asked the same questions."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 import warnings
@@ -10,11 +11,17 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index.core.schema import MetadataMode
+
+from llama_index_contextual.config import load_configuration
 from llama_index_contextual.context import ChunkContext, ContextGenerator, LLMContextGenerator
-from llama_index_contextual.embedding import NoEmbedding
+from llama_index_contextual.embedding import NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation.comparison import (
+    ALIKE,
+    CHARACTERS,
     RANK_DEPTH,
+    SHARED,
     TOP_K,
     Comparison,
     Measured,
@@ -25,22 +32,24 @@ from llama_index_contextual.evaluation.comparison import (
 from llama_index_contextual.evaluation.need import parts_of
 from llama_index_contextual.evaluation.questions import answers_of
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.retrievers import ContextualVectorRetriever
+from llama_index_contextual.postprocessor.rerank import reranker
+from llama_index_contextual.retrievers import POOL, ContextualVectorRetriever
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import SourceDocument
+    from llama_index_contextual.context.usage import ContextEstimate
     from llama_index_contextual.evaluation.questions import Question
 
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
 _ROWS: Final = {"off": "LlamaIndex metadata"}  # what is embedded where no context is written
-LIKENESS: Final = "chunks alike"
 _NAMED: Final = 3  # questions that a warning names
 _SAMPLE: Final = 8  # texts that are embedded to see how fast it goes
 
@@ -50,6 +59,8 @@ def evaluate(
     questions: Sequence[Question],
     *,
     contexts: Iterable[str] = CONTEXTS,
+    variants: Mapping[str, str | Path] | None = None,
+    rerank: Iterable[str | BaseNodePostprocessor] = (),
     embed_model: str | BaseEmbedding | None = None,
     storage: str | Path | None = None,
     top_k: Iterable[int] = TOP_K,
@@ -57,13 +68,12 @@ def evaluate(
     show_progress: bool = False,
     **options: Any,
 ) -> Comparison:
-    """Index a folder with its text alone and with each kind of context, and ask every index the same questions.
+    """Index a folder with its text alone and with other settings, and ask every index the same questions.
 
-    Every row has the same chunks and the same embedding. All rows but "vectors alone" use the hybrid retriever of
-    :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex metadata": what
-    LlamaIndex embeds by itself, here path and header path. "Chunks alike" is the mean cosine of two chunks of an index,
-    -1 to 1. Contexts whose words are in all chunks push it up, and recall down. The files are those of the folder's
-    own index. Every different text is embedded once. Without an embedding all rows are of keywords alone, and have no
+    The rows of contexts have the same chunks and the same embedding. All rows but "vectors alone" use the hybrid
+    retriever of :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex
+    metadata": what LlamaIndex embeds by itself, here path and header path. The files are those of the folder's own
+    index. Every different text is embedded once. Without an embedding all rows are of keywords alone, and have no
     cosine.
 
     Args:
@@ -71,6 +81,11 @@ def evaluate(
         questions: Questions and the places of their answers. See :func:`load_questions`.
         contexts: Some of ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``. The contexts of ``"llm"`` are kept in the
             folder's own ``.contextual``, where its index finds them again.
+        variants: More rows by name: each a file like ``contextual.toml``, which comes before the folder's own. It may
+            set anything: chunk sizes, the embedding, contexts, fusion, weights, a reranker. It sets no files, so that
+            all rows have the same.
+        rerank: Rerankers, as :meth:`ContextualIndex.as_retriever` takes them. Each adds a row: the last of ``contexts``
+            with it.
         embed_model: As for :meth:`ContextualIndex.open`.
         storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
             made in a temporary folder and deleted.
@@ -85,81 +100,189 @@ def evaluate(
     """
     counted = check_top_k(top_k)
     check_questions(questions)
+    told = say or (lambda _: None)
+    kinds = list(dict.fromkeys([BASELINE, *contexts]))
     with ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
         root = temporary if storage is None else Path(storage).expanduser()
-        shared = _shared(folder, {"embed_model": embed_model, **options}, temporary / "embeddings.sqlite3")
-        if shared["embed_model"].embeddings_cache is not None:
-            stack.callback(shared["embed_model"].embeddings_cache.close)
-        indexes = {}  # all are opened before any is filled: a wrong setting must not cost the work of those before it
-        for kind in dict.fromkeys([BASELINE, *contexts]):
-            chosen = _options_for(kind, folder, {**options, **shared})
-            index = ContextualIndex.open(folder, storage=root / kind.replace(" ", "-"), **chosen)
-            indexes[kind] = stack.enter_context(index)
+        workshop = Workshop(folder, root, temporary, {"embed_model": embed_model, **options}, stack)
+        # All are opened before any is filled: a wrong setting must not cost the work of those before it.
+        for kind in kinds:
+            workshop.open_context(kind)
+        for name, file in (variants or {}).items():
+            workshop.open_variant(name, file)
+        rerankers = {_name_of(one): workshop.reranker(one) for one in rerank}
+        costs = workshop.estimates()
         if say is not None:
-            say(_estimate(indexes))
+            say(workshop.work(costs))
         rows: list[Measured] = []
         parts: dict[str, tuple[bool, ...]] = {}
-        for kind, index in indexes.items():
-            if say is not None:
-                say(f"Indexing {folder}: {_ROWS.get(kind, kind)}")
+        depth = max(*counted, RANK_DEPTH)
+        for name, index in workshop.indexes.items():
+            told(f"Indexing {folder}: {name}")
             _fill(index, show_progress=show_progress)
-            hybrid = index.as_retriever(max(*counted, RANK_DEPTH))
+            nodes = index.nodes()
+            notes = workshop.notes(index, nodes, costs[name])
+            hybrid = index.as_retriever(depth)
             vectors = next((arm for arm in hybrid.retrievers if isinstance(arm, ContextualVectorRetriever)), None)
-            if kind == BASELINE:
-                nodes = index.nodes()
+            if name == BASELINE:
                 _warn_of_lost_gold(nodes, questions)
                 parts = parts_of(questions, nodes)
-                if vectors is not None:
-                    rows.append(measure(f"{BASELINE}, vectors alone", vectors, questions, counted))
-            notes = {LIKENESS: index.likeness()} if vectors is not None else {}
-            rows.append(measure(_ROWS.get(kind, kind), hybrid, questions, counted, notes=notes))
+            if vectors is not None:
+                _embed_questions(index, questions)
+            if name == BASELINE and vectors is not None:
+                rows.append(measure(f"{BASELINE}, vectors alone", vectors, questions, counted))
+            rows.append(measure(name, hybrid, questions, counted, notes=notes))
+            for title, one in rerankers.items() if name == _ROWS.get(kinds[-1], kinds[-1]) else ():
+                told(f"Asking {name}, {title}")
+                reranked = index.as_retriever(depth, rerank=one)
+                rows.append(measure(f"{name}, {title}", reranked, questions, counted, notes=notes))
     return Comparison(tuple(questions), counted, tuple(rows), BASELINE, parts)
 
 
-def _shared(folder: str | Path, options: dict[str, Any], cache: Path) -> dict[str, Any]:
-    """Return what all rows share: the files, and an embedding that embeds each text once.
+class Workshop:
+    """The indexes of a comparison: opened by their settings, with embeddings that embed each text once.
 
-    Each kind of context has default files of its own, but rows must not differ by their files.
+    Args:
+        folder: The documents.
+        root: Where the indexes are made.
+        temporary: Where the vectors of texts are remembered.
+        options: Of :meth:`ContextualIndex.open`.
+        stack: Closes what is opened.
     """
-    shown: dict[str, Any] = {key: options[key] for key in ("files", "config", "embed_model") if key in options}
-    settings = ContextualIndex.open(folder, reindex="ignore", **shown).settings
-    embedding = settings.embedding
-    if not isinstance(embedding, NoEmbedding):
-        embedding = embedding.model_copy(update={"embeddings_cache": SQLiteKVStore(cache)})
-    return {"files": settings.files, "embed_model": embedding}
+
+    def __init__(
+        self, folder: str | Path, root: Path, temporary: Path, options: dict[str, Any], stack: ExitStack
+    ) -> None:
+        self.indexes: dict[str, ContextualIndex] = {}
+        self._folder, self._root, self._temporary, self._stack = Path(folder), root, temporary, stack
+        self._remembering: dict[str, BaseEmbedding] = {}
+        self._rates: dict[str, float | None] = {}
+        shown = {key: options[key] for key in ("files", "config", "embed_model") if key in options}
+        settings = ContextualIndex.open(folder, reindex="ignore", **shown).settings
+        # Each kind of context has default files of its own, but rows must not differ by their files.
+        shared = {"files": settings.files, "embed_model": self._remembered(settings.embedding)}
+        self._options = {**options, **shared}
+        self._llm = options.get("llm") or settings.configuration.context.llm.model
+
+    def open_context(self, kind: str) -> None:
+        """Open the index of a kind of context."""
+        common = signature(ContextualIndex.open).parameters
+        rest = {key: value for key, value in self._options.items() if key in common}
+        if kind != "llm":
+            self._open(_ROWS.get(kind, kind), context=_TextAlone() if kind == BASELINE else kind, **rest)
+            return
+        own = ContextualIndex.open(self._folder, context=kind, **{**self._options, "reindex": "ignore"})
+        self._open(kind, **{**rest, "context": _paid(own)})
+
+    def open_variant(self, name: str, file: str | Path) -> None:
+        """Open the index of the folder's settings with those of a file before them."""
+        if name in self.indexes or not name.strip():
+            raise SettingError(f"the variant {name!r} has no name of its own. Cure: one besides {list(self.indexes)}.")
+        config = self._options.get("config")
+        if config is not None and not isinstance(config, str | Path):
+            raise SettingError("variants need a configuration that is a file. Cure: config='FILE', or none.")
+        said = load_configuration(self._folder, file=config, over=file)
+        alone = load_configuration(self._temporary, over=file)
+        given = {} if alone.embedding.model else {"embed_model": self._options["embed_model"]}
+        own = ContextualIndex.open(self._folder, config=said, reindex="ignore", **given)
+        self._open(
+            name,
+            context=_paid(own) or "off",
+            node_parser=own.settings.pipeline.parser,
+            embed_model=self._remembered(own.settings.embedding),
+            files=self._options["files"],
+            config=said,
+        )
+
+    def reranker(self, spec: str | BaseNodePostprocessor) -> BaseNodePostprocessor:
+        """Return a reranker, by name or as it is."""
+        return reranker(spec, POOL, self._llm) if isinstance(spec, str) else spec
+
+    def estimates(self) -> dict[str, ContextEstimate]:
+        """Return what the contexts of each index will cost."""
+        return {name: index.estimate() for name, index in self.indexes.items()}
+
+    def work(self, costs: Mapping[str, ContextEstimate]) -> str:
+        """Return what a run will take: chunks, minutes of embedding, calls. Embeds a few texts."""
+        chunks = costs[BASELINE].chunks
+        sample = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(_SAMPLE)]
+        model = self.indexes[BASELINE].settings.embedding
+        started = time.monotonic()
+        if not isinstance(model, NoEmbedding):
+            model.get_text_embedding_batch(sample)
+        minutes = (time.monotonic() - started) / _SAMPLE * chunks * len(costs) / 60
+        calls = [
+            f"; {name}: {found.calls} calls, at most {found.tokens.prompt:,} tokens in and "
+            f"{found.tokens.completion:,} out"
+            for name, found in costs.items()
+            if found.calls
+        ]
+        embedding = f"about {minutes:.0f} min" if minutes > 1 else "less than a minute"
+        return f"{chunks} chunks in {len(costs)} indexes: {embedding} of embedding at most{''.join(calls)}"
+
+    def notes(self, index: ContextualIndex, nodes: Sequence[BaseNode], cost: ContextEstimate) -> dict[str, float]:
+        """Return what a setting costs, and how alike its chunks are."""
+        texts = {node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes}
+        model = index.settings.embedding
+        if isinstance(model, NoEmbedding):
+            return {"chunks": len(nodes)}
+        notes: dict[str, float] = {"chunks": len(nodes), CHARACTERS: sum(map(len, texts))}
+        if (rate := self._rate(model, sorted(texts))) is not None:
+            notes["embedding, s"] = rate * notes[CHARACTERS]
+        if cost.calls:
+            notes |= {"LLM calls": cost.calls, "LLM tokens": cost.tokens.prompt + cost.tokens.completion}
+        if cost.calls and cost.price is not None:
+            notes["LLM price"] = cost.price
+        alike = index.likeness()
+        return notes | {ALIKE: alike.mean, "spread": alike.spread, SHARED: 100 * alike.shared}
+
+    def _rate(self, model: BaseEmbedding, texts: Sequence[str]) -> float | None:
+        """Return the seconds that a local model takes for a character; None for a server's."""
+        key = model_id(model)
+        if key not in self._rates and texts:
+            seconds = estimate_embedding(model, texts).seconds
+            self._rates[key] = None if seconds is None else seconds / max(1, sum(map(len, texts)))
+        return self._rates.get(key)
+
+    def _open(self, name: str, **chosen: Any) -> None:
+        slug, taken = re.sub(r"[^\w.-]+", "-", name), {index.storage.name for index in self.indexes.values()}
+        storage = self._root / (slug if slug not in taken else f"{slug}-{len(taken)}")
+        index = ContextualIndex.open(self._folder, storage=storage, **chosen)
+        same = (one for one in self.indexes.values() if one.settings.fingerprint == index.settings.fingerprint)
+        if (twin := next(same, None)) is not None:  # what differs is asked otherwise, and indexed alike
+            index = ContextualIndex.open(self._folder, storage=twin.storage, **chosen)
+        self.indexes[name] = self._stack.enter_context(index)
+
+    def _remembered(self, embedding: BaseEmbedding) -> BaseEmbedding:
+        """Return an embedding that embeds each text once; each model has a cache of its own, whose keys are texts."""
+        if isinstance(embedding, NoEmbedding):
+            return embedding
+        key = model_id(embedding)
+        if key not in self._remembering:
+            cache = SQLiteKVStore(self._temporary / f"embeddings-{len(self._remembering)}.sqlite3")
+            self._stack.callback(cache.close)
+            self._remembering[key] = embedding.model_copy(update={"embeddings_cache": cache})
+        return self._remembering[key]
 
 
-def _estimate(indexes: Mapping[str, ContextualIndex]) -> str:
-    """Return what a run will cost: chunks, minutes of embedding, calls of a language model. Embeds a few texts."""
-    estimates = {_ROWS.get(kind, kind): index.estimate() for kind, index in indexes.items()}
-    chunks = estimates[BASELINE].chunks
-    sample = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(_SAMPLE)]
-    model = indexes[BASELINE].settings.embedding
-    started = time.monotonic()
-    if not isinstance(model, NoEmbedding):
-        model.get_text_embedding_batch(sample)
-    minutes = (time.monotonic() - started) / _SAMPLE * chunks * len(indexes) / 60
-    calls = [
-        f"; {kind}: {found.calls} calls, at most {found.tokens.prompt:,} tokens in and {found.tokens.completion:,} out"
-        for kind, found in estimates.items()
-        if found.calls
-    ]
-    embedding = f"about {minutes:.0f} min" if minutes > 1 else "less than a minute"
-    return f"{chunks} chunks in {len(indexes)} indexes: {embedding} of embedding at most{''.join(calls)}"
+def _paid(own: ContextualIndex) -> ContextGenerator | None:
+    """Return the generator of the folder's own index, whose cache keeps what was paid for."""
+    generator: ContextGenerator | None = own.settings.pipeline.contexts.generator
+    model = getattr(generator, "first", generator)
+    if isinstance(model, LLMContextGenerator):
+        model.require_key()
+    return generator
 
 
-def _options_for(kind: str, folder: str | Path, options: dict[str, Any]) -> dict[str, Any]:
-    common = signature(ContextualIndex.open).parameters
-    rest = {key: value for key, value in options.items() if key in common}
-    if kind == "llm":  # the generator of the folder's own index, whose cache keeps what was paid for
-        own = ContextualIndex.open(folder, context=kind, **{**options, "reindex": "ignore"})
-        generator = own.settings.pipeline.contexts.generator
-        model = getattr(generator, "first", generator)
-        if isinstance(model, LLMContextGenerator):
-            model.require_key()
-        return {"context": generator, **rest}
-    return {"context": _TextAlone() if kind == BASELINE else kind, **rest}
+def _name_of(rerank: str | BaseNodePostprocessor) -> str:
+    return rerank if isinstance(rerank, str) else type(rerank).__name__
+
+
+def _embed_questions(index: ContextualIndex, questions: Sequence[Question]) -> None:
+    """Embed all questions, so that the times of the rows do not tell which of them came first."""
+    for question in questions:
+        index.settings.embedding.get_query_embedding(question.text)
 
 
 class _TextAlone(ContextGenerator):

@@ -38,6 +38,8 @@ def html_report(comparison: Comparison, title: str = "What contexts find") -> st
         failure_remarks=comparison.failure_remarks(),
         changed=[_changed(comparison, row) for row in comparison.rows if row.name != comparison.baseline],
         published=PUBLISHED,
+        notes=comparison.note_cells(),
+        note_remarks=comparison.note_remarks(),
         k=k,
     )
 
@@ -47,6 +49,8 @@ def markdown_report(comparison: Comparison, title: str = "What contexts find") -
     lines = [f"# {title}", "", *_table(comparison.cells()), "", *comparison.remarks(), ""]
     if failures := comparison.failure_cells():
         lines += ["## Failures avoided", "", *_table(failures), "", *comparison.failure_remarks(), PUBLISHED, ""]
+    if notes := comparison.note_cells():
+        lines += ["## Costs", "", *_table(notes), "", *comparison.note_remarks(), ""]
     for row in comparison.rows:
         if row.name != comparison.baseline:
             changed = _changed(comparison, row)

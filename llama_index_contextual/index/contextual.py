@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index.files import FileRules, Problem
-    from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
+    from llama_index_contextual.index.inspection import IndexStatus, Likeness, Pending, Verification
     from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import Reindex
@@ -372,8 +372,9 @@ class ContextualIndex:
                 ``"llama.cpp:http://HOST"``, ``"fastembed:MODEL"``, ``"sentence-transformers:MODEL"``, ``"llm"``,
                 ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex postprocessor. False is none. Default: what
                 the configuration says, else none.
-            **options: More settings of :class:`ContextualFusionRetriever`. ``node_postprocessors`` replace those of the
-                configuration, of ``recency`` and of ``rerank``.
+            **options: More settings of :class:`ContextualFusionRetriever`. ``mode``, ``retriever_weights`` or ``rrf_k``
+                come before the fusion of the configuration. ``node_postprocessors`` replace those of the configuration,
+                of ``recency`` and of ``rerank``.
 
         Raises:
             SettingError: A setting is wrong, or a reranker has no key.
@@ -397,6 +398,10 @@ class ContextualIndex:
                 pool=options["candidate_pool"],
                 llm=self.settings.configuration.context.llm.model,
             )
+        if len(arms) > 1 and not {"mode", "retriever_weights", "rrf_k"} & set(options):
+            options["mode"] = said.fusion
+            if said.keyword_weight is not None:
+                options["retriever_weights"] = [1 - said.keyword_weight, said.keyword_weight]
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
@@ -444,13 +449,10 @@ class ContextualIndex:
             lambda view: [to_node(stored, text) for stored, text in view.store.all_with_text()]
         )
 
-    def likeness(self) -> float:
-        """Mean cosine of the vectors of two different chunks, -1 to 1; 0 where there are fewer than two, or no vectors.
-
-        Contexts of phrases that all chunks share push it up: then nothing can be told from anything.
-        """
+    def likeness(self) -> Likeness:
+        """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""
         if isinstance(self.settings.embedding, NoEmbedding):
-            return 0.0
+            return inspection.Likeness(0.0, 0.0, 0.0)
         return self._storage.reader.ask(lambda view: inspection.likeness(view.store))
 
     def export(self, target: str | Path | IO[str]) -> int:

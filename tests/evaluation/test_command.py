@@ -50,3 +50,14 @@ def test_a_wrong_file_of_questions_is_an_error_that_names_it(evaluate, tmp_path)
     error = evaluate(questions=tmp_path / "q.csv").exception
     assert isinstance(error, DocumentError)  # main() makes one line of it
     assert "q.csv:2: a passage needs a path or a text" in str(error)
+
+
+def test_variants_are_rows_and_a_wrong_one_is_refused(evaluate, tmp_path):
+    (tmp_path / "words.toml").write_text("[retrieval]\nkeyword_weight = 1.0\n", "utf-8")
+    done = evaluate("--variant", f"by words={tmp_path / 'words.toml'}", "--top-k", "1")
+    assert any(line.startswith("by words ") for line in done.stdout.splitlines()), done.output
+    assert "by words gained " in done.stdout
+    assert "--variant='words.toml' is not NAME=FILE" in str(evaluate("--variant", "words.toml").exception)
+    (tmp_path / "wrong.toml").write_text("[retrieval]\nkeyword_weight = 3\n", "utf-8")
+    error = str(evaluate("--variant", f"x={tmp_path / 'wrong.toml'}").exception)
+    assert "wrong.toml:2: retrieval.keyword_weight=3 cannot work" in error

@@ -43,13 +43,15 @@ def test_a_page_with_plot_failures_and_changed_questions(comparison):
     assert f"<td>all questions</td><td>3</td><td>{avoided:+.0f} [" in page
     assert "<td>elsewhere</td><td>3</td>" in page
     assert "35 %" in page
+    assert "<th>ms a question</th>" in page
 
 
 def test_the_same_as_markdown(comparison):
     text = markdown_report(comparison)
     assert "| recall, % | @1 | @2 | MRR@10 |" in text
     assert "## contexts: 1 gained in the first 1\n\n- second\n" in text
-    assert text.count("\n| plain |") == 1
+    assert text.count("\n| plain |") == 2, "what it finds, and what it costs"
+    assert "| costs | ms a question |" in text
     assert "\n| contexts | elsewhere | 3 | " in text
     assert "35 %" in text
 
