@@ -16,7 +16,7 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.context import ChunkContext, ContextGenerator, LLMContextGenerator
 from llama_index_contextual.embedding import NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 from llama_index_contextual.evaluation.comparison import (
     ALIKE,
     CHARACTERS,
@@ -122,7 +122,7 @@ def evaluate(
             told(f"Indexing {folder}: {name}")
             _fill(index, show_progress=show_progress)
             nodes = index.nodes()
-            notes = workshop.notes(index, nodes, costs[name])
+            notes = workshop.notes(index, nodes, costs.get(name))
             hybrid = index.as_retriever(depth)
             vectors = next((arm for arm in hybrid.retrievers if isinstance(arm, ContextualVectorRetriever)), None)
             if name == BASELINE:
@@ -200,11 +200,16 @@ class Workshop:
         return reranker(spec, POOL, self._llm) if isinstance(spec, str) else spec
 
     def estimates(self) -> dict[str, ContextEstimate]:
-        """Return what the contexts of each index will cost."""
-        return {name: index.estimate() for name, index in self.indexes.items()}
+        """Return what the contexts of each index will cost; nothing where a file cannot be read."""
+        try:
+            return {name: index.estimate() for name, index in self.indexes.items()}
+        except DocumentError:  # the refresh leaves that file out, and names it
+            return {}
 
     def work(self, costs: Mapping[str, ContextEstimate]) -> str:
         """Return what a run will take: chunks, minutes of embedding, calls. Embeds a few texts."""
+        if not costs:
+            return "What it will take is not known, because a file cannot be read"
         chunks = costs[BASELINE].chunks
         sample = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(_SAMPLE)]
         model = self.indexes[BASELINE].settings.embedding
@@ -221,7 +226,9 @@ class Workshop:
         embedding = f"about {minutes:.0f} min" if minutes > 1 else "less than a minute"
         return f"{chunks} chunks in {len(costs)} indexes: {embedding} of embedding at most{''.join(calls)}"
 
-    def notes(self, index: ContextualIndex, nodes: Sequence[BaseNode], cost: ContextEstimate) -> dict[str, float]:
+    def notes(
+        self, index: ContextualIndex, nodes: Sequence[BaseNode], cost: ContextEstimate | None
+    ) -> dict[str, float]:
         """Return what a setting costs, and how alike its chunks are."""
         texts = {node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes}
         model = index.settings.embedding
@@ -230,10 +237,9 @@ class Workshop:
         notes: dict[str, float] = {"chunks": len(nodes), CHARACTERS: sum(map(len, texts))}
         if (rate := self._rate(model, sorted(texts))) is not None:
             notes["embedding, s"] = rate * notes[CHARACTERS]
-        if cost.calls:
+        if cost is not None and cost.calls:
             notes |= {"LLM calls": cost.calls, "LLM tokens": cost.tokens.prompt + cost.tokens.completion}
-        if cost.calls and cost.price is not None:
-            notes["LLM price"] = cost.price
+            notes |= {} if cost.price is None else {"LLM price": cost.price}
         alike = index.likeness()
         return notes | {ALIKE: alike.mean, "spread": alike.spread, SHARED: 100 * alike.shared}
 

@@ -183,7 +183,7 @@ def test_an_empty_folder_or_a_wrong_context_is_an_error(folder, embedding, tmp_p
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_compared(folder, embedding):
     (folder / "broken.md").write_bytes(b"# \xff\xfe\x00broken\xff")
     with pytest.warns(ContextualWarning, match=r"could not be read, e\.g\. broken\.md"):
-        assert evaluate(folder, QUESTIONS, embed_model=embedding, contexts=[], top_k=[5]).rows
+        assert evaluate(folder, QUESTIONS, embed_model=embedding, contexts=[], top_k=[5], say=print).rows
 
 
 def test_the_questions_of_the_examples_have_answers_in_the_notes(embedding, recwarn):
