@@ -238,7 +238,8 @@ def likeness(store: NodeStore) -> Likeness:
     units = vectors / np.where(lengths == 0, 1, lengths)
     total = units.sum(axis=0)
     mean = float((total @ total - count) / (count * (count - 1)))
-    contexts = np.array([str(stored.metadata.get(names.CONTEXT, "")) for stored in store.all()], object)
+    nodes = (to_node(stored, text) for stored, text in store.all_with_text())
+    contexts = np.array([str(node.metadata.get(names.CONTEXT, "")) for node in nodes], object)
     chosen = np.random.default_rng(0).permutation(count)[:_COMPARED]
     cosines = units[chosen] @ units.T
     own = (np.arange(len(chosen)), chosen)
