@@ -72,6 +72,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 for command in (
     writing.index,
+    writing.plan,
     reading.search,
     reading.preview,
     reading.evaluate,

@@ -1,0 +1,203 @@
+"""How an index of a folder grows: building, memory, disk, questions, the refresh of one document, opening.
+
+    python benchmarks/scale.py --sizes 1000 3000 10000 30000 100000 --minutes 20
+
+Each size is indexed as a user does it, by `ContextualIndex.refresh` over a folder of real pages (Kubernetes
+documentation); beyond what exists they are repeated with a third of the longer words exchanged for others of the
+corpus. Vectors are the sum of a seeded direction for each word (384 numbers): alike texts have alike vectors, and nothing is
+spent on a model; `--real` takes those of the local embedding, to compare with. Building and asking are two processes of
+their own for each size. A size is not begun when it would not fit into the minutes any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from common import RememberingEmbedding, machine, markdown_table
+from datasets import kubernetes_docs
+from llama_index.core.base.embeddings.base import BaseEmbedding
+
+from llama_index_contextual import ContextualIndex, LocalEmbedding
+from llama_index_contextual.index.pipeline import default_parser
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORD = re.compile(r"[a-z]{5,}")
+CHUNKS_A_PAGE = 33.0  # of these pages with the defaults, to begin with; the table counts what came out
+QUESTIONS, WARM = 300, 20
+DIMENSIONS = 384
+
+
+class OfWords(BaseEmbedding):
+    """A text's vector is the sum of a seeded direction for each of its words."""
+
+    _directions: Any = np.random.default_rng(0).normal(size=(16_384, DIMENSIONS)).astype(np.float32)
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        words = [zlib.crc32(word.encode()) % len(self._directions) for word in set(WORD.findall(text.lower()))]
+        vector = self._directions[words or [0]].sum(0)
+        return (vector / np.linalg.norm(vector)).tolist()  # type: ignore[no-any-return]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embedding(query)
+
+
+def open_at(folder: Path, *, real: bool) -> ContextualIndex:
+    """Open the index of a folder."""
+    embedding = RememberingEmbedding() if real else OfWords(model_name="of-words", embed_batch_size=256)
+    return ContextualIndex.open(folder, embed_model=embedding, node_parser=default_parser(LocalEmbedding()))
+
+
+def pages(count: int) -> Iterator[tuple[str, str]]:
+    """Paths and texts of real pages; beyond what exists, with words exchanged for others of the corpus."""
+    texts = [(document.metadata["path"], document.text) for document in kubernetes_docs().documents[""]]
+    words = [word for _, text in texts[:200] for word in WORD.findall(text)]
+    for number in range(count):
+        turn, (path, text) = number // len(texts), texts[number % len(texts)]
+        if turn:
+            draw = random.Random(number)  # noqa: S311  no secret
+            text = WORD.sub(lambda found: draw.choice(words) if draw.random() < 1 / 3 else found.group(), text)  # noqa: B023
+        yield (f"{turn}/{path}" if turn else path), text
+
+
+def build(folder: Path, count: int, *, real: bool) -> dict[str, float]:
+    """Write pages and index them; return what that took."""
+    for path, text in pages(count):
+        target = folder / path
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(text, "utf-8")
+    began, worked = time.perf_counter(), time.process_time()
+    with open_at(folder, real=real) as index:
+        report = index.refresh()
+        took, cpu = time.perf_counter() - began, time.process_time() - worked
+        sizes = {
+            name: sum(file.stat().st_size for file in (index.storage / name).rglob("*") if file.is_file()) / 1e6
+            for name in ("chroma", "bm25")
+        }
+        sizes["cache"] = sum(file.stat().st_size for file in index.storage.glob("cache*")) / 1e6
+        sizes["manifest"] = (index.storage / "manifest.json").stat().st_size / 1e6
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"pages": count, "chunks": report.chunks, "build": took, "build_cpu": cpu, "build_peak": peak, **sizes}
+
+
+def ask(folder: Path, *, real: bool) -> dict[str, float]:
+    """Open an index, ask questions, then change one page; return what that took."""
+    questions = [question.text for question in kubernetes_docs().questions]
+    random.Random(0).shuffle(questions)  # noqa: S311  no secret
+    before = resident()
+    began = time.perf_counter()
+    with open_at(folder, real=real) as index:
+        retriever = index.as_retriever()
+        retriever.retrieve(questions[0])
+        opened = time.perf_counter() - began
+        times = []
+        for question in questions[: WARM + QUESTIONS]:
+            started = time.perf_counter()
+            retriever.retrieve(question)
+            times.append((time.perf_counter() - started) * 1000)
+        cuts = statistics.quantiles(times[WARM:], n=100)
+        asked = resident()
+        page = min(folder.glob("*.md"))
+        refreshes = []
+        for turn in range(3):
+            text = page.read_text("utf-8")
+            page.write_text(f"{text}\n\nOne more line, number {turn}.\n", "utf-8")
+            started = time.perf_counter()
+            index.refresh()
+            refreshes.append(time.perf_counter() - started)
+        started = time.perf_counter()
+        index.refresh()
+        idle = time.perf_counter() - started
+    return {
+        "open": opened, "p50": cuts[49], "p95": cuts[94], "p99": cuts[98], "rss": asked, "before": before,
+        "refresh": statistics.median(refreshes), "nothing": idle,
+    }  # fmt: skip
+
+
+def resident() -> float:
+    """MiB that this process holds."""
+    found = re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text("ascii"))
+    return int(found.group(1)) / 1024 if found else math.nan
+
+
+def apart(step: str, folder: str, count: int, *, real: bool) -> dict[str, float]:
+    """Do one step in a process of its own."""
+    command = [sys.executable, __file__, "--step", step, "--folder", folder, "--sizes", str(count)]
+    done = subprocess.run([*command, *(["--real"] if real else [])], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+COLUMNS = {
+    "build": ("build, s", ",.0f"), "build_cpu": ("of it CPU, s", ",.0f"), "build_peak": ("peak of memory, MiB", ",.0f"),
+    "chroma": ("Chroma on disk, MB", ",.0f"), "bm25": ("keyword index on disk, MB", ",.1f"),
+    "cache": ("cache on disk, MB", ",.0f"),
+    "open": ("open and first answer, s", ".2f"), "p50": ("question p50, ms", ".1f"),
+    "p95": ("p95, ms", ".1f"), "p99": ("p99, ms", ".1f"), "rss": ("memory of a reader, MiB", ",.0f"),
+    "refresh": ("refresh of one page, s", ".2f"), "nothing": ("refresh of nothing, s", ".2f"),
+}  # fmt: skip
+
+
+def table(results: list[dict[str, float]]) -> str:
+    """A row a figure, a column a size, and the exponent of growth between the two largest and from the second on."""
+    header = ["chunks", *(f"{one['chunks']:,.0f}" for one in results), "grows with chunks to the power of"]
+    rows = []
+    for key, (name, form) in COLUMNS.items():
+        grown = results[1:] if len(results) > 2 else results
+        sizes, values = [math.log(one["chunks"]) for one in grown], [math.log(max(one[key], 1e-9)) for one in grown]
+        slope = f"{statistics.linear_regression(sizes, values).slope:.2f}" if len(grown) > 1 else ""
+        rows.append([name, *(format(one[key], form) for one in results), slope])
+    return markdown_table(header, rows)
+
+
+def main() -> None:
+    """Measure each size and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000, 100_000], help="chunks")
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--real", action="store_true", help="vectors of the local embedding")
+    parser.add_argument("--step", choices=["build", "ask"], help="what a process of its own does")
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    if given.step:
+        did = (
+            build(given.folder, given.sizes[0], real=given.real)
+            if given.step == "build"
+            else ask(given.folder, real=given.real)
+        )
+        print(json.dumps(did))
+        return
+    began, results = time.monotonic(), list[dict[str, float]]()
+    for size in given.sizes:
+        spent, last = time.monotonic() - began, results[-1] if results else {}
+        if last and spent + last["all"] * size / last["chunks"] > given.minutes * 60:
+            print(f"{size:,} chunks would not fit into {given.minutes:g} minutes")
+            break
+        with tempfile.TemporaryDirectory() as folder:
+            count, started = max(1, round(size / CHUNKS_A_PAGE)), time.monotonic()
+            one = {**apart("build", folder, count, real=given.real), **apart("ask", folder, count, real=given.real)}
+            results.append({**one, "all": time.monotonic() - started})
+            print(json.dumps(results[-1]), flush=True)
+    print(f"\n{machine()}; load {os.getloadavg()[1]:.1f}\n\n{table(results)}")
+
+
+if __name__ == "__main__":
+    main()
