@@ -8,8 +8,10 @@ vectors cached, so doing it again embeds nothing twice.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
+from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +24,7 @@ from llama_index_contextual.index.progress import RefreshProgress
 from llama_index_contextual.index.sources import check_source, gather, settled
 from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.store import DamagedError, Row, Stored, store_metadata
+from llama_index_contextual.threads import in_thread
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ GROUP: Final = 16  # documents whose contexts are asked for together; progress i
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without being told so
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
 BATCH_CHUNKS: Final = 256  # new chunks that are written together
+_ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may take longer, and is not waited for
 
 
 def refresh_index(
@@ -137,6 +141,14 @@ class _Work:
 
 
 @dataclass(slots=True)
+class _Batch:
+    """Documents that are written together, and those that cannot be, with the reason."""
+
+    works: list[_Work] = field(default_factory=list)
+    failed: list[tuple[Source, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Refresh:
     """The working parts of one refresh.
 
@@ -161,7 +173,9 @@ class Refresh:
     pays_again: bool
     progress: RefreshProgress
     report: RefreshReport
-    _taken: set[str] = field(default_factory=set)  # ids of the nodes that wait to be written
+    _taken: set[str] = field(default_factory=set)  # ids of the nodes of the batch that is being prepared
+    _store: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time asks it or writes
+    _stopped: bool = False
 
     def run(self, sources: Sequence[Source], *, covered: str | None, blocked: Iterable[str]) -> None:
         """Bring the store up to date with some sources; see :func:`make_plan` for ``covered`` and ``blocked``."""
@@ -265,20 +279,40 @@ class Refresh:
         report.unchanged = list(plan.unchanged)
 
     def _index(self, sources: Sequence[Source]) -> None:
-        batch: list[_Work] = []
-        waiting = 0
+        """Embed and write each batch in a thread of its own, while the next one is read, parsed and given contexts.
+
+        A language model, an embedding and the disk so work at the same time. Batches are those that would be made one
+        after the other; they are written in order, and no more than two are in memory.
+        """
+        written: Future[None] | None = None
+        try:
+            for batch in self._batches(sources):
+                if written is not None:
+                    written.result()
+                written = in_thread(self._write, batch)
+            if written is not None:
+                written.result()
+        except BaseException as error:  # before the store is closed nothing may be writing any more
+            self._stopped = not isinstance(error, Exception)  # the user's Ctrl-C
+            wait([] if written is None else [written], timeout=_ENDING if self._stopped else None)
+            with self._store:
+                raise
+
+    def _batches(self, sources: Sequence[Source]) -> Iterator[_Batch]:
+        batch, waiting = _Batch(), 0
         for group in _groups(sources, GROUP):
-            stored = self.writer.store.of_entries([source.id for source in group])
-            for work in self._prepare(group, stored):
-                batch.append(work)
+            with self._store:
+                stored = self.writer.store.of_entries([source.id for source in group])
+            for work in self._prepare(group, stored, batch):
+                batch.works.append(work)
                 waiting += len(work.fresh)
                 if waiting >= BATCH_CHUNKS:
-                    self._write(batch)
-                    batch, waiting = [], 0
-        if batch:
-            self._write(batch)
+                    yield batch
+                    batch, waiting = _Batch(), 0
+                    self._taken.clear()
+        yield batch
 
-    def _prepare(self, group: Sequence[Source], stored: Mapping[str, Sequence[Stored]]) -> list[_Work]:
+    def _prepare(self, group: Sequence[Source], stored: Mapping[str, Sequence[Stored]], batch: _Batch) -> list[_Work]:
         """Read, parse and contextualize some sources; one that cannot be read is reported, and concerns it alone."""
         parsed: list[tuple[Source, Loaded, list[BaseNode], dict[str, Stored]]] = []
         for source in group:
@@ -289,7 +323,7 @@ class Refresh:
                 _check_keys(nodes)
                 self._check_ids(nodes)
             except DocumentError as error:
-                self._failed(source, str(error))
+                batch.failed.append((source, str(error)))
                 self.progress.read(0)
                 continue
             self.progress.read(len(nodes))
@@ -306,7 +340,7 @@ class Refresh:
             try:
                 self.writer.vectors.see_documents(rows)
             except EmbeddingError as error:  # one of its chunks is too long for the model
-                self._failed(source, str(error))
+                batch.failed.append((source, str(error)))
                 continue
             works.append(_Work(source, loaded, rows, known))
         return works
@@ -328,11 +362,15 @@ class Refresh:
             if source.id in names:
                 names.remove(source.id)
 
-    def _write(self, batch: Sequence[_Work]) -> None:
-        self._taken.clear()
-        embedded = self.writer.vectors.embed([row for work in batch for row in work.fresh], self.progress.embedded)
+    def _write(self, batch: _Batch) -> None:
+        """Embed a batch and write it; called in a thread of its own, which alone changes the report meanwhile."""
+        for source, why in batch.failed:
+            self._failed(source, why)
+        if not batch.works:
+            return
+        embedded = self.writer.vectors.embed([row for work in batch.works for row in work.fresh], self._embedded)
         sound = []
-        for work in batch:
+        for work in batch.works:
             reasons = [reason for row in work.fresh if (reason := embedded.failed.get(row.embed_hash))]
             if reasons:
                 self._failed(work.source, reasons[0])
@@ -344,8 +382,10 @@ class Refresh:
         relocated = [row for work in sound for row in work.rows if row.is_relocated]
         gone = [id_ for work in sound for id_ in work.gone]
         moved = {new for _, new in self.report.moved}
-        self.writer.write(fresh, relocated, gone)
-        self.writer.record({work.source.id: self._entry(work) for work in sound})
+        with self._store:
+            self._check_stopped()
+            self.writer.write(fresh, relocated, gone)
+            self.writer.record({work.source.id: self._entry(work) for work in sound})
         self.report.embedded += len(embedded.fresh)
         self.report.embedded_for_moves += sum(
             row.embed_hash in embedded.fresh for work in sound if work.source.id in moved for row in work.fresh
@@ -353,7 +393,15 @@ class Refresh:
         self.report.reused += len(fresh) - len(embedded.fresh) if self.writer.vectors.embeds else 0
         self.report.relocated += len(relocated)
         self.report.removed += len(gone)
-        self.progress.batch_done(sum(len(work.rows) for work in batch))
+        self.progress.batch_done(sum(len(work.rows) for work in batch.works))
+
+    def _embedded(self, texts: int) -> None:
+        self.progress.embedded(texts)
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        if self._stopped:
+            raise CancelledError
 
     def _entry(self, work: _Work) -> Entry:
         return Entry(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import math
-import threading
 import time
 import warnings
 from collections.abc import Iterable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
@@ -27,10 +24,12 @@ from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import Mode, Ranking
 from llama_index_contextual.retrievers.search import Candidate
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.threads import in_thread
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
     from llama_index.core.schema import NodeWithScore
@@ -244,22 +243,7 @@ def _together(queries: Sequence[ArmQuery]) -> list[ArmQuery]:
 
 
 def _start(queries: Sequence[ArmQuery], pool: int) -> Future[list[ArmAnswer]]:
-    """Ask in a thread of its own, which does not outlive the interpreter.
-
-    In an executor, a hanging arm would starve later callers and keep the event loop and the process from ending.
-    """
-    future: Future[list[ArmAnswer]] = Future()
-    context = contextvars.copy_context()  # LlamaIndex's spans and callbacks live in context variables
-
-    def answer() -> None:
-        future.set_running_or_notify_cancel()
-        try:
-            future.set_result([context.run(_attempt, one, pool) for one in queries])
-        except BaseException as error:  # noqa: BLE001  SystemExit in an arm must not leave its caller waiting
-            future.set_exception(error)
-
-    threading.Thread(target=answer, daemon=True).start()
-    return future
+    return in_thread(lambda: [_attempt(one, pool) for one in queries])
 
 
 def _attempt(one: ArmQuery, pool: int) -> ArmAnswer:
