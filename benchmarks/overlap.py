@@ -1,6 +1,6 @@
 """What it gives to prepare documents while those before them are embedded and written.
 
-    python benchmarks/overlap.py [--pages 60] [--rounds 2]
+    python benchmarks/overlap.py [--pages 60] [--rounds 2] [--only service]
 
 The same pages are indexed with and without the overlap; "without" waits for each batch before the next one is prepared.
 A language model and an embedding service are stand-ins that sleep: 0.25 s a document (four calls at a time, each of a
@@ -87,9 +87,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", default="", help="kinds whose name holds this")
     given = parser.parse_args()
     rows = []
-    for kind in KINDS:
+    for kind in (name for name in KINDS if given.only in name):
         seconds: dict[bool, list[float]] = {True: [], False: []}
         hashes, chunks = set(), 0
         for turn in range(given.rounds):

@@ -18,12 +18,14 @@ import os
 import random
 import re
 import resource
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import zlib
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +63,12 @@ class OfWords(BaseEmbedding):
         return self._get_text_embedding(query)
 
 
-def open_at(folder: Path, *, real: bool) -> ContextualIndex:
+def open_at(folder: Path, *, real: bool, store: str) -> ContextualIndex:
     """Open the index of a folder."""
     embedding = RememberingEmbedding() if real else OfWords(model_name="of-words", embed_batch_size=256)
-    return ContextualIndex.open(folder, embed_model=embedding, node_parser=default_parser(LocalEmbedding()))
+    return ContextualIndex.open(
+        folder, embed_model=embedding, node_parser=default_parser(LocalEmbedding()), vector_store=store
+    )
 
 
 def pages(count: int) -> Iterator[tuple[str, str]]:
@@ -80,33 +84,30 @@ def pages(count: int) -> Iterator[tuple[str, str]]:
         yield (f"{turn}/{path}" if turn else path), text
 
 
-def build(folder: Path, count: int, *, real: bool) -> dict[str, float]:
+def build(folder: Path, count: int, *, real: bool, store: str) -> dict[str, float]:
     """Write pages and index them; return what that took."""
     for path, text in pages(count):
         target = folder / path
         target.parent.mkdir(exist_ok=True)
         target.write_text(text, "utf-8")
     began, worked = time.perf_counter(), time.process_time()
-    with open_at(folder, real=real) as index:
+    with open_at(folder, real=real, store=store) as index:
         report = index.refresh()
         took, cpu = time.perf_counter() - began, time.process_time() - worked
-        sizes = {
-            name: sum(file.stat().st_size for file in (index.storage / name).rglob("*") if file.is_file()) / 1e6
-            for name in ("chroma", "bm25")
-        }
+        sizes = {name: bytes_below(index.storage / name) / 1e6 for name in ("chroma", "bm25")}
         sizes["cache"] = sum(file.stat().st_size for file in index.storage.glob("cache*")) / 1e6
         sizes["manifest"] = (index.storage / "manifest.json").stat().st_size / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"pages": count, "chunks": report.chunks, "build": took, "build_cpu": cpu, "build_peak": peak, **sizes}
 
 
-def ask(folder: Path, *, real: bool) -> dict[str, float]:
+def ask(folder: Path, *, real: bool, store: str) -> dict[str, float]:
     """Open an index, ask questions, then change one page; return what that took."""
     questions = [question.text for question in kubernetes_docs().questions]
     random.Random(0).shuffle(questions)  # noqa: S311  no secret
     before = resident()
     began = time.perf_counter()
-    with open_at(folder, real=real) as index:
+    with open_at(folder, real=real, store=store) as index:
         retriever = index.as_retriever()
         retriever.retrieve(questions[0])
         opened = time.perf_counter() - began
@@ -134,15 +135,42 @@ def ask(folder: Path, *, real: bool) -> dict[str, float]:
     }  # fmt: skip
 
 
+def bytes_below(folder: Path) -> int:
+    """Size of all files of a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def resident() -> float:
     """MiB that this process holds."""
     found = re.search(r"VmRSS:\s+(\d+)", Path("/proc/self/status").read_text("ascii"))
     return int(found.group(1)) / 1024 if found else math.nan
 
 
-def apart(step: str, folder: str, count: int, *, real: bool) -> dict[str, float]:
+@contextmanager
+def store_of(kind: str, data: Path) -> Iterator[str]:
+    """Yield what chooses the store; a server runs meanwhile and keeps its data in a folder."""
+    if kind == "chroma":
+        yield kind
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(data), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:  # noqa: S603
+        try:
+            for _ in range(300):
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.1)
+            yield f"chroma:http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+
+
+def apart(step: str, folder: str, count: int, *, real: bool, store: str) -> dict[str, float]:
     """Do one step in a process of its own."""
-    command = [sys.executable, __file__, "--step", step, "--folder", folder, "--sizes", str(count)]
+    command = [sys.executable, __file__, "--step", step, "--folder", folder, "--sizes", str(count), "--store", store]
     done = subprocess.run([*command, *(["--real"] if real else [])], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -175,15 +203,13 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000, 100_000], help="chunks")
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--real", action="store_true", help="vectors of the local embedding")
+    parser.add_argument("--store", default="chroma", help="chroma, or server for a Chroma server that is started here")
     parser.add_argument("--step", choices=["build", "ask"], help="what a process of its own does")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
+    options = {"real": given.real, "store": given.store}
     if given.step:
-        did = (
-            build(given.folder, given.sizes[0], real=given.real)
-            if given.step == "build"
-            else ask(given.folder, real=given.real)
-        )
+        did = build(given.folder, given.sizes[0], **options) if given.step == "build" else ask(given.folder, **options)
         print(json.dumps(did))
         return
     began, results = time.monotonic(), list[dict[str, float]]()
@@ -192,9 +218,13 @@ def main() -> None:
         if last and spent + last["all"] * size / last["chunks"] > given.minutes * 60:
             print(f"{size:,} chunks would not fit into {given.minutes:g} minutes")
             break
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as data:
             count, started = max(1, round(size / CHUNKS_A_PAGE)), time.monotonic()
-            one = {**apart("build", folder, count, real=given.real), **apart("ask", folder, count, real=given.real)}
+            with store_of(given.store, Path(data)) as store:
+                one = apart("build", folder, count, real=given.real, store=store)
+                one |= apart("ask", folder, count, real=given.real, store=store)
+            if given.store != "chroma":
+                one["chroma"] = bytes_below(Path(data)) / 1e6
             results.append({**one, "all": time.monotonic() - started})
             print(json.dumps(results[-1]), flush=True)
     print(f"\n{machine()}; load {os.getloadavg()[1]:.1f}\n\n{table(results)}")

@@ -31,16 +31,16 @@ _PAGES: Final = "Kubernetes documentation, 1,568 pages, 2026-11-22"
 _CALLS: Final = "planned calls for 150 of these pages, 3,675 chunks, 2026-11-22"
 _USUAL: Final = "a usual remote service; assumed, not measured"
 
-MEASURED_CHUNKS: Final = 100_000  # the largest index that was made; what is beyond is a straight line on
-EMBEDDED_CHUNKS: Final = 100_000  # up to here the embedded store is the right choice
+MEASURED_CHUNKS: Final = 31_276  # the largest index that was made; what is beyond is a straight line on
+READER_MEMORY: Final = 2e9  # bytes; where each process that answers would hold more, a server is the better choice
 PAGE_CHARS: Final = 7161  # of the same pages
 _MEASURED: Final = {
     "chunk_chars": Constant(408, "characters of a page for each chunk", _PAGES),
     "chunk_tokens": Constant(133, "tokens of a chunk with its headings, as it is embedded", _PAGES),
-    "chunk_disk": Constant(20_500, "bytes on disk for each chunk, vectors of 384 numbers and cache included", _SCALE),
+    "chunk_disk": Constant(13_500, "bytes on disk for each chunk, vectors of 384 numbers and cache included", _SCALE),
     "reader_base": Constant(250e6, "bytes of memory of a reader, beyond its chunks", _SCALE),
-    "reader_chunk": Constant(4500, "bytes of memory of a reader for each chunk", _SCALE),
-    "indexed": Constant(440, "chunks a second that one core parses, gives headings and stores", _SCALE),
+    "reader_chunk": Constant(3500, "bytes of memory of a reader for each chunk", _SCALE),
+    "indexed": Constant(400, "chunks a second that one core parses, gives headings and stores", _SCALE),
     "embedded": Constant(20.4, "chunks a second that the local model embeds on one core", _INDEXING),
     "llm_calls": Constant(0.149, "calls of a language model for each chunk", _CALLS),
     "llm_prompt": Constant(630, "tokens that a language model is sent for each chunk", _CALLS),
@@ -101,7 +101,7 @@ class Sizing:
             f"disk: {_bytes(self.disk)}",
             f"memory of a process that answers, with the embedded store: {_bytes(self.memory)}",
             f"parsing and storing: {_hours(self.store_hours)} of one core",
-            f"local embedding: {_hours(self.embedding_hours)} of a core, or {self.embedding_workers:,} cores in time",
+            f"local embedding: {_hours(self.embedding_hours)} of one core; cores for the days given: {self.embedding_workers:,}",
             f"an embedding service would read {self.embedding_tokens:,} tokens",
         ]
         if self.llm_calls:
@@ -116,7 +116,9 @@ class Sizing:
                 f"  {_hours(self.llm_hours)} one after the other, or {self.llm_workers:,} calls at a time",
             ]
         if not self.embedded_store:
-            lines.append(f"the embedded store is meant for up to {EMBEDDED_CHUNKS:,} chunks: take a server for more")
+            lines.append(
+                f"more than {_bytes(READER_MEMORY)} in each process that answers: take a server (docs/stores.md)"
+            )
         beyond = f"; {self.chunks / MEASURED_CHUNKS:,.0f} times more than was measured: a straight line drawn on"
         lines += [
             "",
@@ -152,6 +154,7 @@ def sizing(
         raise SettingError(f"pages={pages!r} is less than one page. Cure: a number from 1, such as 1e6.")
     known = {key: one.value for key, one in _MEASURED.items()}
     chunks = math.ceil(pages * max(1.0, page_chars / known["chunk_chars"]))
+    memory = known["reader_base"] + chunks * known["reader_chunk"]
     asked = chunks if llm else 0
     tokens = Tokens(*(round(asked * known[key]) for key in ("llm_prompt", "llm_cached", "llm_written")))
     llm_hours = (
@@ -164,7 +167,7 @@ def sizing(
         pages=round(pages),
         chunks=chunks,
         disk=chunks * known["chunk_disk"],
-        memory=known["reader_base"] + chunks * known["reader_chunk"],
+        memory=memory,
         store_hours=chunks / known["indexed"] / 3600,
         embedding_tokens=round(chunks * known["chunk_tokens"]),
         embedding_hours=embedding_hours,
@@ -175,7 +178,7 @@ def sizing(
         llm_workers=math.ceil(llm_hours / days / 24),
         price=None if asked and counted is None else (counted.of(tokens) if counted else 0.0),
         priced_by="given" if prices else (f"list of {PRICES_OF}" if listed else ""),
-        embedded_store=chunks <= EMBEDDED_CHUNKS,
+        embedded_store=memory <= READER_MEMORY,
         extrapolated=chunks > MEASURED_CHUNKS,
     )
 
