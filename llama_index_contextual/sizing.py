@@ -101,7 +101,7 @@ class Sizing:
             f"disk: {_bytes(self.disk)}",
             f"memory of a process that answers, with the embedded store: {_bytes(self.memory)}",
             f"parsing and storing: {_hours(self.store_hours)} of one core",
-            f"local embedding: {_hours(self.embedding_hours)} of one core; cores for the days given: {self.embedding_workers:,}",
+            f"local embedding: {_hours(self.embedding_hours)} of a core; {self.embedding_workers:,} cores for the days given",
             f"an embedding service would read {self.embedding_tokens:,} tokens",
         ]
         if self.llm_calls:
