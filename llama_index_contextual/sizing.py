@@ -37,7 +37,7 @@ PAGE_CHARS: Final = 7161  # of the same pages
 _MEASURED: Final = {
     "chunk_chars": Constant(408, "characters of a page for each chunk", _PAGES),
     "chunk_tokens": Constant(133, "tokens of a chunk with its headings, as it is embedded", _PAGES),
-    "chunk_disk": Constant(13_500, "bytes on disk for each chunk, vectors of 384 numbers and cache included", _SCALE),
+    "chunk_disk": Constant(13_100, "bytes on disk for each chunk, vectors of 384 numbers and cache included", _SCALE),
     "reader_base": Constant(250e6, "bytes of memory of a reader, beyond its chunks", _SCALE),
     "reader_chunk": Constant(3500, "bytes of memory of a reader for each chunk", _SCALE),
     "indexed": Constant(400, "chunks a second that one core parses, gives headings and stores", _SCALE),
@@ -101,7 +101,8 @@ class Sizing:
             f"disk: {_bytes(self.disk)}",
             f"memory of a process that answers, with the embedded store: {_bytes(self.memory)}",
             f"parsing and storing: {_hours(self.store_hours)} of one core",
-            f"local embedding: {_hours(self.embedding_hours)} of a core; {self.embedding_workers:,} cores for the days given",
+            f"local embedding: {_hours(self.embedding_hours)} of one core",
+            f"  {self.embedding_workers:,} cores do it in the days given",
             f"an embedding service would read {self.embedding_tokens:,} tokens",
         ]
         if self.llm_calls:
