@@ -21,7 +21,7 @@ from llama_index.core.schema import BaseNode, QueryBundle
 from retrieval import POOL, Bench, Row
 
 from llama_index_contextual.evaluation import recall_at
-from llama_index_contextual.evaluation.need import failures_avoided
+from llama_index_contextual.evaluation.metrics import failures_avoided
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import CONTEXT, PATH, heading_titles
 from llama_index_contextual.retrievers import ContextualFusionRetriever
