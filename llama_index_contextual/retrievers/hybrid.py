@@ -304,20 +304,17 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return pool, self._load(pool)
 
     def _pool(self, plan: Plan, asked: list[ArmQuery], answers: list[ArmAnswer], *, why: bool) -> FusedPool:
-        notes = report_failures(
-            asked, answers, self._names, timeout=self.arm_timeout, strict=self.on_arm_failure == "raise"
-        )
+        strict = self.on_arm_failure == "raise"
+        notes = report_failures(asked, answers, self._names, timeout=self.arm_timeout, strict=strict)
         if (admitted := plan.admitted) is not None:  # for arms that do not evaluate operators
-            answers = [
-                answer if isinstance(answer, Exception) else [one for one in answer if one.node_id in admitted]
-                for answer in answers
-            ]
+            answers = [a if isinstance(a, Exception) else [c for c in a if c.node_id in admitted] for a in answers]
         rankings = rank_answers(asked, answers, self._names, self._retriever_weights, self.candidate_pool)
         answered = {one.arm for one in rankings}
         arms = {name: arm for name, arm in zip(self._names, plan.arms, strict=True) if name in answered}
         fused = self._fused(plan.queries[0].query_str, arms, rankings, why=why)
         likely, least = self._relevance(plan, arms, rankings, fused)
-        kept = fused if likely is None else [one for one in fused if likely * one.score >= least]
+        # Scores of some modes are below 0: where nothing is asked of them they stay.
+        kept = [one for one in fused if likely is None or not least or likely * one.score >= least]
         if fused and not kept:
             notes += (f"the best hit has a relevance of {likely:.3f}, and min_score is {least:g}",)
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
@@ -326,8 +323,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     def _fused(
         self, query: str, arms: Mapping[str, BaseRetriever], rankings: list[Ranking], *, why: bool
     ) -> list[Fused]:
-        mode, boost = Mode(self.mode), self.agreement_boost
-        if mode is not Mode.LEARNED:
+        boost = self.agreement_boost
+        if (mode := Mode(self.mode)) is not Mode.LEARNED:
             pool, unscored = self.candidate_pool, self.count_unscored
             return fuse(rankings, mode=mode, k=self.rrf_k, pool=pool, agreement_boost=boost, count_unscored=unscored)
         words: Words | None = None
@@ -343,10 +340,11 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self, plan: Plan, arms: Mapping[str, BaseRetriever], rankings: Sequence[Ranking], fused: Sequence[Fused]
     ) -> tuple[float | None, float]:
         """Return how likely the best hit answers the question, and how likely a hit has to be."""
-        dense = [(name, arm) for name, arm in arms.items() if isinstance(arm, ContextualVectorRetriever)][:1]
-        local = any(arm.gives_local_cosines for _, arm in dense)
-        first = [one.candidates for one in rankings if one.query == 0 and dense and one.arm == dense[0][0]]
-        cosines = [one.score for candidates in first for one in candidates if one.score is not None]
+        vectors = ((name, arm) for name, arm in arms.items() if isinstance(arm, ContextualVectorRetriever))
+        first, dense = next(vectors, ("", None))
+        local = dense is not None and dense.gives_local_cosines
+        answers = (one.candidates for one in rankings if one.query == 0 and one.arm == first)
+        cosines = [one.score for candidates in answers for one in candidates if one.score is not None]
         share, known = None, True
         if (keyword := keyword_arm(arms.values())) is not None:
             found = keyword.term_scores(plan.queries[0].query_str, [one.node_id for one in fused[:1]])
@@ -370,9 +368,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             size = len(wanted) if cut is None else cut - len(found)
             batch, wanted = wanted[:size], wanted[size:]
             nodes.update(self._nodes(one.node_id for one in batch if one.node_id not in nodes))
-            found += [
-                NodeWithScore(node=nodes[one.node_id], score=scale * one.score) for one in batch if one.node_id in nodes
-            ]
+            held = ((nodes[one.node_id], scale * one.score) for one in batch if one.node_id in nodes)
+            found += [NodeWithScore(node=node, score=score) for node, score in held]
         return found
 
     def _nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
@@ -390,8 +387,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return expand_hits(best, self.expand, self._nodes) if self.expand else best
 
     def _explanation(self, answer: FusedAnswer) -> Explanation:
-        pool = answer.pool
-        queries = tuple(query.query_str for query in pool.queries)
+        pool, queries = answer.pool, tuple(query.query_str for query in answer.pool.queries)
         keyword = next((cast("Any", arm) for arm in self._retrievers if hasattr(arm, "evidence")), None)
         ids = [one.node.node_id for one in answer.nodes]
         terms = keyword.evidence(" ".join(queries), ids) if keyword else {}

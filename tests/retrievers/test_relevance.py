@@ -134,6 +134,18 @@ def test_hits_below_a_least_relevance_are_dropped_in_every_mode(arms, mode):
     assert retriever.explain("Cookie loves carrots").hits[0].relevance == everything.hits[0].relevance
 
 
+def test_scores_below_zero_stay_where_nothing_is_dropped():
+    class Below(ContextualBM25Retriever):
+        def candidates(self, query, top_k):
+            found = super().candidates(query, top_k)
+            return [one._replace(score=-100.0 if number else one.score) for number, one in enumerate(found)]
+
+    keyword = Below([TextNode(id_=f"n{number}", text="carrots and walks") for number in range(30)])
+    hits = ContextualFusionRetriever([keyword], mode="simple", similarity_top_k=30).retrieve("carrots")
+    assert len(hits) == 30
+    assert hits[-1].score < 0
+
+
 def test_one_arm_suffices(arms):
     for arm in arms:
         hits = ContextualFusionRetriever([arm]).explain("Cookie loves carrots").hits
