@@ -224,22 +224,27 @@ class Snapshot:
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term of a query adds to the score of each document; repeated terms count once."""
         distinct = tuple(dict.fromkeys(groups))
-        places = [self.locate(node_id) or (-1, -1) for node_id in node_ids]
-        owners = np.array([number for number, _ in places], dtype=np.int64)
-        wanted = np.array([row for _, row in places], dtype=np.int64)
+        asked = [self._asked_in(number, node_ids) for number in range(len(self.segments))]
         found = np.zeros((len(node_ids), len(distinct)))
         frequencies = []
         for column, group in enumerate(distinct):
             entries = self.entries(group)
             frequencies.append(sum(len(rows) for rows, _ in entries))
             idf = self.idf(frequencies[-1])
-            for number, (rows, counts) in enumerate(entries):
-                own = np.flatnonzero(owners == number)
+            for (own, wanted, norms), (rows, counts) in zip(asked, entries, strict=True):
                 if len(own) and len(rows):
-                    at = np.minimum(rows.searchsorted(wanted[own].astype(rows.dtype)), len(rows) - 1)
-                    count = np.where(rows[at] == wanted[own], counts[at], 0).astype(np.float64)
-                    found[own, column] = idf * count / (count + self.norms[number][wanted[own]])
+                    at = np.minimum(rows.searchsorted(wanted), len(rows) - 1)
+                    count = np.where(rows[at] == wanted, counts[at], 0).astype(np.float64)
+                    found[own, column] = idf * count / (count + norms)
         return TermScores(distinct, tuple(frequencies), tuple(map(self.idf, frequencies)), found)
+
+    def _asked_in(
+        self, number: int, node_ids: Sequence[str]
+    ) -> tuple[npt.NDArray[np.int64], Ints, npt.NDArray[np.float64]]:
+        """Return which of some documents stand in a segment, their rows there, and their norms."""
+        rows = self.segments[number].rows_of(node_ids)
+        own = np.flatnonzero(rows >= 0)
+        return own, rows[own].astype(np.int32), self.norms[number][rows[own]]
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
         """Return how near to each other neighbouring terms of a query stand in each document."""
