@@ -76,6 +76,7 @@ for command in (
     reading.search,
     reading.preview,
     reading.evaluate,
+    reading.tune,
     reading.context,
     reading.mcp,
     reading.status,

@@ -6,20 +6,25 @@ from llama_index_contextual.evaluation.comparison import (
     compare,
 )
 from llama_index_contextual.evaluation.folder import evaluate
+from llama_index_contextual.evaluation.made import make_questions
 from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
 from llama_index_contextual.evaluation.questions import Passage, Question, load_questions
 from llama_index_contextual.evaluation.report import html_report, markdown_report
+from llama_index_contextual.evaluation.tune import Tuned, tune
 
 __all__ = [
     "Comparison",
     "Measured",
     "Passage",
     "Question",
+    "Tuned",
     "compare",
     "evaluate",
     "html_report",
     "load_questions",
+    "make_questions",
     "markdown_report",
     "mean_reciprocal_rank",
     "recall_at",
+    "tune",
 ]

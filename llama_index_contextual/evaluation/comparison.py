@@ -40,6 +40,11 @@ ALL: Final = "all questions"
 TIME: Final = "ms a question"
 CHARACTERS: Final = "characters embedded"
 COST_SAID: Final = "A question's time is without embedding it. Embedding is estimated, as if nothing were known yet."
+MADE_SAID: Final = (
+    "Nobody asked these questions: {} made each from one chunk. They show whether a setting finds what the documents "
+    "say. They use the documents' words more than people do, so recall is higher, and settings may rank otherwise than "
+    "by real questions. Cure: a file of questions that were asked."
+)
 ALIKE: Final = "chunks alike"
 SHARED: Final = "same context, %"
 COLLAPSED: Final = 50  # per cent of the nearest chunks with the same context
@@ -83,6 +88,7 @@ class Comparison:
         baseline: The row that the others are compared with, unless another is named.
         parts: Parts of the questions by name, for each question whether it is in the part. See
             :func:`~llama_index_contextual.evaluation.need.parts_of`.
+        made: What made the questions, where nobody asked them.
     """
 
     questions: tuple[Question, ...]
@@ -90,6 +96,7 @@ class Comparison:
     rows: tuple[Measured, ...]
     baseline: str
     parts: Mapping[str, Sequence[bool]] = field(default_factory=dict)
+    made: str = ""
 
     def gained(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
         """Return the questions of which ``name`` found more in the first k hits than another row.
@@ -141,6 +148,7 @@ class Comparison:
         return {
             "baseline": self.baseline,
             "questions": len(self.questions),
+            "made": self.made,
             "rows": [
                 {
                     "name": row.name,
@@ -201,7 +209,7 @@ class Comparison:
 
     def remarks(self) -> list[str]:
         """Return what to know of the figures: differences with their intervals, and how much they tell."""
-        remarks = []
+        remarks = [MADE_SAID.format(self.made)] if self.made else []
         for row in self.rows:
             if row.name == self.baseline:
                 continue

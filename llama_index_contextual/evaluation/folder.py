@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
 
+    from llama_index_contextual.config import Configuration
     from llama_index_contextual.context.base import SourceDocument
     from llama_index_contextual.context.usage import ContextEstimate
     from llama_index_contextual.evaluation.questions import Question
@@ -64,6 +65,7 @@ def evaluate(
     embed_model: str | BaseEmbedding | None = None,
     storage: str | Path | None = None,
     top_k: Iterable[int] = TOP_K,
+    made: str = "",
     say: Callable[[str], object] | None = None,
     show_progress: bool = False,
     **options: Any,
@@ -90,6 +92,7 @@ def evaluate(
         storage: A folder that keeps the indexes, so that a second run embeds only what changed. By default they are
             made in a temporary folder and deleted.
         top_k: Numbers of hits to count.
+        made: What made the questions, where nobody asked them; the result says so.
         say: Called with an estimate first, and with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
         **options: More of :meth:`ContextualIndex.open`. Those of a context, such as ``llm=``, are for ``"llm"``.
@@ -120,7 +123,7 @@ def evaluate(
         depth = max(*counted, RANK_DEPTH)
         for name, index in workshop.indexes.items():
             told(f"Indexing {folder}: {name}")
-            _fill(index, show_progress=show_progress)
+            fill(index, show_progress=show_progress)
             nodes = index.nodes()
             notes = workshop.notes(index, nodes, costs.get(name))
             hybrid = index.as_retriever(depth)
@@ -137,7 +140,7 @@ def evaluate(
                 told(f"Asking {name}, {title}")
                 reranked = index.as_retriever(depth, rerank=one)
                 rows.append(measure(f"{name}, {title}", reranked, questions, counted, notes=notes))
-    return Comparison(tuple(questions), counted, tuple(rows), BASELINE, parts)
+    return Comparison(tuple(questions), counted, tuple(rows), BASELINE, parts, made)
 
 
 class Workshop:
@@ -175,17 +178,26 @@ class Workshop:
         own = ContextualIndex.open(self._folder, context=kind, **{**self._options, "reindex": "ignore"})
         self._open(kind, **{**rest, "context": _paid(own)})
 
+    def open_present(self, name: str) -> None:
+        """Open an index with the folder's own settings."""
+        self._open_with(name, load_configuration(self._folder, file=self._file()), self._options["embed_model"])
+
     def open_variant(self, name: str, file: str | Path) -> None:
         """Open the index of the folder's settings with those of a file before them."""
         if name in self.indexes or not name.strip():
             raise SettingError(f"the variant {name!r} has no name of its own. Cure: one besides {list(self.indexes)}.")
+        said = load_configuration(self._folder, file=self._file(), over=file)
+        alone = load_configuration(self._temporary, over=file)
+        self._open_with(name, said, None if alone.embedding.model else self._options["embed_model"])
+
+    def _file(self) -> str | Path | None:
         config = self._options.get("config")
         if config is not None and not isinstance(config, str | Path):
-            raise SettingError("variants need a configuration that is a file. Cure: config='FILE', or none.")
-        said = load_configuration(self._folder, file=config, over=file)
-        alone = load_configuration(self._temporary, over=file)
-        given = {} if alone.embedding.model else {"embed_model": self._options["embed_model"]}
-        own = ContextualIndex.open(self._folder, config=said, reindex="ignore", **given)
+            raise SettingError("config= must be a file here. Cure: config='FILE', or none.")
+        return config
+
+    def _open_with(self, name: str, said: Configuration, embed_model: BaseEmbedding | None) -> None:
+        own = ContextualIndex.open(self._folder, config=said, reindex="ignore", embed_model=embed_model)
         self._open(
             name,
             context=_paid(own) or "off",
@@ -301,7 +313,8 @@ class _TextAlone(ContextGenerator):
         return [ChunkContext("", self.name, version=self.version) for _ in nodes]
 
 
-def _fill(index: ContextualIndex, *, show_progress: bool) -> None:
+def fill(index: ContextualIndex, *, show_progress: bool) -> None:
+    """Bring an index up to date, warn of files that cannot be read, and refuse one without chunks."""
     report = index.refresh(show_progress=show_progress, confirm=True)  # what is evaluated is chosen on purpose
     if report.failed:
         warnings.warn(

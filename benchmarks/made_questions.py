@@ -1,0 +1,154 @@
+"""Do questions that are made by rule rank settings as real questions do?
+
+    python benchmarks/made_questions.py [--sets codebases locomo-notes course-lessons kubernetes-docs] [--out FILE]
+
+Seven settings are asked the real questions of a set, and three kinds of made ones
+(``llama_index_contextual.evaluation.made``). Each gives a ranking of the settings by MRR in the first 10 chunks.
+Kendall's tau (b, which knows ties) says how far a made ranking agrees with the real one: 1 is the same order, 0 is
+chance, -1 is the opposite. Its interval is of a bootstrap over both kinds of questions. "Loss" is what somebody loses
+who takes the setting that the made questions put first: its MRR by real questions less that of the really best one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from common import RememberingEmbedding, machine, markdown_table
+from datasets import DataSet, Question, codebases, course_lessons, kubernetes_docs, locomo_notes
+from llama_index.core.schema import QueryBundle
+from retrieval import Bench, Row
+
+from llama_index_contextual.evaluation.made import KINDS, questions_by_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+DEPTH = 10
+CONVERSATIONS = 3  # of locomo-notes
+PAGES = 60  # of kubernetes-docs
+REAL, MADE = 120, 100  # questions at most
+SETTINGS = [
+    Row("text alone", "off", "off"),
+    Row("LlamaIndex's metadata", "metadata", "metadata"),
+    Row("headings", "headings", "headings"),
+    Row("pattern", "pattern", "pattern"),
+    Row("headings, keywords only", None, "headings"),
+    Row("headings, vectors only", "headings", None),
+    Row("headings, by ranks", "headings", "headings", fusion={"mode": "reciprocal_rerank"}),
+]
+
+
+def part_of_locomo() -> DataSet:
+    """The first conversations of locomo-notes."""
+    data = locomo_notes()
+    chosen = sorted(data.documents)[:CONVERSATIONS]
+    questions = [one for one in data.questions if one.collection in chosen]
+    return DataSet(data.name, {name: data.documents[name] for name in chosen}, questions, data.covers, data.chunks)
+
+
+def part_of_kubernetes() -> DataSet:
+    """Some pages, with the questions that they answer."""
+    data = kubernetes_docs(PAGES)
+    paths = {document.id_ for document in data.documents[""]}
+    questions = [one for one in data.questions if one.gold <= paths]
+    return DataSet(data.name, data.documents, questions, data.covers, data.chunks)
+
+
+SETS: dict[str, Callable[[], DataSet]] = {
+    "codebases": codebases,
+    "locomo-notes": part_of_locomo,
+    "course-lessons": course_lessons,
+    "kubernetes-docs": part_of_kubernetes,
+}
+
+
+def ranks(
+    data: DataSet, asked: Sequence[Question], benches: dict[str, Bench], vectors: dict[str, list[float]]
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Ask all settings; return 1 / rank of the first gold chunk, shape ``(settings, questions)``."""
+    found = np.zeros((len(SETTINGS), len(asked)))
+    for place, row in enumerate(SETTINGS):
+        retrievers = {name: bench.retriever(row) for name, bench in benches.items()}
+        for number, question in enumerate(asked):
+            bundle = QueryBundle(question.text, embedding=vectors[question.text])
+            hits = [data.covers(hit.node) for hit in retrievers[question.collection].retrieve(bundle)[:DEPTH]]
+            found[place, number] = next((1 / rank for rank, hit in enumerate(hits, 1) if hit & question.gold), 0.0)
+    return found
+
+
+def tau(first: Sequence[float], second: Sequence[float]) -> float:
+    """Kendall's tau-b of two lists of scores."""
+    a, b = np.asarray(first), np.asarray(second)
+    pairs = np.triu_indices(len(a), 1)
+    x, y = np.sign(a[:, None] - a)[pairs], np.sign(b[:, None] - b)[pairs]
+    ties = np.sqrt(np.count_nonzero(x) * np.count_nonzero(y))
+    return float((x * y).sum() / ties) if ties else 0.0
+
+
+def agreement(real: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> tuple[float, float, float]:
+    """Tau of the means, and its 95 % bootstrap interval."""
+    rng = np.random.default_rng(0)
+    drawn = [
+        tau(*(one[:, rng.integers(one.shape[1], size=one.shape[1])].mean(axis=1).tolist() for one in (real, made)))
+        for _ in range(1000)
+    ]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return tau(real.mean(axis=1).tolist(), made.mean(axis=1).tolist()), float(low), float(high)
+
+
+def made_of(benches: dict[str, Bench], kind: Any) -> list[Question]:
+    """Make questions of one kind in each collection; their gold is each chunk that holds the sentence."""
+    asked = []
+    for name, bench in benches.items():
+        nodes = bench.nodes("off")
+        for question in questions_by_rule(nodes, kind, MADE // len(benches)):
+            gold = frozenset(node.node_id for node in nodes if question.covered_by(node))
+            asked.append(Question(question.text, gold, name))
+    return asked
+
+
+def main() -> None:
+    """Print a table of each set, and one of the agreement."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--out", type=Path, help="write the tables to this file too")
+    options = parser.parse_args()
+    parts, agreed = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."], []
+    embedding = RememberingEmbedding()
+    for name in options.sets:
+        started, data = time.monotonic(), SETS[name]()
+        benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
+        chunks = sum(len(bench.nodes("off")) for bench in benches.values())
+        step = max(1, len(data.questions) // REAL)
+        found: dict[str, Any] = {}
+        for kind in ("real", *KINDS):
+            asked = data.questions[::step][:REAL] if kind == "real" else made_of(benches, kind)
+            covers = data.covers if kind == "real" else lambda node: frozenset({node.node_id})
+            texts = sorted({question.text for question in asked})
+            vectors = dict(zip(texts, map(embedding.get_query_embedding, texts), strict=True))
+            found[kind] = ranks(DataSet(name, data.documents, asked, covers, data.chunks), asked, benches, vectors)
+            print(f"{name}, {kind}: {len(asked)} questions, e.g. {asked[0].text!r}, {time.monotonic() - started:.0f} s")
+        rows = [[row.name, *(100 * found[kind][n].mean() for kind in found)] for n, row in enumerate(SETTINGS)]
+        head = f"### {name}: {chunks} chunks; MRR@{DEPTH} of the settings, %"
+        counts = ["", *(f"{kind} ({found[kind].shape[1]})" for kind in found)]
+        parts.append(f"{head}\n\n{markdown_table(counts, rows)}")
+        truth = 100 * found["real"].mean(axis=1)
+        for kind in KINDS:
+            value, low, high = agreement(found["real"], found[kind])
+            first = int(found[kind].mean(axis=1).argmax())
+            loss = f"{truth[first] - truth.max():+.1f}"
+            agreed.append([name, kind, f"{value:+.2f} [{low:+.2f}, {high:+.2f}]", SETTINGS[first].name, loss])
+        print(f"\n{parts[-1]}\n", flush=True)
+    header = ["set", "made questions", "Kendall's tau", "they put first", "loss, points"]
+    parts.append(f"### Agreement with the real questions\n\n{markdown_table(header, agreed)}")
+    print(parts[-1])
+    if options.out:
+        options.out.write_text("\n\n".join(parts) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Choose settings by questions, and measure the gain on questions that did not choose."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import tomlkit
+
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, check_questions, check_top_k, measure
+from llama_index_contextual.evaluation.folder import CONTEXTS, Workshop, fill
+from llama_index_contextual.evaluation.metrics import interval
+from llama_index_contextual.index.state import write_atomically
+from llama_index_contextual.postprocessor import GroupingPostprocessor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+
+    from llama_index_contextual.evaluation.questions import Question
+    from llama_index_contextual.index import ContextualIndex
+    from llama_index_contextual.retrievers import ContextualFusionRetriever
+
+FOLDS: Final = 5
+FEWEST: Final = 30  # questions; with fewer a choice is mostly chance
+NOW: Final = "as it is now"
+_FUSIONS: Final[tuple[dict[str, Any], ...]] = (
+    {"fusion": "learned"},
+    {"fusion": "dist_based_score"},
+    *({"fusion": "reciprocal_rerank", "keyword_weight": weight} for weight in (0.2, 0.4, 0.6, 0.8)),
+)
+_PER_FILE: Final = (None, 2)
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning found. It prints itself.
+
+    Attributes:
+        settings: The best settings by all questions, by key of the configuration; empty for the present ones.
+        scores: Each setting's mean recall over the numbers of hits, 0 to 1, best first.
+        gain: What a choice by four fifths of the questions gains on the other fifth, in points of that recall: mean,
+            and the ends of its 95 % interval.
+        questions: How many questions there were.
+        top_k: The numbers of hits that were counted.
+    """
+
+    settings: Mapping[str, Any]
+    scores: Mapping[str, float]
+    gain: tuple[float, float, float]
+    questions: int
+    top_k: tuple[int, ...]
+
+    @property
+    def is_more_than_chance(self) -> bool:
+        """Whether there are enough questions, and the whole interval of the gain is above 0."""
+        return bool(self.settings) and self.questions >= FEWEST and self.gain[1] > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; recalls and gains are shares from 0 to 1."""
+        return {
+            "settings": dict(self.settings),
+            "scores": dict(self.scores),
+            "gain": [points / 100 for points in self.gain],
+            "is_more_than_chance": self.is_more_than_chance,
+            "questions": self.questions,
+            "top_k": list(self.top_k),
+        }
+
+    def write(self, file: str | Path) -> None:
+        """Write the settings into a configuration file; what else it says, and its comments, stay.
+
+        Raises:
+            SettingError: The gain may be chance.
+        """
+        if not self.is_more_than_chance:
+            raise SettingError(f"nothing is written: {self._verdict()}")
+        path = Path(file)
+        document = tomlkit.parse(path.read_text("utf-8-sig") if path.exists() else "")
+        for key, value in self.settings.items():
+            section, name = key.split(".")
+            table: Any = document.setdefault(section, tomlkit.table())
+            if value is None:
+                table.pop(name, None)
+            else:
+                table[name] = value
+        write_atomically(path, tomlkit.dumps(document).encode())
+
+    def __str__(self) -> str:
+        ks = ", ".join(map(str, self.top_k))
+        best = list(self.scores.items())
+        shown = [*best[:_SHOWN], *(one for one in best[_SHOWN:] if one[0] == NOW)]
+        mean, low, high = self.gain
+        return "\n".join(
+            [
+                f"mean recall in the first {ks} hits, %, {self.questions} questions, {len(best)} settings",
+                *(f"{100 * score:5.1f}  {name}" for name, score in shown),
+                f"A choice gains {mean:+.1f} points [{low:+.1f}, {high:+.1f}] on questions that did not choose.",
+                self._verdict(),
+            ]
+        )
+
+    def _verdict(self) -> str:
+        if not self.settings:
+            return "The present settings are the best of these."
+        if self.questions < FEWEST:
+            return f"{self.questions} questions are too few to choose by. Cure: {FEWEST} or more"
+        if self.gain[1] <= 0:
+            return "The gain may be chance: its interval reaches 0. Cure: more questions, or stay with what you have"
+        return "More than chance: " + ", ".join(f"{key} = {value}" for key, value in self.settings.items())
+
+
+def tune(
+    folder: str | Path,
+    questions: Sequence[Question],
+    *,
+    contexts: Iterable[str] = CONTEXTS,
+    embed_model: str | BaseEmbedding | None = None,
+    top_k: Iterable[int] = TOP_K,
+    say: Callable[[str], object] | None = None,
+    show_progress: bool = False,
+    **options: Any,
+) -> Tuned:
+    """Try contexts, ways of fusion with weights, and grouping by file, and say what the best of them gains.
+
+    The questions are dealt into five parts. Four of them choose a setting, and the fifth measures it against the
+    present one. So each question measures once what it did not choose. The folder's own index is not touched.
+
+    Args:
+        folder: The documents.
+        questions: Questions and the places of their answers.
+        contexts: The kinds of context to try; see :func:`evaluate`.
+        embed_model: As for :meth:`ContextualIndex.open`.
+        top_k: Numbers of hits; the mean of their recalls is what is compared.
+        say: Called with a line before each index is made.
+        show_progress: Whether to draw progress bars on stderr.
+        **options: More of :meth:`ContextualIndex.open`.
+
+    Raises:
+        SettingError: A setting is wrong, or there are no documents or questions.
+    """
+    counted = check_top_k(top_k)
+    check_questions(questions)
+    depth, told = max(*counted, RANK_DEPTH), say or (lambda _: None)
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    with ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-tuning-")))
+        workshop = Workshop(folder, temporary, temporary, {"embed_model": embed_model, **options}, stack)
+        workshop.open_present(NOW)
+        for kind in dict.fromkeys(contexts):
+            workshop.open_context(kind)
+        for name, index in workshop.indexes.items():
+            told(f"Indexing and asking {folder}: {name}")
+            fill(index, show_progress=show_progress)
+            for title, chosen, retriever in _candidates(name, index, depth):
+                found[title] = measure(title, retriever, questions, counted).recalls.mean(axis=1)
+                settings[title] = chosen
+    return _chosen(found, settings, len(questions), counted)
+
+
+def _candidates(
+    name: str, index: ContextualIndex, depth: int
+) -> Iterable[tuple[str, dict[str, Any], ContextualFusionRetriever]]:
+    """Yield name, settings and retriever of everything that one index can be asked by."""
+    if name == NOW:
+        yield NOW, {}, index.as_retriever(depth)
+        return
+    for fusion, per_file in product(_FUSIONS, _PER_FILE):
+        weight = fusion.get("keyword_weight")
+        asked: dict[str, Any] = {"mode": fusion["fusion"]}
+        if weight is not None:
+            asked["retriever_weights"] = [1 - weight, weight]
+        steps = [] if per_file is None else [GroupingPostprocessor(group_size=per_file)]
+        said = {
+            "context.mode": index.settings.pipeline.contexts.context,
+            "retrieval.fusion": fusion["fusion"],
+            "retrieval.keyword_weight": weight,
+            "retrieval.per_file": per_file,
+        }
+        title = ", ".join([name, fusion["fusion"], *([f"keywords {weight}"] if weight else [])])
+        title += f", {per_file} a file" if per_file else ""
+        yield title, said, index.as_retriever(depth, node_postprocessors=steps, **asked)
+
+
+def _chosen(
+    found: Mapping[str, np.ndarray[Any, Any]],
+    settings: Mapping[str, dict[str, Any]],
+    count: int,
+    top_k: tuple[int, ...],
+) -> Tuned:
+    """Choose by all questions, and measure by cross-validation what a choice gains."""
+    names, scores = list(found), np.stack(list(found.values()))  # the present setting is the first, and wins ties
+    now = names.index(NOW)
+    gains = np.zeros(count)
+    dealt = np.random.default_rng(0).permutation(count)
+    for part in np.array_split(dealt, min(FOLDS, count)):
+        others = np.setdiff1d(dealt, part)
+        best = int(scores[:, others].mean(axis=1).argmax()) if len(others) else now
+        gains[part] = scores[best, part] - scores[now, part]
+    means = scores.mean(axis=1)
+    best = int(means.argmax())
+    [gain] = interval(100 * gains[:, None])
+    ranked = sorted(range(len(names)), key=lambda place: -means[place])
+    return Tuned(settings[names[best]], {names[place]: float(means[place]) for place in ranked}, gain, count, top_k)
