@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from llama_index_contextual import __version__
-from llama_index_contextual.cli import reading, settings, writing
+from llama_index_contextual.cli import measuring, reading, settings, writing
 from llama_index_contextual.cli.common import escape_unencodable, tell, tell_error, tell_log, tell_warning
 from llama_index_contextual.errors import ContextualError
 
@@ -75,8 +75,8 @@ for command in (
     writing.plan,
     reading.search,
     reading.preview,
-    reading.evaluate,
-    reading.tune,
+    measuring.evaluate,
+    measuring.tune,
     reading.context,
     reading.mcp,
     reading.status,

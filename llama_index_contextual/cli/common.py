@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from llama_index_contextual.config import fields_of, load_configuration, shown_of
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.preview import printable
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ Indexed = Annotated[
 Documents = Annotated[Path, typer.Argument(help="A folder of Markdown and text files.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 ChunkSize = Annotated[int | None, typer.Option(help="The most tokens of a chunk. Default: what the embedding reads")]
+Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
+RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
 Overlap = Annotated[int | None, typer.Option(help="The most tokens repeated from the chunk before. Default: a fifth")]
 
 
@@ -164,3 +166,18 @@ def _as_option(text: str) -> str:
     pattern = rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})=(?:'([^'\s]*)')?"
     text = re.sub(pattern, lambda found: f"{names[found[1]]}={found[2] or ''}", text)
     return text.replace("--yes=True", "--yes")
+
+
+def write_page(file: Path, text: str) -> None:
+    """Write a page to a file and say so.
+
+    Raises:
+        SettingError: The file cannot be written.
+    """
+    try:
+        file.write_text(text, "utf-8", errors="replace")
+    except OSError as error:
+        raise SettingError(
+            f"{file} cannot be written ({error.strerror}). Cure: name a file in a folder that exists."
+        ) from error
+    tell(f"Written: {file}")

@@ -8,6 +8,7 @@ from llama_index.core.schema import NodeWithScore
 from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation import Comparison, Passage, Question, evaluate, load_questions
+from llama_index_contextual.evaluation.comparison import COLLAPSED
 from llama_index_contextual.index import ContextualIndex
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -223,3 +224,24 @@ def test_each_different_text_is_embedded_once_and_the_run_is_estimated(folder, e
     evaluate(folder, QUESTIONS, embed_model=embedding, top_k=[1], say=said.append)
     assert len(embedded) == len(set(embedded)), "pattern writes what headings writes, and each question is asked often"
     assert said[0].startswith("8 chunks in 4 indexes: less than a minute of embedding at most")
+
+
+def test_headings_of_real_pages_are_no_collapse_and_a_phrase_on_all_of_them_is(data, embedding, tmp_path, monkeypatch):
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for page in sorted((data("kubernetes-docs") / "corpus").glob("*.md"))[:200:25]:
+        (folder / page.name).write_bytes(page.read_bytes())
+
+    def alike():
+        with ContextualIndex.open(folder, embed_model=embedding, storage=tmp_path / str(len(shares))) as index:
+            assert index.refresh().chunks > 100
+            return index.likeness()
+
+    shares = []
+    shares.append(alike())
+    monkeypatch.setattr(
+        "llama_index_contextual.context.headings.HeadingContextGenerator.describe", lambda *_: "Part of the docs."
+    )
+    shares.append(alike())
+    headings, phrase = shares
+    assert headings.shared < COLLAPSED / 100 < phrase.shared == 1, shares
