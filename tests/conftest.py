@@ -13,7 +13,12 @@ settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("ci")
 
-pytest_plugins = ["servers", "fake_model", "command_line"]  # llama_server, ollama_server …; fake_model; run
+pytest_plugins = [
+    "servers",
+    "qdrant_stand_in",
+    "fake_model",
+    "command_line",
+]  # llama_server, ollama_server …; fake_model; run
 
 
 def data_root() -> Path:

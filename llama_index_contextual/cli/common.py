@@ -39,7 +39,9 @@ EmbedModel = Annotated[
 ]
 Store = Annotated[
     str | None,
-    typer.Option(help="chroma, or a server: chroma:http://HOST:PORT. Default: where the index is, else chroma"),
+    typer.Option(
+        help="chroma, chroma:http://HOST:PORT, qdrant:http://HOST:PORT or qdrant:PATH. Default: the index's own"
+    ),
 ]
 Folder = Annotated[
     Path | None,

@@ -18,6 +18,7 @@ from llama_index_contextual.cli.common import (
     Config,
     Documents,
     EmbedModel,
+    Indexed,
     Overlap,
     Storage,
     Store,
@@ -143,6 +144,27 @@ def plan(
         print_json(found.as_dict())
     else:
         print_text(str(found))
+
+
+def move(
+    to: Annotated[str, typer.Option(help="chroma, chroma:http://HOST:PORT, qdrant:http://HOST:PORT or qdrant:PATH.")],
+    folder: Indexed = None,
+    storage: Storage = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring an index to another store. Nothing is embedded; a kill leaves it where it was."""
+    with open_index(folder, storage, create=False, reindex="ignore") as contextual:
+        moved = contextual.move(to)
+        place, said = contextual.settings.place.name, contextual.settings.configuration
+    if as_json:
+        print_json({"chunks": moved, "place": place})
+    else:
+        print_text(f"{moved} chunks are in {place} now, with their vectors; nothing was embedded")
+    if said.store.place not in (None, place):
+        tell(
+            f"{said.origins.get('store.place')} still says {said.store.place}: change it to {place}, or remove it.",
+            "note:",
+        )
 
 
 def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:

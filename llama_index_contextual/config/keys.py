@@ -175,7 +175,7 @@ class Store(_Section):
     """Where the chunks are kept."""
 
     place: str | None = _setting(
-        "`chroma` in the storage folder, or a server: `chroma:http://HOST:PORT`.",
+        "`chroma` in the storage folder, `chroma:http://HOST:PORT`, `qdrant:http://HOST:PORT` or `qdrant:PATH`.",
         "chroma",
         python="vector_store",
         option="--store",

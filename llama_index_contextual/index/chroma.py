@@ -394,7 +394,7 @@ class ChromaStore:
                 )
             found = zip(page["ids"], page["metadatas"], page["documents"], page["embeddings"], strict=True)
             yield [
-                Row(to_node(_stored(id_, metadata), text or ""), dict(metadata), vector=vector)
+                Row(to_node(_stored(id_, metadata), text or ""), dict(metadata), vector=vector.tolist())
                 for id_, metadata, text, vector in found
             ]
 

@@ -18,6 +18,8 @@ from llama_index_contextual.index import inspection
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
 from llama_index_contextual.index.files import find_files
 from llama_index_contextual.index.migration import collection_of, migrate
+from llama_index_contextual.index.move import move_index
+from llama_index_contextual.index.places import resolve_place
 from llama_index_contextual.index.reader import arms_over
 from llama_index_contextual.index.refresh import refresh_index
 from llama_index_contextual.index.settings import IndexSettings, resolve_settings
@@ -65,8 +67,8 @@ class ContextualIndex:
     The vector store holds the nodes; everything else in the storage folder is derived from it or from the files. One
     process writes at a time; readers in other processes notice what it wrote. An object may be used by many threads.
 
-    Only :meth:`refresh`, :meth:`delete` and :meth:`contextualize` write. Questions change nothing on disk, embed no
-    document and ask no context model; :meth:`freshness` says how far the index is behind its folder.
+    Only :meth:`refresh`, :meth:`delete`, :meth:`move` and :meth:`contextualize` write. Questions change nothing on
+    disk, embed no document and ask no context model; :meth:`freshness` says how far the index is behind its folder.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
@@ -114,9 +116,10 @@ class ContextualIndex:
             show_context_to_llm: Whether an answering LLM sees contexts. Default: it does not.
             create: Whether an index that does not exist may be made; False is an error then.
             lock_timeout: Seconds to wait while another process writes.
-            vector_store: Where the nodes are kept: ``"chroma"``, ``"chroma:http://HOST:PORT"``, a Chroma client, or a
+            vector_store: Where the nodes are kept: ``"chroma"`` in the storage folder, ``"chroma:http://HOST:PORT"``,
+                ``"qdrant:http://HOST:PORT"``, ``"qdrant:PATH"``, a client of Chroma or Qdrant, or a
                 :class:`~llama_index_contextual.index.store.Database` of your own. By default where the index is, else
-                ``"chroma"`` in the storage folder. On a server several processes and machines write at once.
+                ``"chroma"``. On a server several processes and machines write at once.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one. Arguments come before it, and
                 it comes before what the index was made with.
@@ -337,6 +340,27 @@ class ContextualIndex:
         self.settings.pipeline.contextualize(nodes, documents)
         texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
         return estimate_embedding(self.settings.embedding, texts)
+
+    def move(self, to: Any) -> int:
+        """Bring the index to another store; nothing is embedded. Return how many chunks there are.
+
+        A kill leaves it where it was. Afterwards this object works on the new store, and the old one no longer has it.
+        No other machine should write meanwhile.
+
+        Args:
+            to: As ``vector_store`` of :meth:`open`.
+
+        Raises:
+            SettingError: It is there already, or ``to`` names no place.
+            StorageError: Another index is there, or one of the stores cannot be read or written.
+        """
+        self.settings.require_index()
+        place = resolve_place(to, self.settings.layout, self.folder, self.manifest())
+        moved = move_index(self._storage, place)
+        self.close()
+        self.settings = self.settings.kept_in(place)
+        self._storage = Storage(self.settings)
+        return moved
 
     def delete(self, ref_doc_id: str) -> int:
         """Take a document out of the index; returns how many chunks went.

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import socket
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import MissingExtraError, SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.chroma import ChromaDatabase, has_data
 from llama_index_contextual.index.state import DEFAULT_COLLECTION
@@ -16,29 +17,32 @@ from llama_index_contextual.index.store import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from llama_index_contextual.index.qdrant import QdrantDatabase
     from llama_index_contextual.index.state import Layout, Manifest
     from llama_index_contextual.index.store import Database
 
 EMBEDDED: Final = "chroma"
 # What all servers take. A number at the end would be that of a successor.
 _NAME: Final = re.compile(r"(?!.*-\d+$)[A-Za-z0-9][A-Za-z0-9._-]{1,60}[A-Za-z0-9]")
-_CURE: Final = "chroma, chroma:http://HOST:PORT"
+_KINDS: Final = ("chroma", "qdrant")
+_CURE: Final = "chroma, chroma:http://HOST:PORT, qdrant:http://HOST:PORT, qdrant:PATH"
 
 
 def resolve_place(given: Any, layout: Layout, root: Path, manifest: Manifest | None) -> Place:
     """Return the place of an index.
 
     Args:
-        given: ``"chroma"``, ``"chroma:http://HOST:PORT"``, a :class:`Database`, or a Chroma client. An address may end
-            in ``#NAME``, the name of the collection.
+        given: ``"chroma"``, ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, ``"qdrant:PATH"``, a
+            :class:`Database`, or a client of Chroma or Qdrant. An address may end in ``#NAME``, the name of the
+            collection.
         layout: The storage folder.
         root: The folder of the documents.
         manifest: Of the index, which knows the name of its collection.
 
     Raises:
         SettingError: It is none of these.
+        MissingExtraError: Qdrant's client is not installed.
     """
     if given == EMBEDDED:
         folder = layout.chroma
@@ -51,9 +55,27 @@ def resolve_place(given: Any, layout: Layout, root: Path, manifest: Manifest | N
         name = re.sub(r"-\d+$", "", known) or _name_of(root)
     if not kind:
         return _served("", name, _given(given))
-    if not address.startswith(("http://", "https://")):
+    served = address.startswith(("http://", "https://"))
+    if kind == "qdrant":
+        database = _qdrant()
+        if served:
+            return _served(setting, name, partial(database.served, address))
+        folder = Path(address).expanduser().resolve()
+        setting = f"qdrant:{folder}{setting[len(kind) + 1 + len(address) :]}"
+        return Place(setting, name, partial(database.at, folder), (folder / "meta.json").exists)
+    if not served:
         raise _unknown(given)
     return _served(setting, name, partial(ChromaDatabase.served, address))
+
+
+def _qdrant() -> type[QdrantDatabase]:
+    try:
+        from llama_index_contextual.index.qdrant import QdrantDatabase
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "qdrant_client":
+            raise
+        raise MissingExtraError("Qdrant's client", "qdrant") from error
+    return QdrantDatabase
 
 
 def _name_of(root: Path) -> str:
@@ -76,7 +98,7 @@ def _parts(setting: str) -> tuple[str, str, str]:
     kind, _, rest = setting.partition(":")
     address, _, name = rest.partition("#")
     address = address.rstrip("/")
-    if kind not in KINDS or not address or (name and not _NAME.fullmatch(name)):
+    if kind not in _KINDS or not address or (name and not _NAME.fullmatch(name)):
         raise _unknown(setting)
     if "@" in urlsplit(address).netloc:
         raise SettingError(
@@ -103,12 +125,11 @@ def _served(setting: str, name: str, connect: Callable[[], Database]) -> Place:
 def _given(thing: Any) -> Callable[[], Database]:
     if hasattr(thing, "get_or_create_collection"):
         return lambda: ChromaDatabase(thing)
+    if hasattr(thing, "query_batch_points"):
+        return lambda: _qdrant()(thing)
     if all(hasattr(thing, method) for method in ("names", "collection", "drop", "close")):
         return lambda: cast("Database", thing)
     raise SettingError(
-        f"vector_store={type(thing).__name__} is no place for an index. Cure: one of {_CURE}; or a Chroma client, or "
-        "an object with the methods of llama_index_contextual.index.store.Database."
+        f"vector_store={type(thing).__name__} is no place for an index. Cure: one of {_CURE}; or a client of Chroma or "
+        "Qdrant, or an object with the methods of llama_index_contextual.index.store.Database."
     )
-
-
-KINDS: Final = ("chroma",)

@@ -84,6 +84,11 @@ class IndexSettings:
         if not self.exists:
             raise StorageError(f"there is no index in {self.layout.root}. Cure: {self.command()}")
 
+    def kept_in(self, place: Place) -> IndexSettings:
+        """Return the settings of the same index in another place."""
+        self.remembered.remember_place(place)
+        return replace(self, place=place)
+
     @property
     def fingerprint(self) -> Fingerprint:
         """Return everything that shapes nodes and vectors, and which files are read."""
@@ -91,11 +96,11 @@ class IndexSettings:
         files = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.files).items()}
         return self.pipeline.fingerprint({"model": model_id(self.embedding)}, reading, files)
 
-    def command(self, *options: str) -> str:
+    def command(self, *options: str, name: str = "index") -> str:
         """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
         elsewhere = self.layout.root != self.folder / DEFAULT_NAME
         storage = ["--storage", str(self.layout.root)] if elsewhere else []
-        return shlex.join(["llama-index-contextual", "index", str(self.folder), *storage, *options])
+        return shlex.join(["llama-index-contextual", name, str(self.folder), *storage, *options])
 
     def differences(self, manifest: Manifest) -> list[Difference]:
         """Return the settings that differ from those an index was made with."""
@@ -138,9 +143,13 @@ class IndexSettings:
         """
         if manifest.fingerprint and not is_kept_in(manifest, self.place.name, self.layout):
             there = place_of(manifest) or "an object that was given as vector_store="
+            here = self.place.name
+            move = (
+                f"; or bring it over, which embeds nothing: {self.command('--to', here, name='move')}" if here else ""
+            )
             raise FingerprintError(
                 f"the index in {self.layout.root} is kept in {there}, not in {self.place.name or 'what was given'}. "
-                "Cure: open it with the former, or choose another storage= for an index there."
+                f"Cure: open it with the former, or choose another storage= for an index there{move}"
             )
 
     def check_writing(self, manifest: Manifest) -> None:
@@ -193,6 +202,15 @@ class Remembered:
     choices: Choices = field(default_factory=Choices)
     unremembered: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+
+    def remember_place(self, place: Place) -> None:
+        """Write down where the index is kept, in place of what was."""
+        self.choices.pop("vector_store", None)
+        self.unremembered = [name for name in self.unremembered if name != "vector_store"]
+        if place.name == "":
+            self.unremembered.append("vector_store")
+        elif place.name != EMBEDDED:
+            self.choices["vector_store"] = place.name
 
 
 def resolve_settings(
@@ -322,10 +340,7 @@ class _Chosen:
             said = self.said.store.place
             given = (known or said) if reindex == "ignore" else (said or known)
         place = resolve_place(given or EMBEDDED, layout, root, self.manifest)
-        if place.name == "":
-            self.remembered.unremembered.append("vector_store")
-        elif place.name != EMBEDDED:
-            self._remember("vector_store", place.name)
+        self.remembered.remember_place(place)
         return place
 
     def contexts(

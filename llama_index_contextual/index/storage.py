@@ -47,7 +47,7 @@ class Storage:
         self.lock = WriteLock(settings.layout.lock, timeout)
         cure = f"{settings.command()}, which makes it again from what is kept here and embeds no text twice."
         if settings.shared:
-            cure = "restore or rebuild the server's data."
+            cure = f"{settings.command()}, which fills it again from what is kept here; or restore the server's data."
         self.reader = Reader(
             settings.layout,
             settings.place,
@@ -217,6 +217,11 @@ class Storage:
         """
         if self.settings.shared:
             raise StorageError("the server cannot read its vectors. Cure: restore or rebuild the server's data.")
+        if self.settings.place.folder is None:
+            raise StorageError(
+                f"{self.settings.place.name} cannot be read, and may hold more than this index. Cure: move it away, "
+                "then refresh: files are indexed again, with vectors from the cache."
+            )
         try:
             with self.lock.hold(), self._vectors() as vectors:
                 self.reader.close()

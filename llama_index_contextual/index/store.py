@@ -123,9 +123,10 @@ class NodeStore(Protocol):
         """Return the side that answers keyword queries; None where each process derives a keyword index of its own."""
 
     def stamp(self) -> str:
-        """Return what :meth:`touch` wrote last, of a store that other machines write to; "" where that is not needed.
+        """Return what :meth:`touch` wrote last, of a store that other machines write to; at least whether it is there.
 
-        Readers compare it at each question, and bring the keyword index that they derive up to date.
+        Readers compare it at each question, open the collection again where it differs, and bring the keyword index
+        that they derive up to date.
         """
 
     def touch(self) -> None:

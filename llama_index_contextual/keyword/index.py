@@ -154,9 +154,9 @@ class KeywordIndex:
             has[rows] = True
             held &= has
         if one.operator == FilterOperator.TEXT_MATCH and np.count_nonzero(held) <= _MOST_READ:
-            phrase = _spaced(str(one.value))
+            phrase = spaced(str(one.value))
             for row in np.flatnonzero(held).tolist():
-                held[row] = phrase in _spaced(lexical_text(segment.records.node(row)))
+                held[row] = phrase in spaced(lexical_text(segment.records.node(row)))
         return held
 
 
@@ -166,7 +166,7 @@ def lexical_text(node: BaseNode) -> str:
     return "\n".join([text, *(str(node.metadata[key]) for key in _MORE_WORDS if node.metadata.get(key))])
 
 
-def _spaced(text: str) -> str:
+def spaced(text: str) -> str:
     """Return the folded words of a text, each between single spaces."""
     return f" {' '.join(fold(word) for word in _SINGLE_WORD.findall(normalise(text)))} "
 

@@ -10,7 +10,7 @@ The score is Lucene's BM25: ``sum over terms of idf * tf / (tf + k1 * (1 - b + b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 2_000_000  # entries scored together: some 50 MB for the moment of a query
 _SHORT: Final = 8  # rows a block below which a maximum a block saves nothing
 _REACH: Final = 8  # terms apart that still count as near
-_MOST_TERMS: Final = 200  # of a query, beyond which nearness says nothing new; at most 255, which fit into a byte
+MOST_TERMS: Final = 200  # of a query, beyond which nearness says nothing new; at most 255, which fit into a byte
 _MOST_FREQUENCIES: Final = 10_000  # terms whose frequency a snapshot remembers
 _NO_CODES: Final[Codes] = np.empty(0, dtype=np.uint16)
 
@@ -224,38 +224,28 @@ class Snapshot:
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term of a query adds to the score of each document; repeated terms count once."""
         distinct = tuple(dict.fromkeys(groups))
-        asked = [self._asked_in(number, node_ids) for number in range(len(self.segments))]
+        places = [self.locate(node_id) or (-1, -1) for node_id in node_ids]
+        owners = np.array([number for number, _ in places], dtype=np.int64)
+        wanted = np.array([row for _, row in places], dtype=np.int64)
         found = np.zeros((len(node_ids), len(distinct)))
         frequencies = []
         for column, group in enumerate(distinct):
             entries = self.entries(group)
             frequencies.append(sum(len(rows) for rows, _ in entries))
             idf = self.idf(frequencies[-1])
-            for (own, wanted, norms), (rows, counts) in zip(asked, entries, strict=True):
+            for number, (rows, counts) in enumerate(entries):
+                own = np.flatnonzero(owners == number)
                 if len(own) and len(rows):
-                    at = np.minimum(rows.searchsorted(wanted), len(rows) - 1)
-                    count = np.where(rows[at] == wanted, counts[at], 0).astype(np.float64)
-                    found[own, column] = idf * count / (count + norms)
+                    at = np.minimum(rows.searchsorted(wanted[own].astype(rows.dtype)), len(rows) - 1)
+                    count = np.where(rows[at] == wanted[own], counts[at], 0).astype(np.float64)
+                    found[own, column] = idf * count / (count + self.norms[number][wanted[own]])
         return TermScores(distinct, tuple(frequencies), tuple(map(self.idf, frequencies)), found)
-
-    def _asked_in(
-        self, number: int, node_ids: Sequence[str]
-    ) -> tuple[npt.NDArray[np.int64], Ints, npt.NDArray[np.float64]]:
-        """Return which of some documents stand in a segment, their rows there, and their norms."""
-        rows = self.segments[number].rows_of(node_ids)
-        own = np.flatnonzero(rows >= 0)
-        return own, rows[own].astype(np.int32), self.norms[number][rows[own]]
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
         """Return how near to each other neighbouring terms of a query stand in each document."""
-        distinct = tuple(dict.fromkeys(groups))[:_MOST_TERMS]
-        idfs = np.array([self.idf(self.frequency(group)) for group in distinct])
-        pairs = np.minimum(idfs[1:], idfs[:-1])  # a pair is as rare as its more frequent term
-        total = float(pairs.sum())
-        if not total:
-            return Nearness(float(idfs.sum()), np.zeros(len(node_ids)))
-        codes, lengths = self._order_of(node_ids)
-        return Nearness(float(idfs.sum()), _closeness(codes, lengths, distinct) @ pairs / total)
+        distinct = tuple(dict.fromkeys(groups))[:MOST_TERMS]
+        idfs = [self.idf(self.frequency(group)) for group in distinct]
+        return nearness_of(distinct, idfs, len(node_ids), lambda: self._order_of(node_ids))
 
     def _order_of(self, node_ids: Sequence[str]) -> tuple[Codes, npt.NDArray[np.int64]]:
         """Return the codes of the terms of some documents one after the other, and how many each has."""
@@ -293,6 +283,28 @@ class Snapshot:
             keep = segment.live if masks is None else segment.live & masks[number]
             found += [segment.ids[row] for row in np.flatnonzero(keep).tolist()]
         return found
+
+
+def nearness_of(
+    groups: Sequence[Group],
+    idfs: Sequence[float],
+    count: int,
+    order: Callable[[], tuple[Codes, npt.NDArray[np.int64]]],
+) -> Nearness:
+    """Return how near to each other neighbouring terms of a query stand in each document.
+
+    Args:
+        groups: The distinct terms of the query.
+        idfs: The weight of each term.
+        count: How many documents there are.
+        order: Returns the codes of their terms, one document after the other, and how many each has.
+    """
+    weights = np.array(idfs, dtype=np.float64)
+    pairs = np.minimum(weights[1:], weights[:-1])  # a pair is as rare as its more frequent term
+    total = float(pairs.sum())
+    if not total:
+        return Nearness(float(weights.sum()), np.zeros(count))
+    return Nearness(float(weights.sum()), _closeness(*order(), groups) @ pairs / total)
 
 
 def _closeness(codes: Codes, lengths: npt.NDArray[np.int64], groups: Sequence[Group]) -> npt.NDArray[np.float64]:

@@ -13,7 +13,7 @@ SparseVectors = tuple[list[list[int]], list[list[float]]]
 
 
 @lru_cache(maxsize=100_000)
-def _dimension(term: str) -> int:
+def dimension_of(term: str) -> int:
     """Return a term's dimension: 31 bits of a hash, which needs no vocabulary and is equal in every process."""
     return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big") >> 1
 
@@ -55,7 +55,7 @@ class SparseEncoder:
         for document in weights:
             by_dimension: dict[int, float] = {}
             for term, weight in document.items():
-                dimension = _dimension(term)
+                dimension = dimension_of(term)
                 by_dimension[dimension] = by_dimension.get(dimension, 0.0) + weight
             indices.append(list(by_dimension))
             values.append(list(by_dimension.values()))

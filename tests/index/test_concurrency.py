@@ -179,8 +179,9 @@ print("{}")
 """
 
 
-def test_three_writers_through_a_server_lose_nothing(folder, chroma_server):
-    store = f"chroma:{chroma_server}"
+@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
+def test_three_writers_through_a_server_lose_nothing(folder, kind, request):
+    store = f"{kind}:{request.getfixturevalue(f'{kind}_server')}"
     writers = [start(SERVER_WRITER, folder, store, name) for name in ("ada", "bob", "cyd")]
     for writer in writers:
         said(writer)

@@ -1,15 +1,32 @@
 """What goes wrong with a store elsewhere: a clear message with its cure, nothing lost, and the next run goes on."""
 
+import json
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from llama_index.core import Document, VectorStoreIndex
+from llama_index.core.node_parser import SentenceSplitter
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import QdrantClient, models
+from qdrant_stand_in import qdrant_stand_in
 from servers import _free_port, chroma_run
 
 from llama_index_contextual.embedding import LocalEmbedding
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
+from llama_index_contextual.errors import (
+    FingerprintError,
+    LockedError,
+    MissingExtraError,
+    SettingError,
+    StorageError,
+)
 from llama_index_contextual.index.writer import Writer
+from llama_index_contextual.keyword import SparseEncoder
+from llama_index_contextual.retrievers.qdrant import DENSE, SPARSE
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -17,10 +34,13 @@ NOWHERE = "http://127.0.0.1:1"
 class _Older(BaseHTTPRequestHandler):
     """A server that knows none of the requests of today, as one of another version does."""
 
+    answer = (404, {"detail": "Not Found"})
+
     def do_GET(self):
-        self.send_response(404)
+        self.send_response(self.answer[0])
+        self.send_header("Content-Type", "application/json")
         self.end_headers()
-        self.wfile.write(b'{"detail":"Not Found"}')
+        self.wfile.write(json.dumps(self.answer[1]).encode())
 
     do_POST = do_PUT = do_GET  # noqa: N815  the names that http.server calls
 
@@ -37,7 +57,7 @@ def older_server():
     server.server_close()
 
 
-@pytest.mark.parametrize("kind", ["chroma"])
+@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
 def test_a_server_that_is_not_there_is_an_error_and_leaves_no_index(opened, folder, kind, run):
     store = f"{kind}:{NOWHERE}"
     with pytest.raises(StorageError, match=rf"{NOWHERE}.*Cure: start it"):
@@ -47,15 +67,17 @@ def test_a_server_that_is_not_there_is_an_error_and_leaves_no_index(opened, fold
     assert opened().refresh().added, "another place may be chosen"
 
 
-@pytest.mark.parametrize("kind", ["chroma"])
+@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
 def test_a_server_of_another_version_is_an_error(opened, kind):
     with older_server() as url, pytest.raises(StorageError, match=rf"{url}.*Cure"):
         opened(vector_store=f"{kind}:{url}").refresh()
 
 
-def test_a_server_that_ends_and_comes_back_costs_nothing(opened, folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
+def test_a_server_that_ends_and_comes_back_costs_nothing(opened, folder, kind, tmp_path, monkeypatch):
     port, server, write = _free_port(), ExitStack(), Writer.write
-    index = opened(vector_store=f"chroma:{server.enter_context(chroma_run(tmp_path / 'server', port))}")
+    serve = partial(chroma_run, tmp_path / "server") if kind == "chroma" else qdrant_stand_in
+    index = opened(vector_store=f"{kind}:{server.enter_context(serve(port))}")
     index.refresh()
     (folder / "new.md").write_text("# New\n\nParsnips are new.\n", "utf-8")
 
@@ -70,9 +92,10 @@ def test_a_server_that_ends_and_comes_back_costs_nothing(opened, folder, tmp_pat
     for question in (index.status, index.verify, lambda: index.as_retriever().retrieve("Cookie")):
         with pytest.raises(StorageError, match=r"does not answer.*Cure"):
             question()
-    with chroma_run(tmp_path / "server", port):
+    with serve(port):  # the stand-in for Qdrant comes back empty
         report = index.refresh()
-        assert (report.added, report.embedded) == (["new.md"], 0), "the vector was kept before the server was asked"
+        assert report.embedded == 0, "vectors are kept before the server is asked"
+        assert "new.md" in report.added
         assert index.verify().ok
         assert index.as_retriever().retrieve("Cookie")
 
@@ -90,8 +113,9 @@ def test_a_server_that_lost_its_data_is_filled_again_from_the_cache(opened, tmp_
     assert "lost" in caplog.text
 
 
-def test_another_machine_takes_over_what_is_there_and_sees_each_change(opened, folder, chroma_server, tmp_path):
-    place = f"chroma:{chroma_server}#two-machines"
+@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
+def test_another_machine_takes_over_what_is_there_and_sees_each_change(opened, folder, kind, request, tmp_path):
+    place = f"{kind}:{request.getfixturevalue(f'{kind}_server')}#two-machines"
     here = opened(vector_store=place)
     here.refresh()
     there = opened(vector_store=place, storage=tmp_path / "there")
@@ -122,16 +146,14 @@ def test_two_folders_on_one_server_do_not_meet(opened, folder, chroma_server, tm
     assert first.verify().ok
 
 
-@pytest.mark.parametrize("kind", ["chroma"])
-def test_vectors_of_another_model_or_length_are_never_mixed(opened, kind, chroma_server, tmp_path):
-    place = f"{kind}:{chroma_server}#of-one-model"
+@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
+def test_vectors_of_another_model_are_never_mixed(opened, kind, chroma_server, tmp_path):
+    place = f"{kind}:{chroma_server if kind == 'chroma' else tmp_path / 'q'}#of-one-model"
     opened(vector_store=place).refresh()
     other = LocalEmbedding(threads=1, model_name="other")
-    stranger = opened(vector_store=place, storage=tmp_path / "stranger", embed_model=other)
-    with pytest.raises(FingerprintError, match=r"made with the embedding.*Cure"):
-        stranger.refresh()
-    with pytest.raises(FingerprintError, match=r"made with the embedding.*Cure"):
-        stranger.as_retriever().retrievers[0].retrieve("Cookie")
+    for work in (lambda index: index.refresh(), lambda index: index.as_retriever().retrievers[0].retrieve("Cookie")):
+        with pytest.raises(FingerprintError, match=r"made with the embedding.*Cure"):
+            work(opened(vector_store=place, storage=tmp_path / "stranger", embed_model=other))
     assert opened().verify().ok
 
 
@@ -178,3 +200,92 @@ def test_the_configuration_chooses_and_a_change_of_it_is_no_silent_one(opened, f
     assert run("status", folder).returncode == 0, "what only looks takes the index as it is"
     (folder / "contextual.toml").unlink()
     assert "Cookie" in run("search", "Cookie", "--folder", folder).stdout
+
+
+# Qdrant
+
+
+def test_an_older_qdrant_server_is_refused(opened, monkeypatch):
+    monkeypatch.setattr(_Older, "answer", (200, {"title": "qdrant - vector search engine", "version": "1.15.3"}))
+    with older_server() as url, pytest.raises(StorageError, match=r"has version 1\.15\.3.*Cure: 1\.16 or later"):
+        opened(vector_store=f"qdrant:{url}").refresh()
+
+
+def test_a_missing_extra_names_it(opened, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    for loaded in ("llama_index_contextual.index.qdrant", "llama_index_contextual.retrievers.qdrant"):
+        monkeypatch.delitem(sys.modules, loaded, raising=False)
+    with pytest.raises(MissingExtraError, match=r"pip install 'llama-index-contextual\[qdrant\]'"):
+        opened(vector_store=f"qdrant:{tmp_path / 'q'}")
+
+
+def test_a_folder_of_qdrant_that_another_process_uses_is_an_error(opened, tmp_path):
+    place = tmp_path / "q"
+    hold = (
+        "import sys, qdrant_client as q; c = q.QdrantClient(path=sys.argv[1]); print(1, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(  # noqa: S603  our own script
+        [sys.executable, "-c", hold, place], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline()
+        with pytest.raises(LockedError, match=r"another process uses.*Cure"):
+            opened(vector_store=f"qdrant:{place}").refresh()
+        other.stdin.close()
+    assert opened(vector_store=f"qdrant:{place}").refresh().added
+
+
+def test_a_damaged_folder_of_qdrant_is_named_and_made_again_from_the_cache(opened, tmp_path):
+    place = tmp_path / "q"
+    with opened(vector_store=f"qdrant:{place}") as index:
+        chunks = index.refresh().chunks
+    (place / "meta.json").write_text("{", "utf-8")
+    for work in (lambda: opened().refresh(), lambda: opened().as_retriever().retrieve("Cookie")):
+        with pytest.raises(StorageError, match=r"qdrant:.*(damaged|cannot be read).*Cure"):
+            work()
+    place.rename(tmp_path / "aside")
+    report = opened().refresh()
+    assert (report.chunks, report.embedded) == (chunks, 0)
+    assert opened().verify().ok
+
+
+def test_a_collection_of_another_program_or_length_is_left_alone(opened, tmp_path):
+    place, other = f"qdrant:{tmp_path / 'q'}", QdrantClient(path=str(tmp_path / "q"))
+    other.create_collection("theirs", vectors_config=models.VectorParams(size=3, distance=models.Distance.DOT))
+    sizes = {DENSE: models.VectorParams(size=3, distance=models.Distance.COSINE)}
+    other.create_collection("short", vectors_config=sizes, sparse_vectors_config={SPARSE: models.SparseVectorParams()})
+    other.close()
+    with pytest.raises(StorageError, match=r"'theirs' of Qdrant is not one of an index.*Cure"):
+        opened(vector_store=f"{place}#theirs").refresh()
+    with pytest.raises(FingerprintError, match=r"vectors of 3 dimensions, and these have 384.*Cure"):
+        opened(vector_store=f"{place}#short", storage=tmp_path / "second").refresh()
+    assert opened(vector_store=f"{place}#ours", storage=tmp_path / "third").refresh().added
+
+
+def test_ids_that_qdrant_does_not_take_and_chunks_without_words_are_kept(opened, tmp_path):
+    index = opened(vector_store=f"qdrant:{tmp_path / 'q'}", node_parser=SentenceSplitter(id_func=_numbered))
+    index.refresh([Document(text="Zebras sleep standing.", id_="one"), Document(text="的 …", id_="two")])
+    assert {node.node_id for node in index.nodes()} == {"one/0", "two/0"}
+    vector, keyword = index.as_retriever(5).retrievers
+    assert {hit.node.node_id for hit in vector.retrieve("zebras")} == {"one/0", "two/0"}
+    assert [hit.node.node_id for hit in keyword.retrieve("zebras")] == ["one/0"]
+    assert index.verify().ok, str(index.verify())
+
+
+def _numbered(number, document):
+    return f"{document.node_id}/{number}"
+
+
+def test_the_stock_class_of_llamaindex_reads_what_is_in_qdrant(opened, embedding, tmp_path):
+    with opened(vector_store=f"qdrant:{tmp_path / 'q'}#notes") as index:
+        index.refresh()
+        wanted = {node.node_id: (node.text, node.metadata) for node in index.nodes()}
+    encoder = SparseEncoder()
+    functions = {"sparse_doc_fn": encoder.documents, "sparse_query_fn": encoder.queries}
+    stock = QdrantVectorStore("notes", QdrantClient(path=str(tmp_path / "q")), enable_hybrid=True, **functions)
+    assert {node.node_id: (node.text, node.metadata) for node in stock.get_nodes()} == wanted
+    for mode in ("default", "sparse", "hybrid"):
+        retriever = VectorStoreIndex.from_vector_store(stock, embed_model=embedding).as_retriever(
+            vector_store_query_mode=mode, similarity_top_k=1, sparse_top_k=1, hybrid_top_k=1
+        )
+        assert [hit.node.metadata["path"] for hit in retriever.retrieve("dog Cookie")] == ["memory/2026-01-28.md"]
+    stock.client.close()

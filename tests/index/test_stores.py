@@ -12,11 +12,11 @@ from llama_index.core import Document
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.embedding import LocalEmbedding
-from llama_index_contextual.errors import ContextualWarning, FingerprintError
+from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.writer import Writer
 
 ROOT = Path(__file__).resolve().parents[2]
-STORES = ["chroma", "chroma server"]
+STORES = ["chroma", "chroma server", "qdrant folder", "qdrant server"]
 TAGGED = "---\ntags: [travel, Plans]\n---\n# Journey\n\nWe go to Lisbon by train. The getUserName function stays.\n"
 
 
@@ -25,6 +25,11 @@ def store(request, tmp_path):
     """What ``vector_store=`` is given."""
     if request.param == "chroma server":
         return f"chroma:{request.getfixturevalue('chroma_server')}"
+    if request.param == "qdrant server":
+        return f"qdrant:{request.getfixturevalue('qdrant_server')}"
+    if request.param == "qdrant folder":
+        pytest.importorskip("qdrant_client")
+        return f"qdrant:{tmp_path / 'qdrant'}"
     return request.param
 
 
@@ -216,7 +221,7 @@ def test_status_verify_export_and_nodes(index, tmp_path):
     assert index.export(tmp_path / "all.jsonl") == status.chunks
     texts_of_lines = {json.loads(line)["text"] for line in (tmp_path / "all.jsonl").read_text("utf-8").splitlines()}
     assert texts_of_lines == {node.text for node in index.nodes()}
-    assert -1 <= index.likeness() <= 1
+    assert -1 <= index.likeness().mean <= 1
 
 
 def test_verify_finds_what_is_missing(index):
@@ -299,11 +304,13 @@ def test_a_kill_between_two_writes_is_finished_by_the_next_refresh(index, folder
 
 
 def test_readers_see_what_another_process_wrote(index, folder):
+    index.close()  # a folder of Qdrant is of one process at a time
     reader = child(READS, folder, "kettle")
     assert "kettle" not in reader.stdout, reader.stderr
     (folder / "faq.md").write_text("# FAQ\n\nThe kettle is slow.\n", "utf-8")
     assert child("index.refresh()", folder, "").returncode == 0
     assert "The kettle is slow." in {text.splitlines()[-1] for text in texts(index, "kettle")}
+    index.close()
     assert "The kettle is slow." in child(READS, folder, "kettle").stdout
 
 
@@ -317,6 +324,73 @@ def test_a_write_that_fails_keeps_what_was(index, folder, monkeypatch):
     assert texts(index) == before
     index.refresh()
     assert index.verify().ok
+
+
+# From one to another
+
+
+def test_an_index_moves_there_and_back_and_embeds_nothing(opened, folder, store, tmp_path):
+    index = opened()
+    index.refresh()
+    index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
+    before, chunks = texts(index), index.status().chunks
+    elsewhere = store if store != "chroma" else f"qdrant:{tmp_path / 'elsewhere'}"
+    reader = opened()
+    assert texts(reader) == before
+    assert index.move(elsewhere) == chunks
+    assert index.settings.place.name == elsewhere
+    assert not (folder / ".contextual/chroma").exists()
+    assert texts(index) == texts(opened()) == before
+    with pytest.raises(FingerprintError, match="is kept in"):
+        texts(reader)
+    again = index.refresh()
+    assert (again.embedded, again.skipped) == (0, 4)
+    assert index.verify().ok, str(index.verify())
+    index.move("chroma")
+    assert texts(opened()) == before
+    assert opened().verify().ok
+
+
+MOVED = """
+from llama_index_contextual.index import move
+step, place = work.split()
+setattr(move, step, lambda *_: os._exit(9))
+index.move(place)
+"""
+
+
+@pytest.mark.parametrize("step", ["_kept_in", "save_manifest", "_leave"])
+def test_a_move_that_is_killed_leaves_one_whole_index_and_can_be_done_again(opened, folder, store, tmp_path, step):
+    index = opened()
+    index.refresh()
+    before = texts(index)
+    index.close()
+    elsewhere = store if store != "chroma" else f"qdrant:{tmp_path / 'elsewhere'}"
+    assert child(MOVED, folder, f"{step} {elsewhere}").returncode == 9
+    after = opened()
+    assert after.settings.place.name == (elsewhere if step == "_leave" else "chroma")
+    assert texts(after) == before
+    assert after.verify().ok, str(after.verify())
+    if step != "_leave":
+        after.move(elsewhere)
+    assert texts(opened()) == before
+
+
+def test_a_move_leaves_what_is_there_already(opened, folder, store, tmp_path, run):
+    elsewhere = store if store != "chroma" else f"qdrant:{tmp_path / 'elsewhere'}"
+    with opened(vector_store=f"{elsewhere}#theirs", storage=tmp_path / "theirs") as theirs:
+        theirs.refresh()
+    index = opened()
+    index.refresh()
+    with pytest.raises(StorageError, match=r"has a collection 'theirs' already. It is unharmed. Cure: another name"):
+        index.move(f"{elsewhere}#theirs")
+    with pytest.raises(SettingError, match="is where the index is"):
+        index.move("chroma")
+    assert texts(index)
+    index.close()
+    done = run("move", folder, "--to", elsewhere)
+    assert (done.returncode, "nothing was embedded" in done.stdout) == (0, True)
+    assert opened(storage=tmp_path / "theirs").verify().ok
 
 
 # What another store is asked for, directly
