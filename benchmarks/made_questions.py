@@ -1,6 +1,6 @@
 """Do questions that are made by rule rank settings as real questions do?
 
-    python benchmarks/made_questions.py [--sets codebases locomo-notes course-lessons kubernetes-docs] [--out FILE]
+    python benchmarks/made_questions.py [--sets codebases locomo-notes course-lessons kubernetes-docs] [--most 100]
 
 Seven settings are asked the real questions of a set, and three kinds of made ones
 (``llama_index_contextual.evaluation.made``). Each gives a ranking of the settings by MRR in the first 10 chunks.
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 DEPTH = 10
 CONVERSATIONS = 3  # of locomo-notes
 PAGES = 60  # of kubernetes-docs
-REAL, MADE = 120, 100  # questions at most
 SETTINGS = [
     Row("text alone", "off", "off"),
     Row("LlamaIndex's metadata", "metadata", "metadata"),
@@ -100,12 +99,12 @@ def agreement(real: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> tuple[f
     return tau(real.mean(axis=1).tolist(), made.mean(axis=1).tolist()), float(low), float(high)
 
 
-def made_of(benches: dict[str, Bench], kind: Any) -> list[Question]:
+def made_of(benches: dict[str, Bench], kind: Any, most: int) -> list[Question]:
     """Make questions of one kind in each collection; their gold is each chunk that holds the sentence."""
     asked = []
     for name, bench in benches.items():
         nodes = bench.nodes("off")
-        for question in questions_by_rule(nodes, kind, MADE // len(benches)):
+        for question in questions_by_rule(nodes, kind, most // len(benches)):
             gold = frozenset(node.node_id for node in nodes if question.covered_by(node))
             asked.append(Question(question.text, gold, name))
     return asked
@@ -115,6 +114,7 @@ def main() -> None:
     """Print a table of each set, and one of the agreement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--most", type=int, default=100, help="questions of each kind")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
     parts, agreed = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."], []
@@ -123,10 +123,10 @@ def main() -> None:
         started, data = time.monotonic(), SETS[name]()
         benches = {collection: Bench(data, collection, embedding) for collection in data.documents}
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
-        step = max(1, len(data.questions) // REAL)
+        step = max(1, len(data.questions) // options.most)
         found: dict[str, Any] = {}
         for kind in ("real", *KINDS):
-            asked = data.questions[::step][:REAL] if kind == "real" else made_of(benches, kind)
+            asked = data.questions[::step][: options.most] if kind == "real" else made_of(benches, kind, options.most)
             covers = data.covers if kind == "real" else lambda node: frozenset({node.node_id})
             texts = sorted({question.text for question in asked})
             vectors = dict(zip(texts, map(embedding.get_query_embedding, texts), strict=True))
