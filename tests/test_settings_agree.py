@@ -41,6 +41,8 @@ DRAWN = {
     "context.show_to_llm": st.booleans(),
     "embedding.model": st.sampled_from(("local", "none")),
     "retrieval.per_file": st.integers(1, 2),
+    "retrieval.fusion": st.sampled_from(("learned", "reciprocal_rerank", "relative_score", "dist_based_score")),
+    "retrieval.keyword_weight": st.sampled_from((0.2, 0.6, 0.9)),
     "retrieval.min_score": st.sampled_from([0.0, 0.05, 0.5]),
     "retrieval.recency": st.booleans(),
     "retrieval.half_life_days": st.floats(5, 60, allow_nan=False).map(lambda days: round(days, 1)),
@@ -133,8 +135,14 @@ def ways(folder, tmp_path, run):
             recency = said.get("retrieval.recency", False) and said.get("retrieval.half_life_days", True)
             per_file = said.get("retrieval.per_file")
             limit = index.settings.configuration.retrieval.model_copy(update={"per_file": per_file})
-            limits = {"node_postprocessors": chosen_postprocessors(limit, recency, pool=100)} if per_file else {}
-            limits["min_score"] = said.get("retrieval.min_score")
+            weight = said.get("retrieval.keyword_weight") if model != "none" else None  # else there is one arm
+            limits = {
+                "node_postprocessors": chosen_postprocessors(limit, recency, pool=100) if per_file else None,
+                "min_score": said.get("retrieval.min_score"),
+                "mode": said.get("retrieval.fusion") if model != "none" else None,
+                "retriever_weights": weight and [1 - weight, weight],
+            }
+            limits = {key: value for key, value in limits.items() if value is not None}
             return hits_of(index.as_retriever(said["retrieval.top_k"], recency=recency, **limits))
 
     return {"file": file, "options": options, "environment": environment, "python": python}
