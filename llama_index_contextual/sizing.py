@@ -63,11 +63,12 @@ class Sizing:
         store_hours: Hours of one core for parsing, headings and storing. One process writes, so more cores do not help.
         embedding_tokens: What an embedding service would read.
         embedding_hours: Core hours of the local embedding.
-        embedding_workers: Cores that embed it in the days given.
+        days: The time in which it should be done.
+        embedding_workers: Cores that embed it in that time.
         llm_calls: Calls for contexts of a language model; 0 without one.
         llm_tokens: What it reads and writes.
         llm_hours: Hours of calls that are made one after the other.
-        llm_workers: Calls at a time that finish in the days given.
+        llm_workers: Calls at a time that finish in that time.
         price: Money for the language model; None where no price is known.
         priced_by: ``"given"``, or the list that the price is from; empty where none is known.
         embedded_store: Whether the embedded store is the right choice for so many chunks.
@@ -81,6 +82,7 @@ class Sizing:
     store_hours: float
     embedding_tokens: int
     embedding_hours: float
+    days: float
     embedding_workers: int
     llm_calls: int
     llm_tokens: Tokens
@@ -102,7 +104,7 @@ class Sizing:
             f"memory of a process that answers, with the embedded store: {_bytes(self.memory)}",
             f"parsing and storing: {_hours(self.store_hours)} of one core",
             f"local embedding: {_hours(self.embedding_hours)} of one core",
-            f"  {self.embedding_workers:,} cores do it in the days given",
+            f"  {self.embedding_workers:,} cores do it in {self.days:g} days",
             f"an embedding service would read {self.embedding_tokens:,} tokens",
         ]
         if self.llm_calls:
@@ -172,6 +174,7 @@ def sizing(
         store_hours=chunks / known["indexed"] / 3600,
         embedding_tokens=round(chunks * known["chunk_tokens"]),
         embedding_hours=embedding_hours,
+        days=days,
         embedding_workers=math.ceil(embedding_hours / days / 24),
         llm_calls=math.ceil(asked * known["llm_calls"]),
         llm_tokens=tokens,
