@@ -15,6 +15,7 @@ import pytest
 from command_line import run_process
 
 from llama_index_contextual import ContextualIndex
+from llama_index_contextual.cli.common import print_text
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.memory import MemoryContext
 
@@ -354,3 +355,8 @@ def test_hits_show_what_is_said_of_their_folders(run, tmp_path):
     assert hit["description"] == ["docs: Manual of the shop Atlas"]
     with ContextualIndex.open(tmp_path) as index:
         assert all("docs: Manual of the shop Atlas" in node.metadata["context"] for node in index.nodes())
+
+
+def test_lines_are_printed_without_what_commands_a_terminal(capsys):
+    print_text("a \x1b[31mred\x07 line")
+    assert not {"\x1b", "\x07"} & set(capsys.readouterr().out)
