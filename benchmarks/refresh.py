@@ -181,7 +181,7 @@ def tiny_row(docs: Path, what: str) -> dict[str, float]:
     """Do one thing in this process, and say what it took."""
     busy, started = time.process_time(), time.perf_counter()
     with ContextualIndex.open(docs, embed_model=HashedEmbedding()) as index:
-        assert TINY[what](index)
+        TINY[what](index)  # perhaps no hits: by vectors that mean nothing, nothing is relevant
     seconds, cpu = time.perf_counter() - started, time.process_time() - busy
     return {"seconds": seconds, "cpu": cpu, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
