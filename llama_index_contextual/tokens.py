@@ -47,6 +47,7 @@ _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
 _ENDLESS: Final = re.compile(r"\S{101}")
 _UNKNOWN: Final = 100  # [UNK] in the vocabulary
+_LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
 _VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's name for cl100k's file in its cache
 # gigatoken remembers every word it has seen: up to 6 bytes for each byte of text without repetitions, 328 MB after
 # 61 MB of random words. Loading the vocabulary anew takes 0.16 s, so starting over after this many characters is cheap.
@@ -254,6 +255,21 @@ def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
         raise MissingExtraError("tokenizers", "local") from error
     path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
     return BertWordPieceTokenizer(path, lowercase=True)
+
+
+@functools.lru_cache(maxsize=1)
+def _whole_words() -> frozenset[str]:
+    words = files("llama_index_contextual").joinpath("data", "minilm-vocab.txt").read_text("utf-8").split()
+    return frozenset(word for word in words if word.isalpha())
+
+
+def is_spelled(text: str) -> bool:
+    """Return whether the local model knows any longer word of a text as a whole: English words, and common names.
+
+    Keyboard mash has no such word, and a question in another language seldom has one.
+    """
+    known = _whole_words()
+    return any(word in known for word in _LONGER_WORD.findall(text.casefold()))
 
 
 def is_unread(text: str) -> bool:

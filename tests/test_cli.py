@@ -39,10 +39,10 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
         done = run("search", question, "-f", notes)
         assert (done.returncode, done.stdout) == (0, "")
         assert "Nothing found" in done.stderr
-        assert "min_score is 0.05" in done.stderr
+        assert "min_score is 0.005" in done.stderr
         assert json.loads(run("search", question, "-f", notes, "--json").stdout) == []
         shown = json.loads(run("search", question, "-f", notes, "--min-score", 0, "--json").stdout)
-        assert 0 < shown[0]["score"] < 0.05
+        assert 0 < shown[0]["score"] < 0.005
     found = json.loads(run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout)
     assert 0.9 < found[0]["score"] <= 1
 

@@ -82,7 +82,7 @@ def search(
     until: Until = "",
     min_score: Annotated[
         float | None,
-        typer.Option(help="The relevance that a hit needs, 0 to 1; 0 shows all hits. Default: 0.05, or 0 with filters"),
+        typer.Option(help="The relevance that a hit needs, 0 to 1; 0 shows all. Default: 0.005, or 0 with filters"),
     ] = None,
     recency: Recency = None,
     rerank: Annotated[str | None, typer.Option(help=f"{RERANKERS}.")] = None,

@@ -41,6 +41,7 @@ from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
 from llama_index_contextual.retrievers.learned import Words, fuse_learned, relevance
 from llama_index_contextual.retrievers.neighbours import Reach, checked_reach, expand_hits
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.tokens import is_spelled
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 
 RRF_K: Final = 20.0
 POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
-MIN_SCORE: Final = 0.05  # loses 0.1 points of recall at most and 94 to 100 % of nonsense; see benchmarks/relevance.py
+MIN_SCORE: Final = 0.005  # loses 0.1 points of recall at most, and no question in other words; benchmarks/relevance.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
-            Hits of unknown relevance stay. Default: 0.05 where relevance was measured, which is with the local
+            Hits of unknown relevance stay. Default: 0.005 where relevance was measured, which is with the local
             embedding, a :class:`ContextualBM25Retriever`, and neither filters nor operators; else 0, which drops none.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
@@ -352,7 +353,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         # By default only what was measured is dropped: the local model, with keywords, in a search of everything.
         measured = local and keyword is not None and not plan.narrowed
         least = self.min_score if self.min_score is not None else MIN_SCORE if measured else 0.0
-        return relevance(cosines, share, local=local, known=known), least
+        spelled = is_spelled(plan.queries[0].query_str)
+        return relevance(cosines, share, local=local, known=known, spelled=spelled), least
 
     def _load(self, pool: FusedPool) -> list[NodeWithScore]:
         """Read nodes of the pool: all where postprocessors want to see them, else as many as are returned.

@@ -210,12 +210,20 @@ _FITS: Final = {
 _ONLY_WORDS: Final = _Fit(-4.74, words=16.39, unknown=-5.26)
 
 
-def relevance(cosines: Sequence[float], words: float | None, *, local: bool = True, known: bool = True) -> float | None:
+def relevance(
+    cosines: Sequence[float],
+    words: float | None,
+    *,
+    local: bool = True,
+    known: bool = True,
+    spelled: bool = True,
+) -> float | None:
     """Return how likely an index answers a question at all, 0 to 1; None where nothing is known of it.
 
     A fused score ranks: something is best even where nothing answers. Relevance is a logistic model that tells
     questions with known answers from keyboard mash, other languages and other subjects
-    (``benchmarks/results/relevance.md``).
+    (``benchmarks/results/relevance.md``). A question in other words than those of the notes ("crash" for "outage") has
+    only its vector to speak for it, so that the model without words judges it too, and the more hopeful one counts.
 
     Args:
         cosines: What the vector arm gave for the question; empty without a vector arm.
@@ -223,11 +231,17 @@ def relevance(cosines: Sequence[float], words: float | None, *, local: bool = Tr
         local: Whether the cosines are those of all-MiniLM-L6-v2. For other models the lowest cosine of the pool stands
             for texts that have nothing in common, which says less.
         known: Whether the index holds any word of the question.
+        spelled: Whether any word of the question is in an English dictionary. Vectors say little of what is not.
     """
     if not cosines and words is None:
         return None
-    fit = _FITS[local, words is not None] if cosines else _ONLY_WORDS
     high, low = (max(cosines), min(cosines)) if cosines else (0.0, 0.0)
     vector = high if local else (high - low) / (1 - low) if low < 1 else 0.0
-    sum_of_odds = fit.constant + fit.vector * vector + fit.words * (words or 0.0) + (0.0 if known else fit.unknown)
-    return 1 / (1 + math.exp(-sum_of_odds))
+    fits = [_FITS[local, words is not None] if cosines else _ONLY_WORDS]
+    if cosines and words is not None and spelled:
+        fits.append(_FITS[local, False])
+    odds = (
+        fit.constant + fit.vector * vector + fit.words * (words or 0.0) + (0.0 if known else fit.unknown)
+        for fit in fits
+    )
+    return 1 / (1 + math.exp(-max(odds)))
