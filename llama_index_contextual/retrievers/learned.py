@@ -202,12 +202,12 @@ class _Fit(NamedTuple):
 
 # From benchmarks/relevance.py: by cosines of all-MiniLM-L6-v2 or of any model, with a keyword arm and without.
 _FITS: Final = {
-    (True, True): _Fit(-15.34, 33.09, 12.46, -5.19),
-    (False, True): _Fit(-10.95, 28.58, 13.43, -4.93),
-    (True, False): _Fit(-13.82, 37.94),
-    (False, False): _Fit(-8.16, 33.64),
+    (True, True): _Fit(-15.34, 33.09, 12.47, -5.19),
+    (False, True): _Fit(-10.94, 28.53, 13.45, -4.92),
+    (True, False): _Fit(-13.8, 37.89),
+    (False, False): _Fit(-8.14, 33.55),
 }
-_ONLY_WORDS: Final = _Fit(-4.74, words=16.39, unknown=-5.26)
+_ONLY_WORDS: Final = _Fit(-4.7, words=16.29, unknown=-5.3)
 
 
 def relevance(
