@@ -47,7 +47,8 @@ def test_a_document_that_two_wrote_at_once_is_mended_by_the_next_refresh_of_it(o
     report = one.refresh([first if last == "first" else second])
     assert report.changed == ["both"]
     assert one.verify().ok, str(one.verify())
-    texts_now = [hit.node.text for hit in other.as_retriever(50, min_score=0).retrieve("Which version has which vegetables?")]
+    everything = other.as_retriever(50, min_score=0)
+    texts_now = [hit.node.text for hit in everything.retrieve("Which version has which vegetables?")]
     assert "Somebody else's." in texts_now
     assert ("Parsnips." in texts_now) == (last == "second")
     assert one.refresh([first if last == "first" else second]).skipped == 1
