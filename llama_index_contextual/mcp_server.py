@@ -329,7 +329,7 @@ class _Notes:
     async def fresh(self, ask: Callable[[], Awaitable[MemoryDigest]]) -> MemoryDigest:
         """Ask after a short look at the folder, and say what the answer does not know yet."""
         note = await self.keeper.alook()
-        if note.refreshing and not self.index.exists:
+        if note.refreshing and not await asyncio.to_thread(lambda: self.index.exists):  # it may ask a server
             return MemoryDigest(applicable=True, reason="nothing is indexed yet").noting(str(note))
         return (await ask()).noting(str(note))
 

@@ -19,7 +19,14 @@ import typer
 
 from llama_index_contextual import __version__
 from llama_index_contextual.cli import measuring, reading, settings, writing
-from llama_index_contextual.cli.common import escape_unencodable, tell, tell_error, tell_log, tell_warning
+from llama_index_contextual.cli.common import (
+    EXIT_INTERRUPTED,
+    escape_unencodable,
+    tell,
+    tell_error,
+    tell_log,
+    tell_warning,
+)
 from llama_index_contextual.errors import ContextualError
 
 if TYPE_CHECKING:
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 EXIT_ERROR: Final = 1
-EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT ended
 
 app = typer.Typer(
     name="llama-index-contextual",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index import ContextualIndex, Freshness
 
 EXIT_INCOMPLETE: Final = 3
+EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT ended
 
 messages = Console(stderr=True, soft_wrap=True, highlight=False)
 

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
     RERANKERS,
     AsJson,
     ChunkSize,
@@ -221,7 +222,6 @@ def mcp(
     ] = False,
 ) -> None:
     """Serve a folder of notes to agents over the Model Context Protocol."""
-    from llama_index_contextual.index import is_refreshing
     from llama_index_contextual.mcp_server import serve
 
     given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
@@ -237,10 +237,22 @@ def mcp(
             storage=storage,
             config=partial(load_configuration, file=config, options=given),
         )
-    finally:
-        if is_refreshing():  # for minutes, perhaps; to end its thread with the interpreter could end in a crash
-            sys.stderr.flush()
-            os._exit(0)
+    except KeyboardInterrupt:
+        _end_at_once(EXIT_INTERRUPTED)
+        raise
+    _end_at_once(0)
+
+
+def _end_at_once(code: int) -> None:
+    """End the process without waiting where a refresh is at work, perhaps for minutes.
+
+    To end its thread with the interpreter could end in a crash.
+    """
+    from llama_index_contextual.index import is_refreshing
+
+    if is_refreshing():
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _require_port(port: int) -> None:

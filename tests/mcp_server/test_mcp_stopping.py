@@ -29,13 +29,14 @@ def served(folder, *options):
 
 
 def ends_soon(process, stop):
-    """Whether it ends within eight seconds: a refresh takes minutes, and used to be waited for for ten seconds."""
+    """Return its exit code, if it ends within eight seconds: a refresh takes minutes, and used to be waited for."""
     try:
         began = time.monotonic()
         stop()
         process.wait(60)
         assert time.monotonic() - began < 8
         assert b"Traceback" not in process.stderr.read()
+        return process.returncode
     finally:
         process.kill()
         process.wait()
@@ -58,12 +59,12 @@ def test_a_client_that_leaves_waits_for_no_refresh(folder, how, mode):
     ends_soon(process, process.stdin.close if how == "closed input" else lambda: process.send_signal(signal.SIGINT))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_over_http_ends_at_once(folder, unused_tcp_port, number):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_server_over_http_ends_at_once(folder, unused_tcp_port, number, code):
     process = served(folder, "--transport", "http", "--port", str(unused_tcp_port))
     assert b"ready" in process.stderr.readline()
     time.sleep(0.5)
-    ends_soon(process, lambda: process.send_signal(number))
+    assert ends_soon(process, lambda: process.send_signal(number)) == code
 
 
 async def test_a_storage_brings_the_settings_of_its_folder(folder, tmp_path):
