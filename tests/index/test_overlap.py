@@ -110,6 +110,38 @@ def test_what_was_written_before_the_embedding_failed_stays_and_the_next_refresh
         assert index.verify().ok
 
 
+def test_ctrl_c_while_an_embedding_hangs_ends_the_refresh_and_nothing_is_written_later(pages, monkeypatch):
+    monkeypatch.setattr(refresh, "_ENDING", 0.1)
+    began, answer, threads = threading.Event(), threading.Event(), []
+
+    def before(_):
+        threads.append(threading.current_thread())
+        if len(threads) == 2:
+            began.set()
+            answer.wait(20)
+
+    class Interrupted(Watched):
+        def generate(self, nodes, document):
+            if len(self.made) == 5:  # of the third batch
+                assert began.wait(20)
+                raise KeyboardInterrupt
+            return super().generate(nodes, document)
+
+    with opened(pages, before, Interrupted()) as index:
+        with pytest.raises(KeyboardInterrupt):
+            index.refresh()
+        assert not answer.is_set()
+        assert index.status().chunks == 2
+        answer.set()  # the server answers at last, to nobody
+        threads[1].join(20)
+        status = index.status()
+        assert (status.chunks, status.complete) == (2, False)
+    with opened(pages, lambda _: None, Watched()) as index:
+        report = index.refresh()
+        assert (report.chunks, report.embedded) == (PAGES, PAGES - 4)  # what the late answer brought is kept
+        assert index.verify().ok
+
+
 def one_after_the_other(action, *arguments):
     done = Future()
     done.set_result(action(*arguments))
