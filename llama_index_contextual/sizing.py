@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from llama_index_contextual.checks import amount
 from llama_index_contextual.context.usage import PRICES_OF, Tokens, list_prices
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from llama_index_contextual.context.usage import Prices
@@ -98,13 +99,14 @@ class Sizing:
         return {**asdict(self), "measured": {key: one._asdict() for key, one in _MEASURED.items()}}
 
     def __str__(self) -> str:
+        within = f"{self.days:g} day{'' if self.days == 1 else 's'}"
         lines = [
-            f"{self.pages:,} pages: about {self.chunks:,} chunks",
+            f"{counted(self.pages, 'page')}: about {counted(self.chunks, 'chunk')}",
             f"disk: {_bytes(self.disk)}",
             f"memory of a process that answers, with the embedded store: {_bytes(self.memory)}",
-            f"parsing and storing: {_hours(self.store_hours)} of one core",
-            f"local embedding: {_hours(self.embedding_hours)} of one core",
-            f"  {self.embedding_workers:,} cores do it in {self.days:g} days",
+            f"parsing and storing: {_duration(self.store_hours)} of one core",
+            f"local embedding: {_duration(self.embedding_hours)} of one core",
+            f"  to end in {within}: {counted(self.embedding_workers, 'core')}",
             f"an embedding service would read {self.embedding_tokens:,} tokens",
         ]
         if self.llm_calls:
@@ -116,7 +118,8 @@ class Sizing:
                 f"  {tokens.prompt:,} tokens in and {tokens.completion:,} out",
                 f"  {tokens.cached:,} of those in come again, and a prefix cache skips them",
                 f"  {price}",
-                f"  {_hours(self.llm_hours)} one after the other, or {self.llm_workers:,} calls at a time",
+                f"  {_duration(self.llm_hours)} one after the other",
+                f"  to end in {within}: {counted(self.llm_workers, 'call')} at a time",
             ]
         if not self.embedded_store:
             lines.append(
@@ -192,5 +195,10 @@ def _bytes(number: float) -> str:
     return f"{number / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
 
 
-def _hours(hours: float) -> str:
-    return f"{hours * 60:.3g} minutes" if hours < 2 else f"{hours:,.0f} hours"  # noqa: PLR2004  hours read better from two
+def _duration(hours: float) -> str:
+    seconds = math.ceil(hours * 3600)
+    if seconds < 60:  # noqa: PLR2004
+        return counted(seconds, "second")
+    if hours < 2:  # noqa: PLR2004
+        return counted(round(seconds / 60), "minute")
+    return counted(round(hours), "hour")

@@ -91,6 +91,11 @@ _FEW: Final = 3
 _PLAIN: Final = re.compile(r"[^\W\d_][.?!] [A-Z]")  # in English nearly all boundaries are this clear
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def is_markdown(path: str) -> bool:
     """Return whether a file of this name holds Markdown; a name without a suffix, or none at all, counts as one."""
     suffix = PurePosixPath(path).suffix.lower()

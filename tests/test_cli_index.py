@@ -130,7 +130,7 @@ def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     command = ["index", tmp_path / "notes", "--context", "llm", "--llm", "openai:m@http://127.0.0.1:9/v1"]
     done = run(*command)
     assert done.returncode == 3
-    assert "chunks have no context of llm:m+pattern yet (" in done.stderr
+    assert "without a context of llm:m+pattern yet (" in done.stderr
     assert done.stderr.count("no answer") == 1
     assert run(*command, "--strict").returncode == 1
 

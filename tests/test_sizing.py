@@ -90,3 +90,11 @@ def test_options_that_do_not_fit_are_named(run, options, named):
     done = run("plan", "--pages", "10", *options)
     assert done.returncode == 1
     assert named in done.stderr
+
+
+def test_one_is_no_plural_and_a_moment_is_no_fraction_of_a_minute():
+    small, large = str(sizing(1, page_chars=10)), str(sizing(1e6, days=2, llm="openai:mine"))
+    assert small.startswith("1 page: about 1 chunk\n")
+    assert "local embedding: 1 second of one core\n  to end in 1 day: 1 core\n" in small
+    assert re.search(r"to end in 2 days: \d+ cores\n", large)
+    assert re.search(r"[\d,]+ hours one after the other\n  to end in 2 days: [\d,]+ calls at a time", large)

@@ -1,4 +1,4 @@
-"""``index``, which writes, and ``plan``, which says what a larger index would take."""
+"""``index`` and ``move``, which write, and ``plan``, which says what a larger index would take."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from llama_index_contextual.cli.common import (
 )
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.preview import lacking
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from llama_index_contextual.context import LLMContextGenerator
@@ -159,7 +160,7 @@ def move(
     if as_json:
         print_json({"chunks": moved, "place": place})
     else:
-        print_text(f"{moved} chunks are in {place} now, with their vectors; nothing was embedded")
+        print_text(f"moved {counted(moved, 'chunk')} to {place}, with their vectors; nothing was embedded")
     if said.store.place not in (None, place):
         tell(
             f"{said.origins.get('store.place')} still says {said.store.place}: change it to {place}, or remove it.",
@@ -218,7 +219,8 @@ def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: b
     if waiting and model is not None:
         reasons = ", ".join(f"{count} {why}" for why, count in Counter(model.usage.failed).most_common())
         why = f" ({reasons})" if reasons else ""
-        tell(f"{waiting} chunks have no context of {paid} yet{why}. Run the same command again to ask for them.")
+        chunks = counted(waiting, "chunk")
+        tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
     if waiting and strict:
         raise typer.Exit(1)
     if report.failed or waiting:

@@ -15,6 +15,7 @@ from llama_index_contextual.errors import ContextualError, DocumentError, Settin
 from llama_index_contextual.index.files import find_files
 from llama_index_contextual.index.plan import is_spared
 from llama_index_contextual.index.sources import read_bytes, rules_of, sha256_of
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -54,7 +55,7 @@ class Freshness:
         return bool(self.changed or self.error or self.refreshing)
 
     def __str__(self) -> str:
-        files = f"{self.changed} file{'' if self.changed == 1 else 's'}"
+        files = counted(self.changed, "file")
         many = files if self.certain else f"at least {files}"
         if self.error:
             return f"{many} changed since; the index could not be brought up to date: {self.error}"

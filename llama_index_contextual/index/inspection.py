@@ -14,6 +14,7 @@ from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.state import nodes_digest
 from llama_index_contextual.index.store import to_node
 from llama_index_contextual.index.vectors import fault_of
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,6 +55,7 @@ class IndexStatus:
     Attributes:
         folder: The documents.
         storage: Where the index lives.
+        store: Where its nodes are kept, as ``vector_store=`` says it.
         documents: How many documents.
         chunks: How many nodes.
         contexts: Nodes by what made their context; "" counts those without.
@@ -67,6 +69,7 @@ class IndexStatus:
 
     folder: str
     storage: str
+    store: str
     documents: int
     chunks: int
     contexts: dict[str, int]
@@ -89,7 +92,8 @@ class IndexStatus:
         lines = [
             f"folder      {self.folder}",
             f"storage     {self.storage} ({size:.1f} MB)",
-            f"documents   {self.documents} in {self.chunks} chunks",
+            f"store       {self.store}",
+            f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
             f"contexts    {contexts}",
             f"to refresh  {behind}",
             f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",
@@ -125,7 +129,7 @@ class Verification:
         return {"ok": self.ok, **asdict(self)}
 
     def __str__(self) -> str:
-        checked = f"{self.documents} documents, {self.chunks} chunks"
+        checked = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
         if self.ok:
             return f"ok: {checked} agree in manifest, vector store and keyword index"
         return "\n".join(
@@ -152,6 +156,7 @@ def status(settings: IndexSettings, manifest: Manifest, store: NodeStore, waitin
     return IndexStatus(
         folder=str(settings.folder),
         storage=str(settings.layout.root),
+        store=settings.place.name or "an object that was given as vector_store=",
         documents=len(manifest.documents),
         chunks=store.count(),
         contexts=manifest.context_sources(),

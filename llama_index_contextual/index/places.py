@@ -102,15 +102,15 @@ def _parts(setting: str) -> tuple[str, str, str]:
         raise _unknown(setting)
     if "@" in urlsplit(address).netloc:
         raise SettingError(
-            "a password in the address of vector_store= would be written down. Cure: pass a client of your own, which "
-            "knows it."
+            "a password in the address of a store would be written down. Cure: pass a client of your own, which knows "
+            "it, as vector_store= in Python."
         )
     return kind, address, name
 
 
 def _unknown(setting: str) -> SettingError:
     return SettingError(
-        f"vector_store={setting!r} names no place for an index. Cure: one of {_CURE}; an address may end in #NAME, the "
+        f"{setting!r} names no place for an index. Cure: one of {_CURE}; an address may end in #NAME, the "
         "name of a collection: letters, digits, _ and -, and no number after a - at its end."
     )
 
@@ -130,6 +130,6 @@ def _given(thing: Any) -> Callable[[], Database]:
     if all(hasattr(thing, method) for method in ("names", "collection", "drop", "close")):
         return lambda: cast("Database", thing)
     raise SettingError(
-        f"vector_store={type(thing).__name__} is no place for an index. Cure: one of {_CURE}; or a client of Chroma or "
+        f"an object of {type(thing).__name__} is no place for an index. Cure: one of {_CURE}; or a client of Chroma or "
         "Qdrant, or an object with the methods of llama_index_contextual.index.store.Database."
     )

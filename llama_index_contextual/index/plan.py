@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from llama_index_contextual.text import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -191,5 +193,6 @@ class RefreshReport:
             "failed": len(self.failed),
         }
         said = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no documents"
-        work = f"{self.chunks} chunks, {self.embedded} embedded, {self.reused} reused, {self.relocated} relocated"
+        chunks = counted(self.chunks, "chunk")
+        work = f"{chunks}, {self.embedded} embedded, {self.reused} reused, {self.relocated} relocated"
         return f"{said}; {work}; {self.seconds:.1f} s"

@@ -338,7 +338,7 @@ def test_an_index_moves_there_and_back_and_embeds_nothing(opened, folder, store,
     reader = opened()
     assert texts(reader) == before
     assert index.move(elsewhere) == chunks
-    assert index.settings.place.name == elsewhere
+    assert index.settings.place.name == index.status().store == elsewhere
     assert not (folder / ".contextual/chroma").exists()
     assert texts(index) == texts(opened()) == before
     with pytest.raises(FingerprintError, match="is kept in"):
@@ -388,6 +388,9 @@ def test_a_move_leaves_what_is_there_already(opened, folder, store, tmp_path, ru
         index.move("chroma")
     assert texts(index)
     index.close()
+    done = run("move", folder, "--to", "nowhere")
+    assert (done.returncode, "'nowhere' names no place for an index. Cure:" in done.stderr) == (1, True)
+    assert "--store" not in done.stderr
     done = run("move", folder, "--to", elsewhere)
     assert (done.returncode, "nothing was embedded" in done.stdout) == (0, True)
     assert opened(storage=tmp_path / "theirs").verify().ok
