@@ -129,7 +129,11 @@ def _finer(
         if number:
             places.append(finer[number - 1])
         weight = sums[number + 1] - sums[number]
-        if weight > cap or (weight > cap - _SEAM and _alone(text, low, high, scale) > cap):
+        whole = high
+        closing = what[1] is not None and what[1].kind != "table" and number == len(finer) - 1
+        if closing and finer[number][1] == blocks.GLUED:  # a fence's last line holds on to the line before
+            weight, whole = sums[-1] - sums[number], end
+        if weight > cap or (weight > cap - _SEAM and _alone(text, low, whole, scale) > cap):
             places.extend(_anywhere(text, low, high, step))
     return places
 

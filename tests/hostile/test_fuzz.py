@@ -28,6 +28,10 @@ def manifest(**values):
 
 
 FOUND = {
+    "a closing fence and the line before it, beyond the cap": (
+        "documents",
+        "a\n\n```py\nline 1\ncontext of chunk 1\n```",
+    ),
     "a language of a fence is one long word": ("documents", "```:" + "<" * 1301 + "\na\nb"),
     "indentation counts, beyond the cap": (
         "documents",
