@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from llama_index.core.schema import MetadataMode
 from qdrant_client import QdrantClient, models
+from qdrant_client.local.qdrant_local import QdrantLocal
 
 from llama_index_contextual.errors import FingerprintError, LockedError, StorageError
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
@@ -84,7 +85,8 @@ class QdrantDatabase:
     """
 
     def __init__(self, client: Any, folder: str = "") -> None:
-        self._client = client
+        local = isinstance(getattr(client, "_client", None), QdrantLocal)
+        self._client = _OneAtATime(client) if local else client
         self._folder = folder
 
     @classmethod

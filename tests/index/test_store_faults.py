@@ -4,6 +4,9 @@ import json
 import subprocess
 import sys
 import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -289,3 +292,28 @@ def test_the_stock_class_of_llamaindex_reads_what_is_in_qdrant(opened, embedding
         )
         assert [hit.node.metadata["path"] for hit in retriever.retrieve("dog Cookie")] == ["memory/2026-01-28.md"]
     stock.client.close()
+
+
+def test_a_local_client_of_qdrant_that_is_given_is_asked_by_one_thread_at_a_time(opened, monkeypatch):
+    client, busy, together = QdrantClient(":memory:"), threading.Lock(), []
+
+    def watched(method):
+        def call(*arguments, **options):
+            together.append(not busy.acquire(blocking=False))
+            try:
+                time.sleep(0.02)
+                return method(*arguments, **options)
+            finally:
+                if not together[-1]:
+                    busy.release()
+
+        return call
+
+    with warnings.catch_warnings(), opened(vector_store=client) as index:
+        warnings.simplefilter("error", UserWarning)  # Qdrant's own, that the local mode has no payload indexes
+        index.refresh()
+        monkeypatch.setattr(client, "query_points", watched(client.query_points))
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(index.as_retriever().retrieve, ["green tea", "the guide", "an answer", "why slow"] * 2))
+    assert together
+    assert not any(together)
