@@ -173,7 +173,7 @@ def test_vectors_of_another_model_are_never_mixed(opened, kind, chroma_server, t
     ],
 )
 def test_what_names_no_place_is_an_error(opened, place):
-    with pytest.raises(SettingError, match=r"vector_store=.*Cure: one of chroma, chroma:http"):
+    with pytest.raises(SettingError, match=r"no place for an index. Cure: one of chroma, chroma:http"):
         opened(vector_store=place)
 
 
