@@ -124,7 +124,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             surroundings touch become one citation.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
             Hits of unknown relevance stay. Default: 0.005 where relevance was measured, which is with the local
-            embedding, a :class:`ContextualBM25Retriever`, and neither filters nor operators; else 0, which drops none.
+            embedding, a :class:`ContextualBM25Retriever`, and neither filters nor operators, for a question with a
+            word that the index does not know; else 0, which drops none.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
         use_async: Part of LlamaIndex's interface; arms are asked at once either way.
@@ -317,7 +318,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         # Scores of some modes are below 0: where nothing is asked of them they stay.
         kept = [one for one in fused if likely is None or not least or likely * one.score >= least]
         if fused and not kept:
-            notes += (f"the best hit has a relevance of {likely:.3f}, and min_score is {least:g}",)
+            notes += (f"the best hit has a relevance of {likely:.3f}, and min_score is {least:g}; 0 shows all hits",)
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
         return FusedPool(tuple(plan.queries), tuple(kept), given, (*plan.notes, *notes), plan.operators, likely)
 
@@ -346,13 +347,15 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         local = dense is not None and dense.gives_local_cosines
         answers = (one.candidates for one in rankings if one.query == 0 and one.arm == first)
         cosines = [one.score for candidates in answers for one in candidates if one.score is not None]
-        share, known = None, True
+        share, known, every = None, True, False
         if (keyword := keyword_arm(arms.values())) is not None:
             found = keyword.term_scores(plan.queries[0].query_str, [one.node_id for one in fused[:1]])
             share, known = next(iter(found.shares() or []), 0.0), any(found.frequencies)
-        # By default only what was measured is dropped: the local model, with keywords, in a search of everything.
+            every = known and all(found.frequencies)
+        # By default hits are dropped only where that was measured (the local model, with keywords, in a search of
+        # everything), and only for a question with a word that the index does not know. Nonsense has such words.
         measured = local and keyword is not None and not plan.narrowed
-        least = self.min_score if self.min_score is not None else MIN_SCORE if measured else 0.0
+        least = self.min_score if self.min_score is not None else MIN_SCORE if measured and not every else 0.0
         spelled = is_spelled(plan.queries[0].query_str)
         return relevance(cosines, share, local=local, known=known, spelled=spelled), least
 

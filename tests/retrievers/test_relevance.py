@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
@@ -18,6 +22,7 @@ from llama_index_contextual.retrievers import (
 )
 from llama_index_contextual.retrievers.learned import relevance
 
+NOTES = Path(__file__).parents[2] / "examples" / "notes"
 NONSENSE = [
     "asdfghjkl",
     "qwertyuiop zxcvbnm",
@@ -172,3 +177,49 @@ def test_hits_of_unknown_relevance_stay(index):
 def test_a_least_relevance_that_cannot_work_is_refused(arms, wrong):
     with pytest.raises(SettingError, match="min_score="):
         ContextualFusionRetriever(arms, min_score=wrong)
+
+
+@pytest.fixture(scope="module")
+def seven_notes(tmp_path_factory):
+    """A retriever of the notes that come with the project, by the local model, as a user has it."""
+    with ContextualIndex.open(NOTES, storage=tmp_path_factory.mktemp("notes")) as index:
+        index.refresh()
+        yield index.as_retriever()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "gateway.md",
+        "2026-10-05",
+        "1024",
+        "tagus",
+        "Conventions",
+        '"blue on white"',
+        "invitation tripled",
+        "rotated without",
+        "outside health",
+        "decision different cannot",
+        "grey directory second",
+    ],
+)
+async def test_a_query_finds_something_where_the_index_knows_all_its_words(seven_notes, query):
+    explanation = seven_notes.explain(query)
+    assert explanation.hits
+    assert explanation.hits[0].terms
+    assert ids(seven_notes.retrieve(query)) == [hit.node_id for hit in explanation]
+    assert ids(await seven_notes.aretrieve(query)) == [hit.node_id for hit in explanation]
+
+
+def test_a_word_of_the_notes_finds_something(seven_notes):
+    keyword = next(arm for arm in seven_notes.retrievers if isinstance(arm, ContextualBM25Retriever))
+    words = {word for path in NOTES.rglob("*.md") for word in re.findall(r"[\w-]+", path.read_text("utf-8").lower())}
+    known = sorted(word for word in words if any(keyword.document_frequency(word).values()))
+    assert len(known) > 300
+    assert not [word for word in known[::5] if not seven_notes.retrieve(word)]
+
+
+@pytest.mark.parametrize("query", ["asdfghjkl", "databse", "the"])
+def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, query):
+    assert seven_notes.retrieve(query) == []
+    assert "0 shows all hits" in seven_notes.explain(query).warnings[0]
