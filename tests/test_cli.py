@@ -225,6 +225,14 @@ def test_a_terminal_that_cannot_show_a_character_gets_its_escape_and_json_stays_
     assert json.loads(done.stdout)["document"] == "canción 空.md"
 
 
+def test_preview_as_a_page_of_a_file_named_from_another_folder(run, tmp_path, monkeypatch):
+    shutil.copytree(NOTES, tmp_path / "notes")
+    monkeypatch.chdir(tmp_path)
+    done = run("preview", Path("notes") / "docs" / "gateway.md", "--html", "page.html")
+    assert done.returncode == 0, done.stderr
+    assert "The default value is 60" in (tmp_path / "page.html").read_text("utf-8")
+
+
 def test_preview_of_a_file_that_is_not_utf_8_says_so(run, tmp_path):
     (tmp_path / "latin.md").write_bytes(b"caf\xe9")
     done = run("preview", tmp_path / "latin.md")

@@ -305,7 +305,7 @@ def preview(
         step = pipeline.contexts if context else None
         try:
             if html:
-                write_page(html, index.preview(file).to_html())
+                write_page(html, index.preview(file.resolve()).to_html())
             elif as_json:
                 print_json(
                     [

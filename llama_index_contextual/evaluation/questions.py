@@ -120,8 +120,11 @@ def load_questions(path: str | Path) -> list[Question]:
         raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {', '.join(readers)}")
     try:
         text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(f"{file} cannot be read: {error}. Cure: give a file in UTF-8.") from error
+    except OSError as error:
+        cure = "name a file of questions; docs/evaluation.md says what it holds"
+        raise DocumentError(f"{file} cannot be read ({error.strerror}). Cure: {cure}.") from error
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8.") from error
     found: dict[str, list[Passage]] = {}
     unread: set[str] = set()
     for number, entry in read(file, text):
