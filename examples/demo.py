@@ -64,8 +64,8 @@ def main() -> None:
     console.print(table("\nThe same chunks with their context", contextual))
     console.print(
         "\nTwo pages say [italic]The default value is … and can be adjusted via the config file[/]. Their text alone\n"
-        "does not tell whose: the gateway's introduction and the scheduler's 900 come first. The context, which is\n"
-        "embedded and keyword-indexed but not displayed, does.\n\n"
+        "does not tell whose. The context, which is embedded and keyword-indexed but not displayed, does:\n"
+        "the gateway's 60 comes first.\n\n"
         "Your own notes:  [bold].venv/bin/llama-index-contextual index FOLDER[/]\n"
         '                 [bold].venv/bin/llama-index-contextual search "a question" --folder FOLDER[/]\n'
     )

@@ -41,6 +41,18 @@ def test_every_public_name_is_on_the_api_page():
     assert not missing
 
 
+def test_every_page_is_in_the_navigation():
+    pages = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), flags=re.MULTILINE)
+    assert set(pages) == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_troubleshooting_names_every_extra_for_users():
+    project = (ROOT / "pyproject.toml").read_text("utf-8").split("[project.optional-dependencies]")[1]
+    declared = re.findall(r"^(\w+) = \[", project, flags=re.MULTILINE)
+    said = re.search(r"Extras are (.*?) \|", (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")).group(1)
+    assert set(re.findall(r"`(\w+)`", said)) == set(declared[: declared.index("bench")])
+
+
 def test_every_command_is_documented_and_every_documented_command_exists():
     names = {command.name or command.callback.__name__ for command in app.registered_commands}
     documents = "\n".join(page.read_text("utf-8") for page in PAGES)
@@ -77,21 +89,20 @@ def names(tmp_path, monkeypatch):
         '{"question": "When does the freeze start?", "path": "page.md"}\n', "utf-8"
     )
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Settings, "_embed_model", LocalEmbedding())
     for handlers in ("event_handlers", "span_handlers"):  # a page adds some, which would see all other tests
         monkeypatch.setattr(get_dispatcher(), handlers, list(getattr(get_dispatcher(), handlers)))
     monkeypatch.setattr(Settings, "_llm", MockFunctionCallingLLM())
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
     store = ChromaVectorStore.from_params("plain", persist_dir=str(tmp_path / "db"))
-    plain = VectorStoreIndex.from_documents(
+    plain = VectorStoreIndex.from_documents(  # pages have no default embedding, as after installing this package alone
         [Document(text="The freeze starts on 14 December.")],
+        embed_model=LocalEmbedding(),
         storage_context=StorageContext.from_defaults(vector_store=store),
     )
     with ContextualIndex.open("docs") as index:
         index.refresh()
         yield {
             "ContextualNodePostprocessor": ContextualNodePostprocessor,
-            "embedding": LocalEmbedding(),
             "index": index,
             "llm": Settings.llm,
             "memory": MemoryContext(index),
