@@ -270,7 +270,7 @@ class Memory(_Section):
         "Languages of the messages: bundled names, or YAML files.", ("en", "es", "zh", "ja")
     )
     commands: Texts | None = _setting(
-        "Slash commands that are never looked up.", "(those of common agents)", example=("/help",)
+        "Messages that begin with such a command are never looked up: patterns of the first word.", ("/*",)
     )
 
     def given(self) -> dict[str, Any]:
