@@ -80,6 +80,7 @@ def test_hits_with_their_reasons(explanation):
     assert "docs/gateway.md#L" in page
     assert "<mark>default</mark>" in page
     assert "<mark>60</mark>" not in page
+    assert "Document: docs/<mark>gateway</mark>" in page, "words of the context are marked, too"
     assert page.count("rank 1, score") >= 2, "both arms are shown"
 
 

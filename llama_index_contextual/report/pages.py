@@ -54,7 +54,7 @@ def hits_page(explanation: Explanation, analyzer: Analyzer | None = None) -> str
     return render(
         "hits.html",
         title=explanation.queries[0],
-        summary=f"Fused by {explanation.mode}; weights {arms}; {explanation.pool_size} chunks proposed by the arms.",
+        summary=f"Fusion: {explanation.mode}; weights {arms}; {explanation.pool_size} chunks proposed by the arms.",
         warnings=explanation.warnings,
         hits=[_hit(hit, most, analyzer) for hit in explanation],
     )
@@ -123,7 +123,7 @@ def _hit(hit: Hit, most: dict[str, float], analyzer: Analyzer | None) -> dict[st
         "arms": arms,
         "steps": steps,
         "terms": [{"word": term.term, "documents": term.document_frequency} for term in hit.terms],
-        "context": node.metadata.get(metadata.CONTEXT, ""),
+        "context": list(_pieces(str(node.metadata.get(metadata.CONTEXT, "")), terms, analyzer)),
         "pieces": list(_pieces(node.get_content(MetadataMode.NONE), terms, analyzer)),
     }
 
@@ -131,7 +131,8 @@ def _hit(hit: Hit, most: dict[str, float], analyzer: Analyzer | None) -> dict[st
 def _pieces(text: str, terms: set[str], analyzer: Analyzer | None) -> Iterator[dict[str, Any]]:
     """Split a text into runs of matched and other words."""
     if analyzer is None or not terms:
-        yield {"matched": False, "text": text}
+        if text:
+            yield {"matched": False, "text": text}
         return
     words: Sequence[str] = _WORD.findall(text)
     matched = {word: bool(terms.intersection(analyzer.tokens(word))) for word in set(words)}
