@@ -17,7 +17,8 @@ from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, chec
 from llama_index_contextual.evaluation.folder import CONTEXTS, Workshop, fill
 from llama_index_contextual.evaluation.metrics import interval
 from llama_index_contextual.index.state import write_atomically
-from llama_index_contextual.postprocessor import GroupingPostprocessor
+from llama_index_contextual.postprocessor.chosen import chosen_postprocessors
+from llama_index_contextual.retrievers import POOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -179,7 +180,9 @@ def _candidates(
         asked: dict[str, Any] = {"mode": fusion["fusion"]}
         if weight is not None:
             asked["retriever_weights"] = [1 - weight, weight]
-        steps = [] if per_file is None else [GroupingPostprocessor(group_size=per_file)]
+        configuration = index.settings.configuration
+        retrieval = configuration.retrieval.model_copy(update={"per_file": per_file})  # recency and reranker stay
+        steps = chosen_postprocessors(retrieval, pool=max(POOL, depth), llm=configuration.context.llm.model)
         said = {
             "context.mode": index.settings.pipeline.contexts.context,
             "retrieval.fusion": fusion["fusion"],

@@ -5,7 +5,8 @@ import pytest
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation import Passage, Question, tune
-from llama_index_contextual.evaluation.tune import NOW, Tuned, _chosen
+from llama_index_contextual.evaluation.tune import NOW, Tuned, _candidates, _chosen
+from llama_index_contextual.index import ContextualIndex
 
 NAMES = ("Gateway", "Scheduler", "Archive", "Console", "Mailer", "Printer", "Indexer", "Router")
 THINGS = ("Timeout", "Retries", "Buffer", "Limit")
@@ -26,6 +27,18 @@ def folder(tmp_path):
         )
         (made / f"{name.lower()}.md").write_text(f"# {name}\n\n{sections}", "utf-8")
     return made
+
+
+def test_what_the_folder_asks_for_besides_is_part_of_every_candidate(folder):
+    """Else settings would be written beside a recency that they were never measured with."""
+    (folder / "contextual.toml").write_text("[retrieval]\nrecency = true\nper_file = 1\n", "utf-8")
+    with ContextualIndex.open(folder) as index:
+        index.refresh()
+        steps = [
+            [type(step).__name__ for step in asked.node_postprocessors] for *_, asked in _candidates("x", index, 5)
+        ]
+    assert all(found[0] == "RecencyPostprocessor" for found in steps)
+    assert any(len(found) == 1 for found in steps), "without grouping"
 
 
 ASKED = ("Which defaults does the {} have?", "What can be set in the {}?", "{} settings", "Defaults of the {}")
