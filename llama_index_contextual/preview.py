@@ -54,8 +54,8 @@ class Lacking(NamedTuple):
     def __str__(self) -> str:
         if not self.of:
             return "no chunk has a rare word in its path or headings"
-        share = f"{self.chunks} of {self.of} chunks ({self.chunks / self.of:.0%})"
-        return f"{share} hold no rare word of their own path and headings: there a context adds what the text lacks"
+        share = f"{self.chunks} of {self.of} chunks with a rare word in path or headings ({self.chunks / self.of:.0%})"
+        return f"{share} hold none of them in their text: there a context adds what the text lacks"
 
 
 def lacking(nodes: Sequence[BaseNode]) -> Lacking:
