@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import timeit
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,3 +132,11 @@ def test_numbers_and_not_order_match_answers_to_chunks(contexts, data):
     lines = [f"{number}: {context}" for number, context in enumerate(contexts, 1)]
     answer = "\n".join(data.draw(st.permutations(lines)))
     assert split_answers(answer, len(contexts)) == dict(enumerate(contexts, 1))
+
+
+def test_cleaning_takes_time_in_proportion_to_the_answer():
+    def seconds(lines):
+        answer = "Chunk 1:" + "\n" * lines + "It is about tea."
+        return min(timeit.repeat(lambda: clean(answer), number=1, repeat=3))
+
+    assert seconds(16_000) < 9 * seconds(4_000) + 0.01

@@ -23,7 +23,7 @@ _LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before the
 
 _THINKING: Final = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END: Final = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
-_FENCE: Final = re.compile(r"^\s*(?:```|~~~)[^\n]*$", re.MULTILINE)
+_FENCE: Final = re.compile(r"^[^\S\n]*(?:```|~~~)[^\n]*$", re.MULTILINE)
 _TAG: Final = re.compile(r"</?(?:context|answer|chunk|output|response|summary)\b[^>\n]*>", re.IGNORECASE)
 _NUMBER: Final = re.compile(
     r"^[ \t>*#_-]*(?:(?:chunk|context)\s*(?:number\s*|no\.?\s*)?)?"
@@ -36,7 +36,7 @@ _PREAMBLE: Final = re.compile(
     r"|(?:the )?(?:succinct |short )?(?:context|answer|summary):)\s*",
     re.IGNORECASE,
 )
-_MARKUP: Final = re.compile(r"^\s*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
+_MARKUP: Final = re.compile(r"^[^\S\n]*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
 _EMPHASIS: Final = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*")  # __ is part of names
 _QUOTES: Final = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "«": "»", "`": "`"}
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
