@@ -18,7 +18,10 @@ async def test_a_client_over_stdio(folder):
         assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 3500
 
         await wait_for(client, "carrots", "Cookie")
-        digest = await text_of(client, "memory_context", message="what does JC's dog love?")
+        deadline, asked = time.monotonic() + 30, {"message": "what does JC's dog love?"}
+        while "being indexed" in (digest := await text_of(client, "memory_context", **asked)):
+            assert time.monotonic() < deadline  # the answer is there before the refresh has ended
+            await asyncio.sleep(0.2)
         assert digest == f"{HEADER}\n- [memory/2026-04-09.md#L1-L3] JC's dog Cookie loves carrots"
         assert await text_of(client, "memory_context", message="hola") == NOTHING
         found = json.loads(await text_of(client, "memory_search", query="carrots", max_results=1, format="json"))
