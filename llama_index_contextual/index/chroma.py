@@ -21,6 +21,7 @@ import numpy as np
 from chromadb.config import Settings as ChromaSettings
 from chromadb.errors import NotFoundError
 from llama_index.core.schema import MetadataMode
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
@@ -347,8 +348,8 @@ class ChromaStore:
         """Return the ids of nodes whose vector is lost. Reads every vector: 0.4 s for 5,000."""
         ids = self.collection.get(include=[])["ids"]
         lost: list[str] = []
-        for part in _parts(ids, _PAGE):
-            lost += self._without_vectors(list(part))
+        for part in iter_batch(ids, _PAGE):
+            lost += self._without_vectors(part)
         return lost
 
     def _without_vectors(self, ids: list[str]) -> list[str]:
@@ -366,8 +367,8 @@ class ChromaStore:
     def of_entries(self, entries: Sequence[str]) -> dict[str, list[Stored]]:
         """Return stored nodes by manifest entry; entries without nodes are absent."""
         found: dict[str, list[Stored]] = {}
-        for part in _parts(entries, 500):
-            for stored, _ in self._read(where={ENTRY: {"$in": list(part)}}):
+        for part in iter_batch(entries, 500):
+            for stored, _ in self._read(where={ENTRY: {"$in": part}}):
                 found.setdefault(stored.entry, []).append(stored)
         return found
 
@@ -400,7 +401,7 @@ class ChromaStore:
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Write nodes with their vectors; ``ChromaVectorStore.add`` would keep the old text of an id that exists."""
-        for part in _parts(rows, min(self._batch, _WRITTEN)):
+        for part in iter_batch(rows, min(self._batch, _WRITTEN)):
             with _explained("write"):
                 self.collection.upsert(
                     ids=[row.node.node_id for row in part],
@@ -411,15 +412,15 @@ class ChromaStore:
 
     def update_metadata(self, rows: Sequence[Row]) -> None:
         """Give stored nodes new metadata and leave texts and vectors alone."""
-        for part in _parts(rows, self._batch):
+        for part in iter_batch(rows, self._batch):
             with _explained("update"):
                 self.collection.update(ids=[row.node.node_id for row in part], metadatas=[row.merged for row in part])
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete nodes by id; unknown ids are ignored."""
-        for part in _parts(ids, self._batch):
+        for part in iter_batch(ids, self._batch):
             with _explained("delete"):
-                self.collection.delete(ids=list(part))
+                self.collection.delete(ids=part)
 
     def _read(self, where: dict[str, Any] | None = None, *, text: bool = False) -> Iterator[tuple[Stored, str]]:
         offset = 0
@@ -470,8 +471,3 @@ def _explained(what: str) -> Iterator[None]:
 def refused_key(metadata: Mapping[str, Any]) -> str | None:
     """Return a metadata key that Chroma refuses, and all of a write with it; None where it takes all."""
     return next((key for key in metadata if not key or key[0] in "$#" or key == "chroma:document"), None)
-
-
-def _parts(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]

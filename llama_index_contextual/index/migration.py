@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import BaseNode, Document, MetadataMode
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.pipeline import default_parser
@@ -194,8 +194,7 @@ def _pages(collection: Any) -> Iterator[Sequence[BaseNode]]:
     order = sorted(
         zip(everything["ids"], everything["metadatas"], strict=True), key=lambda pair: (_document(pair[1]), pair[0])
     )
-    ids = iter([id_ for id_, _ in order])
-    while part := list(islice(ids, _PAGE)):
+    for part in iter_batch([id_ for id_, _ in order], _PAGE):
         page = collection.get(ids=part, include=["metadatas", "documents"])
         rows = zip(page["ids"], page["metadatas"], page["documents"], strict=True)
         yield [to_node(Stored(id_, "", "", dict(metadata or {})), text or "") for id_, metadata, text in rows]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from llama_index.core.schema import MetadataMode
+from llama_index.core.utils import iter_batch
 from qdrant_client import QdrantClient, models
 from qdrant_client.local.qdrant_local import QdrantLocal
 
@@ -245,8 +246,8 @@ class QdrantStore:
     def of_entries(self, entries: Sequence[str]) -> dict[str, list[Stored]]:
         """Return stored nodes by manifest entry; entries without nodes are absent."""
         found: dict[str, list[Stored]] = {}
-        for part in _parts(entries, 500):
-            condition = models.FieldCondition(key=ENTRY, match=models.MatchAny(any=list(part)))
+        for part in iter_batch(entries, 500):
+            condition = models.FieldCondition(key=ENTRY, match=models.MatchAny(any=part))
             for stored, _ in self._read(models.Filter(must=[condition])):
                 found.setdefault(stored.entry, []).append(stored)
         return found
@@ -269,13 +270,13 @@ class QdrantStore:
 
     def rows(self) -> Iterator[list[Row]]:
         """Yield every stored node with its vector, a page at a time."""
-        for page in _parts(self._scroll(vectors=[DENSE]), PAGE):
+        for page in iter_batch(self._scroll(vectors=[DENSE]), PAGE):
             read = [(*_stored(point), point.vector[DENSE]) for point in page]
             yield [Row(to_node(one, text), dict(one.metadata), vector=vector) for one, text, vector in read]
 
     def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
         """Yield every vector, a page at a time, shape ``(nodes, dimensions)``."""
-        for page in _parts(self._scroll(payload=False, vectors=[DENSE]), PAGE):
+        for page in iter_batch(self._scroll(payload=False, vectors=[DENSE]), PAGE):
             yield np.array([point.vector[DENSE] for point in page], dtype=np.float32)
 
     def without_vectors(self) -> list[str]:
@@ -285,7 +286,7 @@ class QdrantStore:
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Write nodes with both vectors."""
-        for part in _parts(rows, _BATCH):
+        for part in iter_batch(rows, _BATCH):
             length = len(part[0].vector or ())
             if not self._length:
                 self._make(length)
@@ -327,7 +328,7 @@ class QdrantStore:
 
     def update_metadata(self, rows: Sequence[Row]) -> None:
         """Give stored nodes new metadata, and the keywords that follow from it; dense vectors stay."""
-        for part in _parts(rows, _BATCH):
+        for part in iter_batch(rows, _BATCH):
             operations: list[Any] = [
                 models.OverwritePayloadOperation(
                     overwrite_payload=models.SetPayload(payload=_payload(row), points=[point_id(row.node.node_id)])
@@ -344,7 +345,7 @@ class QdrantStore:
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete nodes by id; unknown ids are ignored."""
-        for part in _parts(ids if self._length else (), PAGE):
+        for part in iter_batch(ids if self._length else (), PAGE):
             points = models.PointIdsList(points=[point_id(id_) for id_ in part])
             with explained("delete nodes"):
                 self._client.delete(self.name, points_selector=points, wait=True)
@@ -365,14 +366,3 @@ def _payload(row: Row) -> dict[str, Any]:
 def _sparse(rows: Sequence[Row]) -> list[models.SparseVector]:
     indices, values = ENCODER.documents([lexical_text(row.node) for row in rows])
     return [models.SparseVector(indices=i, values=v) for i, v in zip(indices, values, strict=True)]
-
-
-def _parts(items: Any, size: int) -> Iterator[list[Any]]:
-    part: list[Any] = []
-    for item in items:
-        part.append(item)
-        if len(part) == size:
-            yield part
-            part = []
-    if part:
-        yield part

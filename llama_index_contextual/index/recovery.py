@@ -6,8 +6,9 @@ import contextlib
 import logging
 import shutil
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Final
+
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.index.chroma import is_damage, without_vector_files
 from llama_index_contextual.index.places import EMBEDDED
@@ -23,7 +24,7 @@ from llama_index_contextual.index.state import (
 from llama_index_contextual.index.store import KIND, DamagedError, Row, to_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from llama_index_contextual.index.pipeline import Fingerprint
@@ -164,7 +165,7 @@ def _copy(
     database.drop(name)  # of a rebuild that was killed
     new = database.collection(name, old.model)
     embedded = 0
-    for batch in _batches(old.all_with_text()):
+    for batch in iter_batch(old.all_with_text(), _BATCH):
         rows = _rows(batch)
         embedded += vectors.embed_all(rows)
         with changing():
@@ -200,12 +201,6 @@ def _rows(batch: Sequence[tuple[Stored, str]]) -> list[Row]:
     return [Row(to_node(item, text), dict(item.metadata)) for item, text in batch]
 
 
-def _batches(items: Iterable[tuple[Stored, str]]) -> Iterator[list[tuple[Stored, str]]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, _BATCH)):
-        yield batch
-
-
 def start_successor(
     layout: Layout, database: Database, manifest: Manifest, fingerprint: Fingerprint
 ) -> tuple[Manifest, NodeStore]:
@@ -231,7 +226,7 @@ def complete_successor(layout: Layout, database: Database, manifest: Manifest, w
         if entry.kind == "document" and key not in writer.manifest.documents
     }
     wanted = ((stored, text) for stored, text in old.all_with_text() if stored.entry in missing)
-    for batch in _batches(wanted):
+    for batch in iter_batch(wanted, _BATCH):
         rows = _rows(batch)
         writer.vectors.embed_all(rows)
         writer.write(rows)  # as every other node of the successor: while no reader opens Chroma's files

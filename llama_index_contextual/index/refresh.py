@@ -13,8 +13,9 @@ import time
 from collections import Counter
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import ConfirmationError, DocumentError, EmbeddingError, SettingError
 from llama_index_contextual.index.chroma import refused_key
@@ -252,7 +253,7 @@ class Refresh:
         store = self.writer.store
         if not self.writer.shared or store.count() == sum(entry.nodes for entry in known.values()):
             return known  # looking costs a second for 20,000 chunks
-        for group in _groups([key for key in ids if key in known], 500):
+        for group in iter_batch([key for key in ids if key in known], 500):
             stored = store.of_entries(group)
             for key in group:
                 if nodes_digest({item.id: item.embed_hash for item in stored.get(key, [])}) != known[key].digest:
@@ -300,7 +301,7 @@ class Refresh:
 
     def _batches(self, sources: Sequence[Source]) -> Iterator[_Batch]:
         batch, waiting = _Batch(), 0
-        for group in _groups(sources, GROUP):
+        for group in iter_batch(sources, GROUP):
             with self._store:
                 stored = self.writer.store.of_entries([source.id for source in group])
             for work in self._prepare(group, stored, batch):
@@ -416,7 +417,7 @@ class Refresh:
         )
 
     def _delete(self, entries: Sequence[str]) -> None:
-        for group in _groups(entries, 500):
+        for group in iter_batch(entries, 500):
             ids = [item.id for items in self.writer.store.of_entries(group).values() for item in items]
             self.writer.write(gone=ids)
             self.writer.record(dict.fromkeys(group))
@@ -430,9 +431,3 @@ def _check_keys(nodes: Sequence[BaseNode]) -> None:
                 f"its metadata key {key!r} is none that Chroma takes. Cure: rename it; a key is not empty, does not "
                 "start with '$' or '#', and is not 'chroma:document'."
             )
-
-
-def _groups(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    iterator = iter(items)
-    while part := list(islice(iterator, size)):
-        yield part

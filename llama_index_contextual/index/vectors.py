@@ -14,11 +14,11 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from llama_index.core.schema import MetadataMode
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.embedding import NoEmbedding
@@ -154,8 +154,8 @@ class VectorCache:
             names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             for table in set(names) & set(_COLUMNS):
                 columns = ", ".join(_COLUMNS[table])
-                rows = iter(database.execute(f"SELECT {columns} FROM {table}"))  # noqa: S608  our own names
-                while part := list(islice(rows, _ROWS)):
+                rows = database.execute(f"SELECT {columns} FROM {table}")  # noqa: S608  our own names
+                for part in iter_batch(rows, _ROWS):
                     self._insert(table, part)
 
 
@@ -236,8 +236,7 @@ class Vectorizer:
         vectors = {key: array("f", vector) for key, vector in kept.items()}  # a list takes eight times as much
         missing = {row.embed_hash: row for row in rows if row.embed_hash not in vectors}
         result = Embedded(set(missing))
-        keys = iter(missing)
-        while part := list(islice(keys, BATCH_TEXTS)):
+        for part in iter_batch(missing, BATCH_TEXTS):
             made, failed = self._made({key: missing[key] for key in part})
             self.cache.put(made)
             vectors |= {key: array("f", vector) for key, vector in made.items()}

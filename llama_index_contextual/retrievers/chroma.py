@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterCondition,
@@ -111,9 +112,8 @@ def nodes_of(collection: Any, node_ids: Iterable[str] | None = None) -> Iterator
 
 def _pages(collection: Any, node_ids: Iterable[str] | None, include: list[str]) -> Iterator[dict[str, Any]]:
     if node_ids is not None:
-        wanted = list(node_ids)
-        for start in range(0, len(wanted), _PAGE):
-            yield collection.get(ids=wanted[start : start + _PAGE], include=include)
+        for part in iter_batch(node_ids, _PAGE):
+            yield collection.get(ids=part, include=include)
         return
     offset, full = 0, True
     while full:

@@ -16,6 +16,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilters
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from qdrant_client import models
@@ -167,13 +168,10 @@ class QdrantSearch:
                 return
 
     def _points(self, node_ids: Iterable[str], *, payload: Any, vectors: bool | list[str] = False) -> list[Any]:
-        wanted = [point_id(node_id) for node_id in node_ids]
         found: list[Any] = []
-        for start in range(0, len(wanted), PAGE):
+        for part in iter_batch(map(point_id, node_ids), PAGE):
             with explained("read nodes"):
-                found += self._client.retrieve(
-                    self._collection, wanted[start : start + PAGE], with_payload=payload, with_vectors=vectors
-                )
+                found += self._client.retrieve(self._collection, part, with_payload=payload, with_vectors=vectors)
         return found
 
     def _filter(self, filters: MetadataFilters | None) -> models.Filter | None:
