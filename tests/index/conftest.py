@@ -2,8 +2,8 @@
 
 import pytest
 
-from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.local_embedding import LocalEmbedding
 
 
 @pytest.fixture(scope="session")

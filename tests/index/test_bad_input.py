@@ -4,7 +4,6 @@ import pytest
 from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual import local_model
-from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import (
     DocumentError,
     EmbeddingError,
@@ -13,6 +12,7 @@ from llama_index_contextual.errors import (
     StorageError,
 )
 from llama_index_contextual.index import ContextualIndex, sources
+from llama_index_contextual.local_embedding import LocalEmbedding
 
 BAD_FILES = {
     "binary named .md": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "failed", "it is binary"),

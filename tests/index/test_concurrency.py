@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import LockedError
 from llama_index_contextual.index import storage
+from llama_index_contextual.local_embedding import LocalEmbedding
 
 ROOT = Path(__file__).resolve().parents[2]
 

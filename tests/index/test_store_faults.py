@@ -19,7 +19,6 @@ from qdrant_client import QdrantClient, models
 from qdrant_stand_in import qdrant_stand_in
 from servers import _free_port, chroma_run
 
-from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import (
     FingerprintError,
     LockedError,
@@ -29,6 +28,7 @@ from llama_index_contextual.errors import (
 )
 from llama_index_contextual.index.writer import Writer
 from llama_index_contextual.keyword import SparseEncoder
+from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.retrievers.qdrant import DENSE, SPARSE
 
 NOWHERE = "http://127.0.0.1:1"

@@ -11,9 +11,9 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.writer import Writer
+from llama_index_contextual.local_embedding import LocalEmbedding
 
 ROOT = Path(__file__).resolve().parents[2]
 STORES = ["chroma", "chroma server", "qdrant folder", "qdrant server"]
@@ -256,7 +256,7 @@ def test_the_index_remembers_where_it_is(index, opened, store):
 
 CHILD = """
 import os, sys
-from llama_index_contextual.embedding import LocalEmbedding
+from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.index import ContextualIndex
 folder, work = sys.argv[1:3]
 index = ContextualIndex.open(folder, embed_model=LocalEmbedding(threads=1))

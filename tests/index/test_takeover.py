@@ -4,10 +4,10 @@ import pytest
 from filelock import FileLock, Timeout
 from llama_index.core import Document
 
-from llama_index_contextual.embedding import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
 from llama_index_contextual.index import contextual
 from llama_index_contextual.index.chroma import ChromaStore
+from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.retrievers.chroma import ChromaDense
 
 QUESTION = "Which vegetable does Cookie like?"
