@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import logging
 import signal
 import socket
 import sys
 import threading
 from contextlib import asynccontextmanager
-from dataclasses import asdict
-from datetime import date, datetime
-from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import quote
 
@@ -26,14 +21,13 @@ from pydantic import Field
 
 from llama_index_contextual import __version__
 from llama_index_contextual.checks import whole
-from llama_index_contextual.errors import ContextualError, DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings, note_filters
-from llama_index_contextual.memory.context import gate_digest
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.notes import MOST_LISTED, Notes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from mcp.server.mcpserver import MCPServer
@@ -43,14 +37,9 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.index.background import Mode
 
-logger = logging.getLogger(__name__)
-
 DEFAULT_PORT: Final = 8765
 MAX_RESULTS: Final = 50
 MAX_QUERY: Final = 2000
-_MOST_LISTED: Final = 500
-_MOST_NOTES: Final = 20  # of one multi_get
-_MOST_CHARS: Final = 64_000  # of one answer
 _MAX_ADDED: Final = 16_384
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
 _ENDING: Final = 0.5  # seconds that a refresh may take when the client has left, and clients when the process ends
@@ -190,11 +179,11 @@ def build_server(
         from mcp_types import Resource
     except ImportError as error:
         raise MissingExtraError("The MCP SDK (mcp 2)", "mcp") from error
-    notes = _Notes(index, MemoryContext(index, settings), BackgroundRefresh(index, refresh))
+    notes = Notes(index, MemoryContext(index, settings), BackgroundRefresh(index, refresh))
 
     class NotesServer(MCPServer[None]):
         async def list_resources(self) -> list[Resource]:
-            paths = (await asyncio.to_thread(index.files))[:_MOST_LISTED]
+            paths = (await asyncio.to_thread(index.files))[:MOST_LISTED]
             return [Resource(uri=f"note:///{quote(path)}", name=path, mime_type="text/markdown") for path in paths]
 
     @asynccontextmanager
@@ -220,7 +209,7 @@ def build_server(
     return server
 
 
-def _add_questions(server: MCPServer[None], notes: _Notes) -> None:
+def _add_questions(server: MCPServer[None], notes: Notes) -> None:
     """Add the tools that search."""
 
     @server.tool(structured_output=False)
@@ -246,7 +235,7 @@ def _add_questions(server: MCPServer[None], notes: _Notes) -> None:
             return _shown(found, format)
 
 
-def _add_reading(server: MCPServer[None], notes: _Notes) -> None:
+def _add_reading(server: MCPServer[None], notes: Notes) -> None:
     """Add the tools and the resource that show notes as they are."""
     from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
@@ -283,7 +272,7 @@ def _add_reading(server: MCPServer[None], notes: _Notes) -> None:
         return found
 
 
-def _add_health(server: MCPServer[None], notes: _Notes) -> None:
+def _add_health(server: MCPServer[None], notes: Notes) -> None:
     """Add what a supervisor asks over HTTP. It names neither folder nor notes, and looks at the manifest only."""
     from starlette.responses import JSONResponse
 
@@ -300,7 +289,7 @@ def _add_health(server: MCPServer[None], notes: _Notes) -> None:
     server.custom_route("/health", methods=["GET"])(health)
 
 
-def _add_writing(server: MCPServer[None], notes: _Notes) -> None:
+def _add_writing(server: MCPServer[None], notes: Notes) -> None:
     """Add the one tool that writes."""
 
     @server.tool(structured_output=False)
@@ -310,104 +299,6 @@ def _add_writing(server: MCPServer[None], notes: _Notes) -> None:
             path = await asyncio.to_thread(notes.add, text, datetime.now().astimezone())
             notes.keeper.start()
             return f"Added to {path}."
-
-
-class _Notes:
-    """A folder of notes: asked, read, and perhaps added to."""
-
-    def __init__(self, index: ContextualIndex, memory: MemoryContext, keeper: BackgroundRefresh) -> None:
-        self.index = index
-        self.memory = memory
-        self.keeper = keeper
-        self._adding = threading.Lock()
-
-    async def context(self, message: str) -> MemoryDigest:
-        """Return the digest for a message; small talk touches neither folder nor index."""
-        closed = gate_digest(message, self.memory.settings)
-        return closed or await self.fresh(lambda: self.memory.aget(message))
-
-    async def fresh(self, ask: Callable[[], Awaitable[MemoryDigest]]) -> MemoryDigest:
-        """Ask after a short look at the folder, and say what the answer does not know yet."""
-        note = await self.keeper.alook()
-        if note.refreshing and not await asyncio.to_thread(lambda: self.index.exists):  # it may ask a server
-            return MemoryDigest(applicable=True, reason="nothing is indexed yet").noting(str(note))
-        return (await ask()).noting(str(note))
-
-    def part(self, path: str, first: int, count: int) -> str:
-        """Return some lines of a note, and where to go on."""
-        text = self.index.read(path)
-        if text is None:
-            raise DocumentError(f"there is no note {path!r} that the index reads. Cure: list shows them")
-        lines = text.splitlines()
-        shown = "\n".join(lines[first - 1 : first - 1 + count])[:_MOST_CHARS]
-        last = first - 1 + len(shown.splitlines())
-        rest = f"\n\n(lines {first} to {last} of {len(lines)})" if first > 1 or last < len(lines) else ""
-        return shown + rest
-
-    def several(self, glob: str) -> list[str]:
-        """Return notes whose path a pattern matches, each with its path as the first line, and what was left out."""
-        paths = [path for path in self.index.files() if fnmatchcase(path, glob)]
-        if not paths:
-            raise DocumentError(f"no note matches {glob!r}. Cure: list shows them")
-        blocks: list[str] = []
-        room = _MOST_CHARS
-        for path in paths[:_MOST_NOTES]:
-            text = self.index.read(path) or ""
-            if len(text) > room and blocks:
-                break
-            blocks.append(f"{path}\n\n{text[:room]}")
-            room -= len(text)
-        if len(blocks) < len(paths):
-            blocks.append(f"({len(blocks)} of {len(paths)} notes; for the others: get)")
-        return blocks
-
-    def listing(self, below: str) -> str:
-        """Return the paths of the notes, one a line."""
-        paths = self.index.files(below.strip("/"))
-        more = [f"({_MOST_LISTED} of {len(paths)}; name a folder for the others)"] if len(paths) > _MOST_LISTED else []
-        return "\n".join([*paths[:_MOST_LISTED], *more]) or "(no notes)"
-
-    async def status(self) -> str:
-        """Return what the manifest says, and how far it is behind."""
-        note = await self.keeper.alook()
-        manifest = await asyncio.to_thread(self.index.manifest)
-        held = {
-            "folder": str(self.index.folder),
-            "documents": len(manifest.documents),
-            "chunks": sum(entry.nodes for entry in manifest.documents.values()),
-            "complete": manifest.complete,
-            "freshness": {**asdict(note), "text": str(note) or "up to date"},
-        }
-        return json.dumps(held, ensure_ascii=False, indent=2)
-
-    def add(self, text: str, now: datetime) -> str:
-        """Append to the note of the day, as one list item with the time, and return its path."""
-        clean = "".join(char for char in replace_surrogates(text)[0].strip() if char.isprintable() or char in "\n\t")
-        if not clean.strip():
-            raise SettingError("text holds nothing to keep. Cure: a sentence")
-        with self._adding:
-            path = day_note(self.index.files(), now.date())
-            before = self.index.read(path) or f"# {now.date()}\n"
-            item = f"- {now:%H:%M} " + "\n  ".join(clean.splitlines())
-            self.index.write(path, before + "\n" * (not before.endswith("\n")) + f"\n{item}\n")
-        return path
-
-
-def day_note(paths: list[str], day: date) -> str:
-    """Return the path of a day's note: the one that exists, else beside the latest dated note, else in ``memory/``.
-
-    Args:
-        paths: The notes of the folder.
-        day: Which day.
-    """
-    dated: dict[str, str] = {}
-    for path in paths:
-        with contextlib.suppress(ValueError):
-            dated[date.fromisoformat(PurePosixPath(path).stem).isoformat()] = path
-    if day.isoformat() in dated:
-        return dated[day.isoformat()]
-    beside = PurePosixPath(dated[max(dated)]).parent if dated else PurePosixPath("memory")
-    return (beside / f"{day}.md").as_posix()
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from datetime import date, datetime
 import pytest
 from mcp_clients import READING, mcp, text_of, wait_for
 
-from llama_index_contextual import mcp_server
+from llama_index_contextual import mcp_server, notes
 
 
 async def test_what_is_added_stands_in_the_note_of_the_day(folder, index):
@@ -50,4 +50,4 @@ async def test_nothing_is_added_outside_of_the_folder(folder, index, tmp_path):
     ],
 )
 def test_the_note_of_the_day(paths, expected):
-    assert mcp_server.day_note(paths, date(2026, 4, 10)) == expected
+    assert notes.day_note(paths, date(2026, 4, 10)) == expected
