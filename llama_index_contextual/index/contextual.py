@@ -22,7 +22,8 @@ from llama_index_contextual.index.move import move_index
 from llama_index_contextual.index.places import resolve_place
 from llama_index_contextual.index.reader import arms_over
 from llama_index_contextual.index.refresh import refresh_index
-from llama_index_contextual.index.settings import IndexSettings, resolve_settings
+from llama_index_contextual.index.resolve import resolve_settings
+from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.sources import decode, gather, read_bytes
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.storage import Storage

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from llama_index_contextual.errors import MissingExtraError, SettingError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.index.chroma import ChromaDatabase, has_data
+from llama_index_contextual.index.chroma import ChromaDatabase
+from llama_index_contextual.index.chroma_files import has_data
 from llama_index_contextual.index.state import DEFAULT_COLLECTION
 from llama_index_contextual.index.store import Place
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.index.chroma import is_damage, without_vector_files
+from llama_index_contextual.index.chroma import without_vector_files
+from llama_index_contextual.index.chroma_files import is_damage
 from llama_index_contextual.index.places import EMBEDDED
 from llama_index_contextual.index.state import (
     DEFAULT_COLLECTION,

@@ -1,43 +1,26 @@
-"""Settings of an index: made from what the user gave, checked against what is stored."""
+"""Settings of an index, checked against what is stored and written down beside it."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index.core.node_parser import NodeParser
-from llama_index.core.readers.base import BaseReader
-
-from llama_index_contextual.checks import amount
-from llama_index_contextual.config import Configuration, load_configuration
-from llama_index_contextual.context.llm.model import without_credentials
-from llama_index_contextual.embedding import model_id, resolve_embedding
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
-from llama_index_contextual.index.pipeline import Difference, NodePipeline, default_parser, differences
-from llama_index_contextual.index.places import EMBEDDED, is_kept_in, place_of, resolve_place
-from llama_index_contextual.index.recipe import (
-    UnwritableError,
-    read_files,
-    read_object,
-    read_options,
-    written_files,
-    written_generator,
-    written_options,
-    written_parser,
-    written_reader,
-)
-from llama_index_contextual.index.state import DEFAULT_NAME, PAID, Choices, Layout, ManifestDamagedError, load_manifest
-from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.embedding import model_id
+from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
+from llama_index_contextual.index.places import EMBEDDED, is_kept_in, place_of
+from llama_index_contextual.index.state import DEFAULT_NAME, PAID, Choices, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+    from pathlib import Path
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.context.base import ContextGenerator
+    from llama_index_contextual.config import Configuration
+    from llama_index_contextual.index.files import FileRules
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.state import Manifest
     from llama_index_contextual.index.store import Place
@@ -45,7 +28,6 @@ if TYPE_CHECKING:
 
 Reindex = Literal["auto", "error", "ignore", "all"]
 POLICIES: Final = ("auto", "error", "ignore", "all")
-_OPTIONS: Final = ("llm", "prompt", "fallback")  # of a language model's contexts, that may be objects
 SHARED_LOCK_SECONDS: Final = 60.0  # with a server the lock is held for moments, so waiting for it is right
 
 
@@ -211,230 +193,6 @@ class Remembered:
             self.unremembered.append("vector_store")
         elif place.name != EMBEDDED:
             self.choices["vector_store"] = place.name
-
-
-def resolve_settings(
-    folder: str | Path | None,
-    *,
-    storage: str | Path | None,
-    embed_model: str | BaseEmbedding | None,
-    context: str | ContextGenerator | None,
-    context_options: dict[str, Any],
-    show_context_to_llm: bool | None,
-    node_parser: NodeParser | None,
-    files: FileRules | None,
-    readers: Mapping[str, BaseReader] | None,
-    reindex: Reindex,
-    lock_timeout: float,
-    vector_store: Any,
-    config: str | Path | Configuration | Callable[[Path], Configuration] | None,
-) -> IndexSettings:
-    """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
-
-    Raises:
-        SettingError: One is wrong.
-        StorageError: The storage is of another folder.
-    """
-    if reindex not in POLICIES:
-        raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
-    lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
-    root, layout, manifest = _places(folder, storage)
-    if callable(config):
-        said = config(root)
-    else:
-        said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
-    chosen = _Chosen(manifest, said, Remembered())
-    embedding = chosen.embedding(embed_model)
-    contexts = chosen.contexts(context, context_options, show_context_to_llm, layout)
-    place = chosen.place(vector_store, layout, root, reindex)
-    return IndexSettings(
-        root,
-        layout,
-        embedding,
-        NodePipeline(chosen.parser(node_parser, embedding), contexts),
-        chosen.files(files, contexts),
-        chosen.readers(readers),
-        reindex,
-        lock_timeout,
-        place,
-        chosen.remembered,
-        said,
-    )
-
-
-def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path, Layout, Manifest | None]:
-    """Return the folder of the documents, the storage, and its manifest where there is one."""
-    if folder is None and storage is None:
-        raise SettingError(
-            "folder=None says nothing of what to index. Cure: name a folder, or the storage= of an index."
-        )
-    root = None if folder is None else Path(folder).expanduser().resolve()
-    layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
-    try:
-        manifest = load_manifest(layout.manifest)
-    except ManifestDamagedError:
-        manifest = None
-    if root is None:
-        if manifest is None or not manifest.folder:
-            raise SettingError(
-                f"storage={str(storage)!r} does not say of which folder it is. Cure: name the folder too."
-            )
-        root = Path(manifest.folder)
-    if not root.is_dir():
-        raise SettingError(f"folder={str(folder or root)!r} is no folder. Cure: name one that exists.")
-    if layout.root == root:
-        raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")
-    former = Path(manifest.folder) if manifest and manifest.folder else root
-    if former != root and layout.root != root / DEFAULT_NAME and former.is_dir():  # else both were moved together
-        raise StorageError(
-            f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
-            "choose another storage= for this one."
-        )
-    return root, layout, manifest
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """Each setting by precedence: what was given, the configuration, what the index was made with, the default."""
-
-    manifest: Manifest | None
-    said: Configuration
-    remembered: Remembered
-
-    def _known(self, name: str) -> Any:
-        return self.manifest.choices.get(name) if self.manifest else None
-
-    def _remember(self, name: str, value: Any) -> None:
-        if value:
-            self.remembered.choices[name] = value  # type: ignore[literal-required]  # one of Choices' names
-
-    def _is_missing(self, name: str) -> bool:
-        """Note that a setting which could not be written down was not given now."""
-        lost = self.manifest is not None and name in self.manifest.unremembered
-        if lost:
-            self.remembered.missing.append(name)
-            self.remembered.unremembered.append(name)
-        return lost
-
-    def embedding(self, given: str | BaseEmbedding | None) -> BaseEmbedding:
-        model = given or self.said.embedding.model or self._known("embed_model") or "local"
-        embedding = resolve_embedding(model)
-        if isinstance(model, str):
-            self._remember("embed_model", without_credentials(model))
-        else:
-            known = (
-                name for name in ("local", "e5", "none") if model_id(resolve_embedding(name)) == model_id(embedding)
-            )
-            self._remember("embed_model", next(known, None))
-        return embedding
-
-    def place(self, given: Any, layout: Layout, root: Path, reindex: Reindex) -> Place:
-        """Return where the nodes are; with ``reindex="ignore"`` a configuration does not say it of an index that is."""
-        known = place_of(self.manifest) if self.manifest and self.manifest.fingerprint else None
-        if given is None and known == "":
-            raise FingerprintError(
-                f"the index in {layout.root} is kept in a store that was given as an object. Cure: "
-                "ContextualIndex.open(…, vector_store=…) with it"
-            )
-        if given is None:
-            said = self.said.store.place
-            given = (known or said) if reindex == "ignore" else (said or known)
-        place = resolve_place(given or EMBEDDED, layout, root, self.manifest)
-        self.remembered.remember_place(place)
-        return place
-
-    def contexts(
-        self,
-        given: str | ContextGenerator | None,
-        options: dict[str, Any],
-        show_to_llm: bool | None,
-        layout: Layout,
-    ) -> ContextualNodePostprocessor:
-        if show_to_llm is None:
-            show_to_llm = self.said.context.show_to_llm
-        shown = bool(self._known("show_context_to_llm") if show_to_llm is None else show_to_llm)
-        self._remember("show_context_to_llm", shown)
-        context = given or self.said.context.mode
-        if context is None:
-            if self._is_missing("context"):
-                return ContextualNodePostprocessor("off")  # questions need none
-            context = self._known("context") or "headings"
-        former, configured = {}, {}
-        if isinstance(context, str) and context == self._known("context"):
-            former = {"llm": self._known("llm"), **(self._known("context_options") or {})}
-            former = read_options({key: value for key, value in former.items() if value is not None})
-        if context == "llm":
-            configured = read_options(self.said.context.llm.given())
-        options = {**former, **configured, **options}
-        return self._made(context, options, layout, shown=shown)
-
-    def _made(
-        self, context: str | ContextGenerator | dict[str, Any], options: dict[str, Any], layout: Layout, *, shown: bool
-    ) -> ContextualNodePostprocessor:
-        lost = [] if context != "llm" else [name for name in _OPTIONS if name not in options and self._is_missing(name)]
-        if lost:
-            return ContextualNodePostprocessor("off")
-        descriptions = self.said.descriptions
-        if isinstance(context, str):
-            self._remember("context", context)
-            written, unwritten = written_options(options)
-            self._remember("context_options", written)
-            self.remembered.unremembered.extend(unwritten)
-        if context == "llm":  # paid for, so kept with the index
-            options = {"cache": str(layout.cache), **options}
-        if isinstance(context, dict):
-            self._remember("context", context)
-            return ContextualNodePostprocessor(generator=context, show_context_to_llm=shown, descriptions=descriptions)
-        made = ContextualNodePostprocessor(context, show_context_to_llm=shown, descriptions=descriptions, **options)
-        if not isinstance(context, str):
-            try:
-                self._remember("context", written_generator(context))
-            except UnwritableError:
-                self.remembered.unremembered.append("context")
-        return made
-
-    def parser(self, given: NodeParser | None, embedding: BaseEmbedding) -> NodeParser:
-        chunks = {**(self._known("chunks") or {}), **self.said.chunks.given()}
-        if given is not None:
-            try:
-                self._remember("parser", written_parser(given))
-            except UnwritableError:
-                self.remembered.unremembered.append("node_parser")
-            return given
-        former = self._known("parser")
-        if not self.said.chunks.given() and not self._is_missing("node_parser") and former:
-            try:
-                parser: NodeParser = read_object(former, NodeParser)
-            except UnwritableError:
-                self.remembered.missing.append("node_parser")
-            else:
-                self._remember("parser", former)
-                return parser
-        self._remember("chunks", chunks)
-        return default_parser(embedding, chunks)
-
-    def files(self, given: FileRules | None, contexts: ContextualNodePostprocessor) -> FileRules:
-        default = FileRules(include=DEFAULT_INCLUDE + SOURCE_INCLUDE) if contexts.context == "pattern" else FileRules()
-        rules = given or replace(default, **{**read_files(self._known("files") or {}), **self.said.files.given()})
-        self._remember("files", written_files(rules, default))
-        return rules
-
-    def readers(self, given: Mapping[str, BaseReader] | None) -> dict[str, BaseReader]:
-        if given is not None:
-            try:
-                self._remember("readers", {suffix: written_reader(reader) for suffix, reader in given.items()})
-            except UnwritableError:
-                self.remembered.unremembered.append("readers")
-            return dict(given)
-        former = self._known("readers") or {}
-        try:
-            readers = {suffix: read_object(written, BaseReader) for suffix, written in former.items()}
-        except UnwritableError:
-            self.remembered.missing.append("readers")
-            return {}
-        self._remember("readers", former)
-        self._is_missing("readers")
-        return readers
 
 
 def plain_settings(fingerprint: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from llama_index.core.vector_stores import VectorStoreQuery
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.index import chroma, refresh
+from llama_index_contextual.index import chroma_files, refresh
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, KIND, embed_hash
 
 QUESTION = "Which vegetable does Cookie love?"
@@ -20,7 +20,7 @@ QUESTION = "Which vegetable does Cookie love?"
 @pytest.fixture
 def compact(monkeypatch):
     """Every file counts as large."""
-    monkeypatch.setattr(chroma, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(chroma_files, "_LEAST_BYTES", 0)
 
 
 @pytest.fixture
@@ -54,11 +54,11 @@ def hits_of(index):
 
 def test_a_refresh_gives_back_what_chroma_does_not_use(folder, opened, before, monkeypatch, tmp_path):
     pages(folder, 220)
-    before.setattr(chroma, "_LEAST_BYTES", 1e9)
+    before.setattr(chroma_files, "_LEAST_BYTES", 1e9)
     former = opened(embed_model="none", storage=tmp_path / "former")
     former.refresh()
     before.undo()
-    monkeypatch.setattr(chroma, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(chroma_files, "_LEAST_BYTES", 0)
     index = opened(embed_model="none")
     report = index.refresh()
     assert report.chunks >= 1000
@@ -74,8 +74,8 @@ def test_a_small_file_and_one_without_much_to_give_back_stay_as_they_are(opened,
     index = opened(embed_model="none")
     index.refresh()
     assert pragma(index, "page_size") == 4096
-    monkeypatch.setattr(chroma, "_LEAST_BYTES", 0)
-    assert chroma.compact_copy(index.settings.layout.chroma).unlink() is None
+    monkeypatch.setattr(chroma_files, "_LEAST_BYTES", 0)
+    assert chroma_files.compact_copy(index.settings.layout.chroma).unlink() is None
     index.refresh(confirm=True)
     file = index.settings.layout.chroma / "chroma.sqlite3"
     assert pragma(index, "page_size") == 4096, "nothing was written"

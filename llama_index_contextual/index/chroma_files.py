@@ -1,0 +1,99 @@
+"""The files of a local Chroma: whether they are there and whole, and how they give back what they do not use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.index.store import DamagedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DATABASE_FILE: Final = "chroma.sqlite3"
+_OPENING: Final = ("migrations", "tenants", "databases", "collections", "collection_metadata", "segments")
+_COMPACT: Final = "chroma.sqlite3.compact"
+_PAGE_BYTES: Final = 8192  # a node's metadata is 1 to 2 kB, which a page of 4096 bytes keeps in more pages, half empty
+_LEAST_BYTES: Final = 4_000_000  # a smaller file is left as it is
+_MOST_FREE: Final = 0.25  # share of a file that is given back when more of it is unused
+
+# What SQLite says of a broken file or one that is no database, and Chroma of one that lacks its tables. Only with these
+# may an index be set aside: a path, a lock or a permission is the same again once its cause is gone.
+_DAMAGE: Final = (
+    "malformed",
+    "not a database",
+    "already exists",
+    "no such table",
+    "no such column",
+    "code: 11",
+    "file is corrupt",
+)
+_SAME_HASH: Final = re.compile(r"Inconsistent hash: db=(\w+), source=\1\b")  # other hashes tell of another version
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether what Chroma said means that a file of it is broken."""
+    return any(sign in str(error).lower() for sign in _DAMAGE) or _SAME_HASH.search(str(error)) is not None
+
+
+def has_data(folder: Path) -> bool:
+    """Return whether a local Chroma has ever been in a folder and still is."""
+    return (folder / DATABASE_FILE).exists()
+
+
+def check_tables(file: Path) -> None:
+    """Read what Chroma reads when it opens: of what it cannot decode there it panics, or aborts the whole process.
+
+    Raises:
+        DamagedError: It cannot be read.
+    """
+    if not file.is_file() or not file.stat().st_size:
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            held = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            for table in ("sqlite_master", *sorted(held.intersection(_OPENING))):
+                database.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  our own names
+    except sqlite3.OperationalError as error:
+        if "decode" in str(error) or is_damage(error):
+            raise DamagedError(f"Chroma's database {file} is damaged ({error}).") from error
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise DamagedError(f"Chroma's database {file} is damaged ({error}).") from error
+
+
+def compact_copy(folder: Path) -> Path | None:
+    """Write a copy of a local Chroma's file without what is unused in it; None where that would give little back.
+
+    Chroma writes each node into a log first and never gives the room of it back, nor that of deleted collections. The
+    copy holds the same rows. Nobody may write meanwhile; who reads goes on with the old file.
+    """
+    file, copy = folder / DATABASE_FILE, folder / _COMPACT
+    try:
+        copy.unlink(missing_ok=True)  # of a process that was killed
+        with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            [size, pages, free] = [
+                database.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_size", "page_count", "freelist_count")
+            ]
+            if size * pages < _LEAST_BYTES or (size >= _PAGE_BYTES and free < pages * _MOST_FREE):
+                return None
+            database.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+            database.execute("VACUUM INTO ?", (str(copy),))
+        shutil.copymode(file, copy)
+        with copy.open("rb+") as written:
+            os.fsync(written.fileno())
+    except (sqlite3.Error, OSError):  # a full disk, above all: the old file is as good
+        with contextlib.suppress(OSError):
+            copy.unlink(missing_ok=True)
+        return None
+    return copy
+
+
+def put_in_place(copy: Path) -> None:
+    """Let a compact copy take the place of a local Chroma's file; whoever has the old one open goes on reading it."""
+    with contextlib.suppress(OSError):  # on Windows another reader may have it open
+        copy.replace(copy.with_name(DATABASE_FILE))
