@@ -2,8 +2,8 @@
 
     python benchmarks/made_questions.py [--sets codebases locomo-notes course-lessons kubernetes-docs] [--most 100]
 
-Seven settings are asked the real questions of a set, and three kinds of made ones
-(``llama_index_contextual.evaluation.made``). Each gives a ranking of the settings by MRR in the first 10 chunks.
+Seven settings are asked the real questions of a set, and three kinds of made ones.
+Each gives a ranking of the settings by MRR in the first 10 chunks.
 Kendall's tau (b, which knows ties) says how far a made ranking agrees with the real one: 1 is the same order, 0 is
 chance, -1 is the opposite. Its interval is of a bootstrap over both kinds of questions. "Loss" is what somebody loses
 who takes the setting that the made questions put first: its MRR by real questions less that of the really best one.
@@ -12,9 +12,11 @@ who takes the setting that the made questions put first: its MRR by real questio
 from __future__ import annotations
 
 import argparse
+import math
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
@@ -22,11 +24,19 @@ from datasets import DataSet, Question, codebases, course_lessons, kubernetes_do
 from llama_index.core.schema import QueryBundle
 from retrieval import Bench, Row
 
-from llama_index_contextual.evaluation.made import KINDS, questions_by_rule
+from llama_index_contextual.evaluation import Question as Made
+from llama_index_contextual.evaluation.made import WORD, drawn, passage, sentences
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.metadata import TITLE, heading_titles, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from llama_index.core.schema import BaseNode
+
+Kind = Literal["places", "sentences", "both"]
+KINDS: Final[tuple[Kind, ...]] = ("places", "sentences", "both")
+_KEPT: Final = 8  # words of a question
 DEPTH = 10
 CONVERSATIONS = 3  # of locomo-notes
 PAGES = 60  # of kubernetes-docs
@@ -63,6 +73,60 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "course-lessons": course_lessons,
     "kubernetes-docs": part_of_kubernetes,
 }
+
+
+def questions_by_rule(nodes: Sequence[BaseNode], kind: Kind, most: int) -> list[Made]:
+    """Make questions without a language model; each is answered by the chunk that it was made from.
+
+    Args:
+        nodes: All chunks of an index.
+        kind: ``"places"``: the title of the document and the heading of the chunk. ``"sentences"``: the chunk's
+            sentence with the rarest words, without the rarest third of them and without words that only this chunk has.
+            ``"both"``: the title, and the rest of the sentence.
+        most: How many at most; the chunks are drawn with a fixed seed.
+
+    Returns:
+        Different questions. Chunks without a sentence of 6 to 30 words give none.
+    """
+    analyzer = Analyzer()
+    counts = Counter(word for node in nodes for word in set(analyzer.tokens(node.get_content())))
+    made: dict[str, Made] = {}
+    for node in drawn(nodes):
+        if len(made) >= most:
+            break
+        sentence = max(sentences(node.get_content()), key=lambda one: _rarity(analyzer, one, counts), default="")
+        rest = _reduced(analyzer, sentence, counts)
+        place = list(dict.fromkeys([_title(node), *heading_titles(node.metadata)[-1:]]))
+        text = {"places": " ".join(place), "sentences": rest, "both": f"{place[0]} {rest}" if rest else ""}[
+            kind
+        ].strip()
+        if sentence and text:
+            made.setdefault(text.casefold(), Made(text, (passage(node, sentence),)))
+    return list(made.values())
+
+
+def _rarity(analyzer: Analyzer, sentence: str, counts: Counter[str]) -> float:
+    words = set(analyzer.tokens(sentence))
+    return sum(-math.log(counts[word]) for word in words if counts[word]) / max(1, len(words))
+
+
+def _reduced(analyzer: Analyzer, sentence: str, counts: Counter[str]) -> str:
+    """Return words of a sentence in their order, without its rarest ones."""
+    rank: dict[str, int] = {}
+    for word in WORD.findall(sentence):
+        tokens = analyzer.query_tokens(word)
+        if tokens:
+            rank.setdefault(word, max(counts[token] for token in tokens))
+    by_rarity = sorted(rank, key=rank.__getitem__)
+    kept = {word for word in by_rarity[len(by_rarity) // 3 :] if rank[word] > 1}
+    words = [word for word in rank if word in kept][:_KEPT]
+    return " ".join(words) if len(words) >= 3 else ""
+
+
+def _title(node: BaseNode) -> str:
+    headings: list[Any] = [node.metadata.get(TITLE), *heading_titles(node.metadata)]
+    stem = path_of(node.metadata).rsplit("/", 1)[-1].rsplit(".", 1)[0]
+    return str(next((one for one in headings if one), stem))
 
 
 def ranks(

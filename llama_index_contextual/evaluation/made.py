@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.llms import ChatMessage
 
@@ -18,8 +16,7 @@ from llama_index_contextual.evaluation.questions import Passage, Question
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.sources import gather
-from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.metadata import TITLE, heading_titles, path_of, place_of
+from llama_index_contextual.metadata import path_of, place_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import sentence_starts
 
@@ -31,12 +28,9 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-Kind = Literal["places", "sentences", "both"]
-KINDS: Final[tuple[Kind, ...]] = ("places", "sentences", "both")
 MOST: Final = 100
-_WORD: Final = re.compile(r"\w[\w'’-]*")
+WORD: Final = re.compile(r"\w[\w'’-]*")
 _SHORTEST, _LONGEST = 6, 30  # words of a sentence
-_KEPT: Final = 8  # words of a question
 _QUOTED: Final = 4  # words in a row, which are a quotation
 _CHARACTERS: Final = 300  # of a question
 _COLLECTION: Final = "questions"
@@ -85,38 +79,6 @@ def make_questions(
         cache.close()
 
 
-def questions_by_rule(nodes: Sequence[BaseNode], kind: Kind, most: int = MOST) -> list[Question]:
-    """Make questions without a language model; each is answered by the chunk that it was made from.
-
-    ``benchmarks/made_questions.py`` compares them with real ones. The command line does not offer them.
-
-    Args:
-        nodes: All chunks of an index.
-        kind: ``"places"``: the title of the document and the heading of the chunk. ``"sentences"``: the chunk's
-            sentence with the rarest words, without the rarest third of them and without words that only this chunk has.
-            ``"both"``: the title, and the rest of the sentence.
-        most: How many at most; the chunks are drawn with a fixed seed.
-
-    Returns:
-        Different questions. Chunks without a sentence of 6 to 30 words give none.
-    """
-    analyzer = Analyzer()
-    counts = Counter(word for node in nodes for word in set(analyzer.tokens(node.get_content())))
-    made: dict[str, Question] = {}
-    for node in _drawn(nodes):
-        if len(made) >= most:
-            break
-        sentence = max(_sentences(node.get_content()), key=lambda one: _rarity(analyzer, one, counts), default="")
-        rest = _reduced(analyzer, sentence, counts)
-        place = list(dict.fromkeys([_title(node), *heading_titles(node.metadata)[-1:]]))
-        text = {"places": " ".join(place), "sentences": rest, "both": f"{place[0]} {rest}" if rest else ""}[
-            kind
-        ].strip()
-        if sentence and text:
-            made.setdefault(text.casefold(), Question(text, (_passage(node, sentence),)))
-    return list(made.values())
-
-
 def questions_by_llm(
     nodes: Sequence[BaseNode],
     llm: LLM,
@@ -142,7 +104,7 @@ def questions_by_llm(
     Raises:
         SettingError: The model cannot be asked, or no question of it can be used.
     """
-    chosen = [(node, next(_sentences(node.get_content()), "")) for node in _drawn(nodes)]
+    chosen = [(node, next(sentences(node.get_content()), "")) for node in drawn(nodes)]
     chosen = [(node, sentence) for node, sentence in chosen if sentence][:most]
     asked = [_PROMPT.format(place=place_of(node.metadata), text=node.get_content()) for node, _ in chosen]
     keys = [short_hash([model, prompt]) for prompt in asked]
@@ -157,7 +119,7 @@ def questions_by_llm(
             cache.put(key, answer, collection=_COLLECTION)
         text = _usable(answer["text"], node.get_content())
         if text:
-            made.setdefault(text.casefold(), Question(text, (_passage(node, sentence),)))
+            made.setdefault(text.casefold(), Question(text, (passage(node, sentence),)))
     if not made:
         raise SettingError(f"{model} wrote no usable question. Cure: a larger model, or questions of your own.")
     return list(made.values())
@@ -185,16 +147,17 @@ def _usable(answer: str, text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text)]
+    return [word.casefold() for word in WORD.findall(text)]
 
 
-def _drawn(nodes: Sequence[BaseNode]) -> list[BaseNode]:
+def drawn(nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    """Return nodes in an order that chance made once, and that does not hang on theirs."""
     ordered = sorted(nodes, key=lambda node: node.node_id)
     random.Random(0).shuffle(ordered)  # noqa: S311  no secret
     return ordered
 
 
-def _sentences(text: str) -> Iterator[str]:
+def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a chunk; headings, and what is too short or too long, are left out."""
     for line in text.splitlines():
         if line.lstrip().startswith("#"):
@@ -203,33 +166,10 @@ def _sentences(text: str) -> Iterator[str]:
         starts = [0, *ends[:-1]]
         for start, end in zip(starts, ends, strict=True):
             sentence = line[start:end].strip()
-            if _SHORTEST <= len(_WORD.findall(sentence)) <= _LONGEST:
+            if _SHORTEST <= len(WORD.findall(sentence)) <= _LONGEST:
                 yield sentence
 
 
-def _rarity(analyzer: Analyzer, sentence: str, counts: Counter[str]) -> float:
-    words = set(analyzer.tokens(sentence))
-    return sum(-math.log(counts[word]) for word in words if counts[word]) / max(1, len(words))
-
-
-def _reduced(analyzer: Analyzer, sentence: str, counts: Counter[str]) -> str:
-    """Return words of a sentence in their order, without its rarest ones."""
-    rank: dict[str, int] = {}
-    for word in _WORD.findall(sentence):
-        tokens = analyzer.query_tokens(word)
-        if tokens:
-            rank.setdefault(word, max(counts[token] for token in tokens))
-    by_rarity = sorted(rank, key=rank.__getitem__)
-    kept = {word for word in by_rarity[len(by_rarity) // 3 :] if rank[word] > 1}
-    words = [word for word in rank if word in kept][:_KEPT]
-    return " ".join(words) if len(words) >= 3 else ""  # noqa: PLR2004  fewer say too little
-
-
-def _title(node: BaseNode) -> str:
-    headings: list[Any] = [node.metadata.get(TITLE), *heading_titles(node.metadata)]
-    stem = path_of(node.metadata).rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    return str(next((one for one in headings if one), stem))
-
-
-def _passage(node: BaseNode, sentence: str) -> Passage:
+def passage(node: BaseNode, sentence: str) -> Passage:
+    """Return where a chunk says a sentence."""
     return Passage(path_of(node.metadata) or node.ref_doc_id, text=sentence)
