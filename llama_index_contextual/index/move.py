@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from llama_index_contextual.errors import SettingError, StorageError
+from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.index.settings import Remembered
 from llama_index_contextual.index.state import save_manifest, write_atomically
 
@@ -44,7 +45,11 @@ def move_index(storage: Storage, place: Place) -> int:
         storage.reader.announce(complete=writer.manifest.complete, seen=False)
         _marker(layout).unlink(missing_ok=True)
         storage.reader.close()
-    _leave(storage, before)
+    try:
+        _leave(storage, before)
+    except StorageError as error:  # the index has moved all the same
+        message = f"the index has moved, and what it left in the old place could not be deleted: {error}"
+        warnings.warn(message, ContextualWarning, stacklevel=3)
     return moved
 
 

@@ -20,12 +20,14 @@ from qdrant_stand_in import qdrant_stand_in
 from servers import _free_port, chroma_run
 
 from llama_index_contextual.errors import (
+    ContextualWarning,
     FingerprintError,
     LockedError,
     MissingExtraError,
     SettingError,
     StorageError,
 )
+from llama_index_contextual.index import move
 from llama_index_contextual.index.writer import Writer
 from llama_index_contextual.keyword import SparseEncoder
 from llama_index_contextual.local_embedding import LocalEmbedding
@@ -317,3 +319,17 @@ def test_a_local_client_of_qdrant_that_is_given_is_asked_by_one_thread_at_a_time
             list(pool.map(index.as_retriever().retrieve, ["green tea", "the guide", "an answer", "why slow"] * 2))
     assert together
     assert not any(together)
+
+
+def test_an_index_has_moved_even_where_the_old_place_cannot_be_cleared(opened, tmp_path, monkeypatch):
+    index = opened()
+    index.refresh()
+
+    def away(*_):
+        raise StorageError("the server does not answer")
+
+    monkeypatch.setattr(move, "_leave", away)
+    with pytest.warns(ContextualWarning, match="has moved, and what it left in the old place"):
+        index.move(f"qdrant:{tmp_path / 'there'}")
+    assert index.settings.place.name == index.status().store == f"qdrant:{tmp_path / 'there'}"
+    assert index.verify().ok
