@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
+from html import escape, unescape
 from itertools import pairwise
 
 import pytest
@@ -16,8 +18,11 @@ from llama_index_contextual import (
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
 )
+from llama_index_contextual.evaluation import Passage, Question, compare, html_report
+from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.report import chunks_page, hits_page
 
+needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
 TEXT = f"""# Gateway {HOSTILE}
 
@@ -73,8 +78,6 @@ def test_what_stands_in_the_chunk_before_is_shaded(nodes):
 
 
 def test_hits_with_their_reasons(explanation):
-    from llama_index_contextual.keyword import Analyzer
-
     page = hits_page(explanation, Analyzer())
     check_harmless(page)
     assert "docs/gateway.md#L" in page
@@ -89,14 +92,61 @@ def test_a_question_that_finds_nothing_has_a_page(explanation):
     assert "Nothing was found." in hits_page(empty)
 
 
-@pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
-def test_in_a_real_browser_nothing_of_a_document_runs(nodes, tmp_path):
-    file = tmp_path / "page.html"
-    file.write_text(chunks_page(nodes, title="the title"), "utf-8")
+def in_chromium(page, folder):
+    """Return the document that Chromium makes of a page."""
+    file = folder / "page.html"
+    file.write_text(page, "utf-8")
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{file}"]
-    seen = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout  # noqa: S603
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout  # noqa: S603
+
+
+@needs_chromium
+def test_in_a_real_browser_nothing_of_a_document_runs(nodes, tmp_path):
+    seen = in_chromium(chunks_page(nodes, title="the title"), tmp_path)
     assert "<title>the title</title>" in seen
     assert seen.count("document.title = 'hacked'") >= 2, "it is shown as text"
+
+
+# Of each page in a frame: is it, or anything of it but the inside of a table's box, wider than the frame?
+MEASURE = """<!doctype html><script>
+onload = () => {
+  const frames = [...document.querySelectorAll("iframe")], wide = [];
+  for (const frame of frames) {
+    const page = frame.contentDocument, width = frame.clientWidth;
+    if (page.documentElement.scrollWidth > width) wide.push(frame.title);
+    for (const box of page.body.querySelectorAll("*")) {
+      const scrolls = box.closest(".scroll"), wider = box.getBoundingClientRect().right > width;
+      if (scrolls ? !scrolls.querySelector("table") : wider) wide.push(frame.title + ": " + box.outerHTML.slice(0, 80));
+    }
+  }
+  document.body.textContent = JSON.stringify([frames.length, wide]);
+};
+</script>"""
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [320, 400, 1200])
+def test_no_page_is_wider_than_its_window(width, tmp_path):
+    long = "very_long_name_" * 12
+    document = Document(text=f"# {long}\n\n{long} is here. {TEXT}", metadata={"path": f"docs/{long}.md"})
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
+    arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
+    questions = [Question(f"port {long}", (Passage(text="port 80"),)), Question("timeout", (Passage(text="is 60"),))]
+    rows = {"text alone": arms[0], f"headings {long}": arms[1]}
+    compared = compare(rows, questions, top_k=[1, 3, 5, 10], nodes=nodes)
+    pages = {
+        "preview": chunks_page(nodes, title=long, budget=60).replace("<details>", "<details open>"),
+        "search": hits_page(ContextualFusionRetriever(arms).explain(f"default {long}"), Analyzer()),
+        "evaluate": html_report(compared, long).replace("<details>", "<details open>"),
+    }
+    frames = [
+        f'<iframe title="{name}" width="{width}" height="600" frameborder="0" srcdoc="{escape(page)}"></iframe>'
+        for name, page in pages.items()
+    ]
+    seen = in_chromium(MEASURE + "".join(frames), tmp_path)
+    measured, wide = json.loads(unescape(re.sub("<script>.*?</script>|<[^>]+>", "", seen, flags=re.DOTALL)))
+    assert measured == len(pages)
+    assert not wide
 
 
 def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.evaluation.comparison import Comparison, Measured
     from llama_index_contextual.evaluation.questions import Question
 
-_LEFT, _SCALE, _ROW, _TOP = 230, 5.2, 26, 24  # of the plot, in pixels; the scale is pixels a point of recall
 PUBLISHED: Final = (
     "Anthropic reports 35 % (contextual embeddings), 49 % (with contextual BM25) and 67 % (with a reranker) at 20 "
     "chunks, on its own data and with contexts by a language model."
@@ -75,19 +74,17 @@ def _listed(counts: tuple[int, ...]) -> str:
 
 def _plot(comparison: Comparison) -> dict[str, Any]:
     """Lay out one line for each row and each k: the mean and its interval by bootstrap over the questions."""
-    marks: list[dict[str, Any]] = []
-    for row in comparison.rows:
-        for k, (mean, low, high) in zip(comparison.top_k, interval(100 * row.recalls), strict=True):
-            ends = {"low": _x(low), "high": _x(high), "x": _x(mean)}
-            label = f"{row.name} @{k}"
-            marks.append({"label": label, "value": f"{mean:.1f}", "y": _TOP + _ROW * len(marks) + 10, **ends})
-    ticks = [{"x": _x(value), "label": f"{value} %"} for value in range(0, 101, 20)]
-    height = _TOP + _ROW * len(marks) + 8
-    return {"width": _LEFT + int(100 * _SCALE) + 60, "height": height, "left": _LEFT, "ticks": ticks, "marks": marks}
+    marks = [
+        {"label": f"{row.name} @{k}", "value": f"{mean:.1f}", "x": _x(mean), "low": _x(low), "high": _x(high)}
+        for row in comparison.rows
+        for k, (mean, low, high) in zip(comparison.top_k, interval(100 * row.recalls), strict=True)
+    ]
+    return {"ticks": [{"x": _x(value), "label": f"{value} %"} for value in range(0, 101, 20)], "marks": marks}
 
 
 def _x(percent: float) -> float:
-    return round(_LEFT + _SCALE * percent, 1)
+    """Return where a recall stands, in per cent of the plot's width: there is room for a label at both ends."""
+    return round(4 + 0.92 * percent, 2)
 
 
 def _changed(comparison: Comparison, row: Measured) -> dict[str, Any]:
