@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import DataSet, codebases, course_lessons, locomo_notes
+from context_needed import folder_bench, make_questions
+from datasets import DATA, DataSet, Question, codebases, course_lessons, locomo_notes
 from llama_index.core.schema import BaseNode, QueryBundle
 from retrieval import POOL, Bench, Row
 
@@ -29,11 +31,21 @@ from llama_index_contextual.retrievers import ContextualFusionRetriever
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+def look_alikes() -> DataSet:
+    """FastAPI's pages and 200 questions of ``context_needed.py``, which need context by their making; gold: a chunk."""
+    bench = folder_bench(DATA / "markdown" / "fastapi" / "en", RememberingEmbedding())
+    questions = [Question(one.text, frozenset({one.gold})) for one in make_questions(bench, 200)]
+    return replace(bench.data, name="look-alikes", questions=questions, covers=lambda node: frozenset({node.node_id}))
+
+
 SETS: Final[dict[str, Callable[[], DataSet]]] = {
     "codebases": codebases,
     "locomo-notes": locomo_notes,
     "course-lessons": course_lessons,
+    "look-alikes": look_alikes,
 }
+EARLY: Final = ("course-lessons", "look-alikes")  # measured at 1, 3 and 5 chunks
 ROWS: Final = {
     "context in all vectors": ("own",),
     "text alone in vectors": ("off",),
@@ -82,7 +94,7 @@ def _lacking(nodes: list[BaseNode], *, every: bool) -> dict[str, bool]:
 
 def recalls(data: DataSet, benches: dict[str, Variants], dense: tuple[str, ...], sparse: str, vectors: Any) -> Any:
     """Recall at three depths of every question."""
-    depths = (1, 3, 5) if data.name == "course-lessons" else (5, 10, 20)
+    depths = (1, 3, 5) if data.name in EARLY else (5, 10, 20)
     retrievers = {}
     for name, bench in benches.items():
         arms = [bench.retriever(Row("", dense=one)) for one in dense]
@@ -127,7 +139,7 @@ def main() -> None:
                     for p, a, z in zip(avoided.percent, avoided.low, avoided.high, strict=True)
                 ]
             rows.append(row)
-        depths = ("@1", "@3", "@5") if name == "course-lessons" else ("@5", "@10", "@20")
+        depths = ("@1", "@3", "@5") if name in EARLY else ("@5", "@10", "@20")
         header = ["vectors", *depths, *(f"needed {one}" for one in depths), *(f"elsewhere {one}" for one in depths)]
         head = f"### {name}: {int(needed.sum())} questions need context, {int((~needed).sum())} do not"
         parts.append(f"{head}\n\n{markdown_table(header, rows)}")

@@ -84,10 +84,12 @@ def fill(folder: str, nodes: list[TextNode]) -> None:
         store.add([n.model_copy(update={"embedding": v.tolist()}) for n, v in zip(part, vectors, strict=True)])
 
 
-def ours(store: ChromaVectorStore, keyword: ContextualBM25Retriever) -> ContextualFusionRetriever:
+def ours(
+    store: ChromaVectorStore, keyword: ContextualBM25Retriever, mode: str = "learned"
+) -> ContextualFusionRetriever:
     """Our hybrid retriever; each arm proposes 100 candidates."""
     vector = ContextualVectorRetriever(store, Synthetic(), companion=keyword)
-    return ContextualFusionRetriever([vector, keyword], similarity_top_k=TOP_K)
+    return ContextualFusionRetriever([vector, keyword], similarity_top_k=TOP_K, mode=mode)
 
 
 def stock(store: ChromaVectorStore, keyword: BM25Retriever, per_arm: int = TOP_K) -> QueryFusionRetriever:

@@ -60,6 +60,8 @@ class Result:
     cpu: float
     stock_cpu: float
     stock_pool_cpu: float
+    ranks_p50: float
+    ranks_cpu: float
     disk: float
     rss: float = 0.0
     stock_rss: float = 0.0
@@ -118,8 +120,8 @@ def measure(folder: str, size: int, queries: list[str]) -> Result:
         deletes.append(timed(lambda: keyword.delete([node.node_id for node in document]))[0])
     nodes.clear()  # neither system keeps them; a heap full of them would make every garbage collection slow
     gc.collect()
-    pair: list[BaseRetriever] = [ours(store, keyword), stock(store, stock_keyword)]
-    mine, theirs = query_times(pair, queries)
+    by_ranks = ours(store, keyword, mode="reciprocal_rerank")
+    mine, theirs, ranks = query_times([ours(store, keyword), stock(store, stock_keyword), by_ranks], queries)
     (pool,) = query_times([stock(store, _twin(stock_keyword), 100)], queries[:200])
     return Result(
         size,
@@ -135,6 +137,8 @@ def measure(folder: str, size: int, queries: list[str]) -> Result:
         mine[2],
         theirs[2],
         pool[2],
+        ranks[0],
+        ranks[2],
         disk,
     )
 
@@ -180,6 +184,8 @@ def table(results: list[Result]) -> str:
         row("query p95, ours / stock with our pool of 100", lambda r: ratio(r.p95, r.stock_pool_p95)),
         row("CPU time a query, ours / stock", lambda r: ratio(r.cpu, r.stock_cpu)),
         row("CPU time a query, ours / stock with our pool of 100", lambda r: ratio(r.cpu, r.stock_pool_cpu)),
+        row("query p50, ours / ours by reciprocal ranks", lambda r: ratio(r.p50, r.ranks_p50)),
+        row("CPU time a query, ours / ours by reciprocal ranks", lambda r: ratio(r.cpu, r.ranks_cpu)),
         row("BM25 build, ours / stock", lambda r: ratio(r.build, r.stock_build)),
         row("BM25 load, ours / stock", lambda r: ratio(r.load, r.stock_load)),
         row(
