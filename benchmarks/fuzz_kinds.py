@@ -30,10 +30,10 @@ from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.store import EMBED_HASH, Row
 from llama_index_contextual.index.vectors import VectorCache, Vectorizer, fault_of
 from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.memory.digest import MemoryEntry, sanitise
-from llama_index_contextual.memory.lexicon import lexicon
 from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, derive_queries, gate
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.tokens import CHARS_PER_TOKEN, make_scale

@@ -39,8 +39,8 @@ from llama_index_contextual import (
     LocalEmbedding,
 )
 from llama_index_contextual.dates import date_from_path
+from llama_index_contextual.keyword.lexicon import lexicon, words
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
-from llama_index_contextual.memory.lexicon import lexicon, words
 from llama_index_contextual.memory.message import gate
 
 if TYPE_CHECKING:

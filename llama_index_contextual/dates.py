@@ -100,6 +100,12 @@ def parse_date(value: object) -> date | datetime | None:
         return date_from_heading(text)
 
 
+def parse_day(value: object) -> date | None:
+    """Read a metadata value as :func:`parse_date` does, and leave out its time of day."""
+    found = parse_date(value)
+    return found.date() if isinstance(found, datetime) else found
+
+
 def epoch_seconds(day: date) -> int:
     """Return the seconds from the epoch to midnight UTC of a day: the value of ``metadata["date_ts"]``."""
     return int(datetime.combine(day, time(), tzinfo=timezone.utc).timestamp())

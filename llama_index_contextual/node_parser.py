@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
 from llama_index.core.callbacks import CallbackManager
@@ -39,6 +38,9 @@ from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, re
 from llama_index_contextual.markdown.spans import split_markdown
 from llama_index_contextual.text import is_markdown, without_surrogates
 from llama_index_contextual.tokens import is_unread
+
+if TYPE_CHECKING:
+    from datetime import date
 
 # Counts and hashes say nothing to an embedding or an LLM.
 _BOOKKEEPING: Final = (
@@ -223,8 +225,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
                 short = metadata.short_tags if key == metadata.TAGS else metadata.shortened
                 shared[key] = short(value) if isinstance(value, str) else value
         day = (
-            _day(shared.get(metadata.DATE))
-            or _day(front.values.get(metadata.DATE))
+            dates.parse_day(shared.get(metadata.DATE))
+            or dates.parse_day(front.values.get(metadata.DATE))
             or dates.date_from_path(metadata.path_of(document.metadata))
         )
         if day:
@@ -309,12 +311,7 @@ def _joined(titles: Sequence[str]) -> list[str]:
     return [metadata.TITLE_SEPARATOR.join(title for title in shown if title)]
 
 
-def _day(value: object) -> dt.date | None:
-    parsed = dates.parse_date(value)
-    return parsed.date() if isinstance(parsed, dt.datetime) else parsed
-
-
-def _date_metadata(day: dt.date) -> dict[str, Any]:
+def _date_metadata(day: date) -> dict[str, Any]:
     return {metadata.DATE: day.isoformat(), metadata.DATE_TS: dates.epoch_seconds(day)}
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.checks import whole
 from llama_index_contextual.config import Configuration
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
+from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
-from llama_index_contextual.memory.lexicon import lexicon
 from llama_index_contextual.memory.message import (
     MAX_MESSAGE,
     DerivedQueries,
@@ -21,7 +22,7 @@ from llama_index_contextual.memory.message import (
     derive_queries,
     gate,
 )
-from llama_index_contextual.memory.ranking import DAYS_AFTER, entries_of, rank, select
+from llama_index_contextual.memory.ranking import entries_of, rank, select
 from llama_index_contextual.memory.search import HitPool, days_filter, search_over
 from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.memory.dates_in_text import NamedDate, find_dates
+from llama_index_contextual.keyword.dates_in_text import NamedDate, find_dates
+from llama_index_contextual.keyword.lexicon import HAS_CJK, unaccented, words
 from llama_index_contextual.memory.digest import HEADER, NOTES, NOTHING
-from llama_index_contextual.memory.lexicon import HAS_CJK, unaccented, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import date
 
-    from llama_index_contextual.memory.lexicon import Lexicon
+    from llama_index_contextual.keyword.lexicon import Lexicon
 
 MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
 MAX_QUERY_CHARS: Final = 500  # the source's limit on the original query

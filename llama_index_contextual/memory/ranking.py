@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_index_contextual.dates import date_from_path, parse_date
+from llama_index_contextual.dates import date_from_path, parse_day
+from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, closeness
 from llama_index_contextual.memory.digest import MemoryEntry, sanitise
 from llama_index_contextual.memory.snippet import choose_snippet
 from llama_index_contextual.metadata import CONTEXT, DATE, END_LINE, FRONT_MATTER, HEADER_PATH, START_LINE, path_of
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.memory.dates_in_text import NamedDate
+    from llama_index_contextual.keyword.dates_in_text import NamedDate
     from llama_index_contextual.memory.search import HitPool, PoolHit
     from llama_index_contextual.memory.settings import MemorySettings
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 
-DAYS_AFTER: Final = 7  # what happened on a day is also told in the days after it
 _EVIDENCE_SHARE_ON_DAY: Final = 0.3
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
 _AGREEMENT: Final = 1.15  # from the source: a weak signal of relevance
@@ -112,7 +111,7 @@ def _by_date(
     hits: Mapping[str, PoolHit], scores: Mapping[str, float], dates: Sequence[NamedDate], boost: float
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Raise notes of the named days, and say so."""
-    factors = {node_id: 1 + boost * _closeness(day_of(hits[node_id].node), dates) for node_id in scores}
+    factors = {node_id: 1 + boost * closeness(day_of(hits[node_id].node), dates) for node_id in scores}
     raised = {node_id: score * factors[node_id] for node_id, score in scores.items()}
     return raised, {node_id: f"named date x{factor:.2f}" for node_id, factor in factors.items() if factor > 1}
 
@@ -200,16 +199,7 @@ def entries_of(
 
 def day_of(node: BaseNode) -> date | None:
     """Give the day of a note: its metadata's, else its path's."""
-    found = parse_date(node.metadata.get(DATE)) or date_from_path(path_of(node.metadata))
-    return found.date() if isinstance(found, datetime) else found
-
-
-def _closeness(day: date | None, dates: Sequence[NamedDate]) -> float:
-    """1 on a named day, falling to 0 over the week after it, 0 elsewhere."""
-    if day is None:
-        return 0.0
-    distances = [distance for named in dates if 0 <= (distance := named.distance(day)) <= DAYS_AFTER]
-    return 1 - min(distances) / (DAYS_AFTER + 1) if distances else 0.0
+    return parse_day(node.metadata.get(DATE)) or date_from_path(path_of(node.metadata))
 
 
 def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.memory.lexicon import DEFAULT_LANGUAGES, lexicon
+from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, lexicon
 from llama_index_contextual.memory.message import DEFAULT_COMMANDS
 
 if TYPE_CHECKING:

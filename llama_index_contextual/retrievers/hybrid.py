@@ -38,7 +38,7 @@ from llama_index_contextual.retrievers.arms import (
 )
 from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of, noted, scores_of
 from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
-from llama_index_contextual.retrievers.learned import Words, fuse_learned, relevance
+from llama_index_contextual.retrievers.learned import Words, fuse_learned, relevance, words_of
 from llama_index_contextual.retrievers.neighbours import Reach, checked_reach, expand_hits
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.tokens import is_spelled
@@ -104,12 +104,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             ``similarity_top_k``.
         retriever_weights: One an arm, in any scale. Default: keyword arms share .6, the others .4 (measured on three
             sets); equal weights if there is one kind only.
-        mode: ``"learned"``: a model of four numbers, trained on questions with known answers. It compares scores, and
-            looks at how much of the question is found and how near its words stand to each other; weights only divide
-            between arms of one kind. ``"reciprocal_rerank"``, ``"relative_score"``, ``"dist_based_score"``,
-            ``"simple"``: as LlamaIndex names them; weights count. Default: learned where a
-            :class:`ContextualBM25Retriever` and an arm of another kind are fused and neither weights nor ``rrf_k`` are
-            given, else reciprocal ranks, which fit arms of any kind.
+        mode: ``"learned"``: a model of five numbers, trained on questions with known answers. It compares scores, and
+            looks at how much of the question is found, how near its words stand to each other, and whether a chunk is
+            of a day that the question names; weights only divide between arms of one kind. ``"reciprocal_rerank"``,
+            ``"relative_score"``, ``"dist_based_score"``, ``"simple"``: as LlamaIndex names them; weights count.
+            Default: learned where a :class:`ContextualBM25Retriever` and an arm of another kind are fused and neither
+            weights nor ``rrf_k`` are given, else reciprocal ranks, which fit arms of any kind.
         rrf_k: RRF's constant: small values favour the top ranks. 60 is the original paper's.
         similarity_top_k: Nodes to return.
         candidate_pool: Candidates an arm proposes; at least ``similarity_top_k``.
@@ -332,9 +332,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         words: Words | None = None
         if (keyword := keyword_arm(arms.values())) is not None:
             ids = list(dict.fromkeys(one.node_id for ranking in rankings for one in ranking.candidates))
-            near = keyword.nearness(query, ids)
             name = next(name for name, arm in arms.items() if arm is keyword)
-            words = Words(name, near.weight, dict(zip(ids, near.shares.tolist(), strict=True)))
+            words = words_of(query, name, keyword, ids)
         kinds = {name: is_keyword(arm) for name, arm in arms.items()}
         return fuse_learned(rankings, kinds, words, agreement_boost=boost, why=why)
 

@@ -9,11 +9,13 @@ vector     the score of the vector arms, stretched from 0 to 1 over mean ± 3 st
 keyword    the same for keyword arms
 match      BM25 as a share of the summed rarity (idf) of the question's words: how much of the question is found
 nearness   how near to each other the question's neighbouring words stand, weighted by their rarity
+date       1 on a day that the question names, less over the week after it
 ========== ==========================================================================================================
 
-The first two compare candidates of one answer and fit arms of any kind. The last two need a keyword arm of ours, mean
+The first two compare candidates of one answer and fit arms of any kind. The others need a keyword arm of ours, mean
 the same for every question, and are 0 for all candidates where there is none. ``benchmarks/train_fusion.py`` trains the
-numbers in ``learned.json``; ``benchmarks/results/fusion.md`` says on what, and what was tried besides.
+numbers in ``learned.json``, but that of dates, which only one set asks for: there it is chosen on one half of the
+questions and tried on the other. ``benchmarks/results/fusion.md`` says on what, and what was tried besides.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from itertools import chain, count, repeat
@@ -28,17 +31,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from llama_index_contextual.dates import parse_day
+from llama_index_contextual.keyword.dates_in_text import closeness, find_dates
+from llama_index_contextual.keyword.lexicon import lexicon
+from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, stretch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import date
 
     import numpy.typing as npt
 
+    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
     from llama_index_contextual.retrievers.fusion import Ranking
 
 _LEAST: Final = 1e-6  # scores stay greater than 0
-FEATURES: Final = ("vector", "keyword", "match", "nearness")
+FEATURES: Final = ("vector", "keyword", "match", "nearness", "date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +75,32 @@ class Words(NamedTuple):
         arm: Its name.
         weight: The summed idf of the question's words, which no BM25 score exceeds.
         nearness: Of each candidate, 0 to 1.
+        date: How close to a named day each candidate is, 0 to 1; empty where the question names none.
     """
 
     arm: str
     weight: float
     nearness: Mapping[str, float]
+    date: Mapping[str, float]
+
+
+def words_of(
+    query: str, name: str, arm: ContextualBM25Retriever, node_ids: Sequence[str], today: date | None = None
+) -> Words:
+    """Return what a keyword arm knows of a question's words in some nodes.
+
+    Args:
+        query: The question.
+        name: The arm's.
+        arm: The keyword arm.
+        node_ids: The candidates.
+        today: From which "last week" counts; default the day it is.
+    """
+    near = arm.nearness(query, node_ids)
+    named = find_dates(query, today or datetime.now().astimezone().date(), lexicon())
+    days = arm.values(DATE, node_ids) if named else {}
+    on_date = {node_id: closeness(parse_day(value), named) for node_id, value in days.items() if value}
+    return Words(name, near.weight, dict(zip(node_ids, near.shares.tolist(), strict=True)), on_date)
 
 
 class _Column(NamedTuple):
@@ -157,9 +187,10 @@ def _columns(
             columns.append(_Column("match", 0, ids, shares.tolist(), weights["match"] * shares))
     if words:
         known = set(chain.from_iterable(one.ids for one in columns))
-        near = {node_id: share for node_id, share in words.nearness.items() if share and node_id in known}
-        shares = np.array(list(near.values()))
-        columns.append(_Column("nearness", 0, list(near), shares.tolist(), weights["nearness"] * shares))
+        for name, given in (("nearness", words.nearness), ("date", words.date)):
+            held = {node_id: share for node_id, share in given.items() if share and node_id in known}
+            shares = np.array(list(held.values()))
+            columns.append(_Column(name, 0, list(held), shares.tolist(), weights[name] * shares))
     return columns
 
 

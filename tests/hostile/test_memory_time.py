@@ -13,8 +13,8 @@ import pytest
 
 from llama_index_contextual import memory
 from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.keyword.lexicon import lexicon, unaccented
 from llama_index_contextual.memory.digest import HEADER, sanitise
-from llama_index_contextual.memory.lexicon import lexicon, unaccented
 from llama_index_contextual.memory.message import MAX_MESSAGE, clean_message, gate
 from llama_index_contextual.memory.snippet import choose_snippet
 

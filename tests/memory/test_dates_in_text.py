@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.dates_in_text import NamedDate, find_dates
-from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.keyword.dates_in_text import NamedDate, find_dates
+from llama_index_contextual.keyword.lexicon import lexicon
 
 TODAY = date(2026, 4, 10)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.memory.message import gate
 
 SKIPPED = {

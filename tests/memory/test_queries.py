@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.lexicon import lexicon
+from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.memory.message import derive_queries, find_keywords, find_names
 
 TODAY = date(2026, 4, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from itertools import pairwise
 
 import pytest
@@ -18,7 +19,7 @@ from llama_index_contextual.retrievers import (
     ContextualVectorRetriever,
 )
 from llama_index_contextual.retrievers.fusion import Ranking
-from llama_index_contextual.retrievers.learned import FusionModel, Words, fuse_learned, shipped_model
+from llama_index_contextual.retrievers.learned import FusionModel, Words, fuse_learned, shipped_model, words_of
 from llama_index_contextual.retrievers.search import Candidate
 
 
@@ -123,6 +124,39 @@ def test_words_that_stand_together_win(embedding):
     assert "nearness" not in {one.arm for one in hits[1].fused.credits}
 
 
+DIARY = {"2026-03-02": "Tests failed in the shed.", "2026-03-09": "Tests passed.", "2026-05-01": "Tests failed."}
+
+
+@pytest.mark.parametrize(
+    ("question", "best"),
+    [
+        ("what did the tests do on 2026-03-09?", "2026-03-09"),
+        ("what did the tests do on 1 May 2026?", "2026-05-01"),
+        ("¿qué hicieron los tests el 9 de marzo de 2026?", "2026-03-09"),
+        ("tests in March 2026 in the shed", "2026-03-02"),
+    ],
+)
+def test_a_day_that_is_named_counts(question, best):
+    nodes = [TextNode(id_=day, text=text, metadata={"date": day}) for day, text in DIARY.items()]
+    for node in nodes:
+        node.excluded_embed_metadata_keys = ["date"]  # the words of the date do not answer, its value does
+    keyword = ContextualBM25Retriever(nodes)
+    same = Fixed(*((day, 0.5) for day in DIARY))
+    hits = ContextualFusionRetriever([same, keyword], mode="learned", min_score=0).explain(question).hits
+    assert hits[0].node_id == best
+    assert "date" in {one.arm for one in hits[0].fused.credits}
+
+
+def test_a_week_after_the_named_day_counts_less_and_other_days_nothing():
+    days = {"on": "2026-03-02", "after": "2026-03-06", "before": "2026-03-01", "later": "2026-03-20", "none": None}
+    nodes = [TextNode(id_=name, text="kite", metadata={"date": day} if day else {}) for name, day in days.items()]
+    words = words_of("the kite of 2 March 2026", "k", ContextualBM25Retriever(nodes), list(days))
+    assert words.date == {"on": 1.0, "after": 0.5, "before": 0.0, "later": 0.0}
+    ago = words_of("the kite of yesterday", "k", ContextualBM25Retriever(nodes), list(days), date(2026, 3, 3))
+    assert ago.date["on"] == 1.0
+    assert words_of("the kite", "k", ContextualBM25Retriever(nodes), list(days)).date == {}
+
+
 def test_the_credits_sum_up_to_the_log_odds(learned):
     explanation = learned.explain("what is the budget of the kitchen?")
     for hit in explanation:
@@ -171,7 +205,7 @@ def test_variants_raise_the_odds_of_what_several_found(learned):
 
 
 def test_arms_of_one_kind_share_its_feature():
-    model = FusionModel({"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0})
+    model = FusionModel({"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0})
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
     one = fuse_learned([Ranking("x", 0, 0.7, candidates)], {"x": False}, None, agreement_boost=1, model=model)
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
@@ -184,19 +218,19 @@ def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
         Ranking("x", 0, 0.5, [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)]),
         Ranking("k", 0, 0.5, [Candidate("b", 3.0), Candidate("d", float("nan"))]),
     ]
-    words = Words("k", 8.0, {"a": 0.5, "b": 0.0, "unknown": 1.0})
+    words = Words("k", 8.0, {"a": 0.5, "b": 0.0, "unknown": 1.0}, {"b": 1.0})
     kinds = {"x": False, "k": True}
     given, plain = (fuse_learned(rankings, kinds, words, agreement_boost=1, why=why) for why in (True, False))
     assert [one._replace(credits=()) for one in given] == plain
     assert {one.node_id: [part.arm for part in one.credits] for one in given} == {
         "a": ["x", "nearness"],
-        "b": ["x", "k", "match"],
+        "b": ["x", "k", "match", "date"],
     }
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
-    model = FusionModel({"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0})
-    words = Words("k", 8.0, {})
+    model = FusionModel({"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0, "date": 0.0})
+    words = Words("k", 8.0, {}, {})
     found = fuse_learned(
         [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)])],
         {"k": True},
@@ -222,4 +256,4 @@ def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
 
 def test_the_model_is_a_few_numbers_and_none_speaks_against():
     assert all(weight >= 0 for weight in shipped_model().weights.values())
-    assert set(shipped_model().weights) == {"vector", "keyword", "match", "nearness"}
+    assert set(shipped_model().weights) == {"vector", "keyword", "match", "nearness", "date"}

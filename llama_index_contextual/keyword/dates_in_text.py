@@ -1,13 +1,13 @@
-"""Dates that a message names (``yesterday``, ``last Friday``, ``el 5 de abril``), as ranges of days in the past.
+"""Dates that a question names (``yesterday``, ``last Friday``, ``el 5 de abril``), as ranges of days in the past.
 
-Memory looks back, so what is ambiguous is the most recent day that has come: ``April 5`` in March is last year's.
+Questions look back, so what is ambiguous is the most recent day that has come: ``April 5`` in March is last year's.
 """
 
 from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.dates import date_from_heading
 
 if TYPE_CHECKING:
-    from llama_index_contextual.memory.lexicon import DatePattern, Lexicon
+    from llama_index_contextual.keyword.lexicon import DatePattern, Lexicon
 
 _NUMERIC: Final = re.compile(r"(?<![\d.])(?:19|20|21)\d\d([-/.])\d\d\1\d\d(?!\d)")
 _NUMERIC_MONTH: Final = re.compile(r"(?<![\d./-])((?:19|20|21)\d\d)-(0[1-9]|1[0-2])(?![\d-])")
 _MOST_DATES: Final = 4
+DAYS_AFTER: Final = 7  # what happened on a day is also told in the days after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,14 @@ class NamedDate:
         if day < self.first:
             return (day - self.first).days
         return max(0, (day - self.last).days)
+
+
+def closeness(day: date | None, dates: Sequence[NamedDate]) -> float:
+    """Return 1 for a named day, less over the week after it, 0 elsewhere and for no day."""
+    if day is None:
+        return 0.0
+    distances = [distance for named in dates if 0 <= (distance := named.distance(day)) <= DAYS_AFTER]
+    return 1 - min(distances) / (DAYS_AFTER + 1) if distances else 0.0
 
 
 Slots = Mapping[str, str]

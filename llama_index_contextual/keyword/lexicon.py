@@ -1,6 +1,6 @@
-"""Words and what memory knows of languages: phrases that need no memory, stop words, how dates are named.
+"""Words of languages: phrases that need no memory, stop words, how dates are named.
 
-Each language is one YAML file of ``memory/languages/``. A user's own file with the same keys works as well. The names
+Each language is one YAML file of ``data/languages/``. A user's own file with the same keys works as well. The names
 of English and Spanish months and weekdays stand in ``dates.py``; a file of yours may hold ``months`` and ``weekdays``.
 """
 
@@ -108,7 +108,7 @@ def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
 
 
 def _load(language: str) -> Mapping[str, Any]:
-    bundled = files("llama_index_contextual.memory").joinpath("languages", f"{language}.yaml")
+    bundled = files("llama_index_contextual").joinpath("data", "languages", f"{language}.yaml")
     try:
         text = bundled.read_text("utf-8") if bundled.is_file() else Path(language).read_text("utf-8")
         data = yaml.safe_load(text)
@@ -118,7 +118,7 @@ def _load(language: str) -> Mapping[str, Any]:
             f"Cure: one of {', '.join(DEFAULT_LANGUAGES)}, or the path of a YAML file like those"
         ) from error
     if not isinstance(data, dict):
-        raise SettingError(f"languages: {language!r} is no mapping of keys. Cure: the keys of memory/languages/en.yaml")
+        raise SettingError(f"languages: {language!r} is no mapping of keys. Cure: the keys of data/languages/en.yaml")
     return {"months": dates.month_words(language), "weekdays": dates.weekday_words(language), **data}
 
 
