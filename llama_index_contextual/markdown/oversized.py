@@ -71,7 +71,7 @@ def refine(
         settings: The budget.
     """
     first, last = between
-    size = settings.chunk_size
+    size = min(settings.chunk_size, settings.cap - 1)  # alone, a part may have one more token than its share
     top = first + 1  # after the heading and what holds on to it
     while top < last and not outline.strengths[top]:
         top += 1
@@ -94,8 +94,8 @@ def refine(
         atom = outline.atoms.get(index)
         start, end = outline.offsets[index : index + 2]
         if atom:
-            most = settings.cap if settings.keep_blocks else size
-            if weight <= most or _alone(text, start, end, scale) <= most:  # white space below it does not count
+            most = settings.cap if settings.keep_blocks else settings.chunk_size
+            if weight <= most - _SEAM or _alone(text, start, end, scale) <= most:  # white space below does not count
                 continue
         elif weight <= size and sums[index + 1] - held <= size:
             continue  # a paragraph that fits may not fit together with its heading

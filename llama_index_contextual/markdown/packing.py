@@ -56,7 +56,7 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
     first = 0
     start = offsets[0]
     while first < total:
-        limit = settings.chunk_size
+        limit, most = settings.chunk_size, settings.cap
         if start < offsets[first]:
             limit -= scale.exact(start, offsets[first])
         while True:
@@ -69,15 +69,16 @@ def pack(text: str, marks: Marks, scale: Scale, settings: ChunkSettings) -> Iter
                 if alone is not None and marks.strengths[alone] not in _PARTING:  # the overlap took the room
                     start, limit, last = offsets[first], settings.chunk_size, alone
             forced = last is None
-            if last is None:
-                last = _overflowing(marks, first, settings)
+            last = _overflowing(marks, first, most, settings) if last is None else last
             chunk = text[start : offsets[last]].rstrip()
             end = start + len(chunk)
             tokens = scale.exact(start, end)
             weight = weigh(tokens, chunk)
-            if weight <= settings.chunk_size or forced:
+            over = weight - (settings.cap if forced else settings.chunk_size)
+            if over <= 0 or (forced and last == first + 1):
                 break
-            limit -= weight - settings.chunk_size  # the parts' sum was too small: a tokenizer that is not additive
+            # the parts' sum was too small: a tokenizer that is not additive
+            limit, most = (limit, most - over) if forced else (limit - over, most)
         if end > offsets[first]:  # something that the chunk before does not hold
             atom = marks.atoms[first] if start == offsets[first] else None
             yield Piece(start, offsets[first], end, tokens, set(marks.kinds[first:last]), atom)
@@ -109,17 +110,17 @@ def _choose(marks: Marks, first: int, limit: int, settings: ChunkSettings) -> in
     return best
 
 
-def _overflowing(marks: Marks, first: int, settings: ChunkSettings) -> int:
-    """Return where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds the cap."""
+def _overflowing(marks: Marks, first: int, most: int, settings: ChunkSettings) -> int:
+    """Return where to cut when nothing fits: after the first thing that cannot be cut, unless that exceeds ``most``."""
     total = len(marks.offsets) - 1
     last = first + 1
     sums = marks.cumulative
-    while last < total and not marks.strengths[last] and sums[last] - sums[first] <= settings.cap:
+    while last < total and not marks.strengths[last] and sums[last] - sums[first] <= most:
         if marks.kinds[last] == "heading" and sums[last + 1] - sums[first] > settings.chunk_size:
             return last  # one more heading without text; any of them may start a chunk
         last += 1
-    if sums[last] - sums[first] > settings.cap:
-        last = max(first + 1, bisect_right(sums, sums[first] + settings.chunk_size) - 1)
+    if sums[last] - sums[first] > most:
+        last = max(first + 1, bisect_right(sums, sums[first] + min(most, settings.chunk_size)) - 1)
     return min(last, total)
 
 

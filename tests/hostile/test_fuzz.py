@@ -44,6 +44,26 @@ FOUND = {
             '"-->## Title'
         ),
     ),
+    "three tokens a chunk: a heading and a fence, beyond the cap": (
+        "documents",
+        "13\n\n###\n###### six\n\n````\ndelta",
+    ),
+    "three tokens a chunk: the head of a table and a fence, beyond the cap": (
+        "documents",
+        "14\n\n|a\n|-\n```py\n%%မြန်မာ",
+    ),
+    "three tokens a chunk: a fence's first line and the next, beyond the cap": (
+        "documents",
+        '18\n\n```\n2026-11-221. "quoted',
+    ),
+    "no room above the size: a table, beyond the cap": (
+        "documents",
+        "2\n\n    |\n|---|---|\n \t-  漢字。 <details> ' OR 1=1",
+    ),
+    "no room above the size: paragraphs, beyond the cap": (
+        "documents",
+        '41\n\n45\n\n}\n{"context": "\n: \nChunk 1: \nǆ\ntags: [a, b',
+    ),
     "a list for the choices": ("manifests", lambda: manifest(choices=["x"])),
     "a number for a list": ("manifests", lambda: manifest(unremembered=3)),
     "a list for a section": ("manifests", lambda: manifest(fingerprint__embedding=["x"])),
