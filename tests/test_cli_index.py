@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from fake_model import Reply, always
 
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 
@@ -132,7 +133,20 @@ def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     assert done.returncode == 3
     assert "without a context of llm:m+pattern yet (" in done.stderr
     assert done.stderr.count("no answer") == 1
+    assert "timeout under" not in done.stderr
+    held = run("status", tmp_path / "notes")
+    assert re.search(r"contexts +(\d+) pattern \(\1 without the model's; index asks for them again\)", held.stdout)
     assert run(*command, "--strict").returncode == 1
+
+
+def test_a_model_that_is_too_slow_is_told_where_to_get_more_time(run, tmp_path, fake_model):
+    fake_model.reply = always(Reply(delay=5))
+    (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
+    (tmp_path / "contextual.toml").write_text("[context.llm]\ntimeout = 0.2\n", "utf-8")
+    done = run("index", tmp_path, "--context", "llm", "--llm", fake_model.llm)
+    assert done.returncode == 3
+    assert "(1 timeout)" in done.stderr
+    assert "timeout under [context.llm]" in done.stderr
 
 
 def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeypatch):

@@ -135,7 +135,9 @@ def tune(
         print_text(str(found))
         if not questions:
             print_text(f"{llm} made the questions: people may ask otherwise.")
-    if write:
+    if write and not found.is_more_than_chance:
+        tell("Nothing is written: the present settings stay.")
+    elif write:
         file = config or folder / FILE
         found.write(file)
         tell(f"Written: {file}")

@@ -221,6 +221,8 @@ def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: b
         why = f" ({reasons})" if reasons else ""
         chunks = counted(waiting, "chunk")
         tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
+        if "timeout" in model.usage.failed:
+            tell("A slow model needs more time: timeout under [context.llm] in contextual.toml, in seconds a chunk.")
     if waiting and strict:
         raise typer.Exit(1)
     if report.failed or waiting:

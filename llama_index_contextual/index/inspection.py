@@ -59,6 +59,7 @@ class IndexStatus:
         documents: How many documents.
         chunks: How many nodes.
         contexts: Nodes by what made their context; "" counts those without.
+        stand_ins: Nodes whose free context stands in for a language model's, or that have none of it yet.
         bytes_on_disk: Size of each part of the storage folder.
         settings: What the index was made with, ``section.key`` to value.
         differences: Settings that are given otherwise now.
@@ -73,6 +74,7 @@ class IndexStatus:
     documents: int
     chunks: int
     contexts: dict[str, int]
+    stand_ins: int
     bytes_on_disk: dict[str, int]
     settings: dict[str, Any]
     differences: list[str]
@@ -87,6 +89,7 @@ class IndexStatus:
     def __str__(self) -> str:
         size = sum(self.bytes_on_disk.values()) / 1e6
         contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
+        contexts += f" ({self.stand_ins} without the model's; index asks for them again)" if self.stand_ins else ""
         waiting = {key: value for key, value in asdict(self.pending).items() if value}
         behind = ", ".join(f"{value} {key}" for key, value in waiting.items()) or "nothing"
         lines = [
@@ -153,13 +156,15 @@ def pending(
 
 def status(settings: IndexSettings, manifest: Manifest, store: NodeStore, waiting: Pending) -> IndexStatus:
     """Gather what there is to say about an index."""
+    contexts, paid = manifest.context_sources(), settings.pipeline.paid_source
     return IndexStatus(
         folder=str(settings.folder),
         storage=str(settings.layout.root),
         store=settings.place.name or "an object that was given as vector_store=",
         documents=len(manifest.documents),
         chunks=store.count(),
-        contexts=manifest.context_sources(),
+        contexts=contexts,
+        stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
         bytes_on_disk=sizes(settings.layout),
         settings=plain_settings(manifest.fingerprint),
         differences=[str(difference) for difference in settings.differences(manifest)],
