@@ -59,7 +59,13 @@ def index(
     prompt: Annotated[Path | None, typer.Option(help="For --context llm: a file with {document} and {chunks}.")] = None,
     timeout: Annotated[float | None, typer.Option(help="For --context llm: seconds a call may take per chunk.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="For --context llm: chunks per call.")] = None,
-    workers: Annotated[int | None, typer.Option(help="For --context llm: calls at a time.")] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            help="ray or ray:ADDRESS: parse, make contexts and embed on Ray. Or a number: for --context llm, calls at "
+            "a time."
+        ),
+    ] = None,
     max_calls: Annotated[int | None, typer.Option(help="For --context llm: the most calls.")] = None,
     fallback_only: Annotated[
         bool | None, typer.Option("--fallback-only", help="For --context llm: use cached contexts, never call.")
@@ -89,12 +95,13 @@ def index(
     if price is not None and not dry_run:  # who asks for a price does not want to pay yet
         raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
     prices = _prices(price)
+    on_ray = workers if workers is not None and workers.startswith("ray") else None
     model = {
         "model": llm,
         "prompt": None if prompt is None else str(prompt),
         "timeout": timeout,
         "batch_size": batch_size,
-        "workers": workers,
+        "workers": None if on_ray else workers,
         "max_calls": max_calls,
         "fallback_only": fallback_only,
     }
@@ -113,7 +120,7 @@ def index(
         if dry_run:
             _estimate(contextual, prices, as_json=as_json)
             return
-        _refresh(contextual, strict=strict, yes=yes, as_json=as_json)
+        _refresh(contextual, workers=on_ray, strict=strict, yes=yes, as_json=as_json)
 
 
 def plan(
@@ -199,13 +206,13 @@ def _model_of(contextual: ContextualIndex) -> LLMContextGenerator | None:
     return first if isinstance(first, LLMContextGenerator) else None
 
 
-def _refresh(contextual: ContextualIndex, *, strict: bool, yes: bool, as_json: bool) -> None:
+def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, yes: bool, as_json: bool) -> None:
     model = _model_of(contextual)
     if model is not None:
         model.require_key()
     with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
-        report = contextual.refresh(show_progress=True, confirm=yes)
+        report = contextual.refresh(show_progress=True, confirm=yes, workers=workers)
     paid = contextual.settings.pipeline.paid_source
     words = lacking(contextual.nodes()) if report.embedded > report.chunks / 10 else None  # it reads the whole index
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)

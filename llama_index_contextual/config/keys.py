@@ -183,6 +183,21 @@ class Store(_Section):
     )
 
 
+class Ray(_Section):
+    """How many processes `--workers ray` has for each kind of work."""
+
+    parse: int | None = _setting(
+        "Processes that parse files and make free contexts.", "(one for every eight that embed)", example=1, ge=1
+    )
+    contexts: int | None = _setting(
+        "Processes that ask the language model, each as many calls at a time as `context.llm.workers` says.",
+        "(one on each machine)",
+        example=1,
+        ge=1,
+    )
+    embed: int | None = _setting("Processes that embed.", "(one for each CPU that is left)", example=4, ge=1)
+
+
 class Embedding(_Section):
     """What makes the vectors."""
 
@@ -288,6 +303,7 @@ class Configuration(BaseModel):
     context: Context = Context()
     embedding: Embedding = Embedding()
     store: Store = Store()
+    ray: Ray = Ray()
     retrieval: Retrieval = Retrieval()
     memory: Memory = Memory()
     descriptions: dict[str, str] = Field({}, description='What a folder holds, as in `"api/" = "REST reference"`.')

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.index.state import Manifest
+    from llama_index_contextual.index.workers import Hiring
 
 
 class ContextualIndex:
@@ -272,6 +273,7 @@ class ContextualIndex:
         show_progress: bool = False,
         retry_contexts: bool = True,
         confirm: bool = False,
+        workers: str | Hiring | None = None,
     ) -> RefreshReport:
         """Bring the index up to date; only chunks whose embedded text is new are embedded.
 
@@ -283,6 +285,9 @@ class ContextualIndex:
             retry_contexts: Whether a language model is asked again for contexts that fell back.
             confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
                 a fifth of the chunks.
+            workers: ``"ray"`` or ``"ray:ADDRESS"`` has documents parsed, contexts made and texts embedded on Ray, to
+                the same nodes (extra ``ray``); a :class:`~llama_index_contextual.index.workers.RayWorkers` also says
+                how many do what. By default all is done in this process.
 
         Raises:
             ConfirmationError: It would delete or pay for more than that.
@@ -293,10 +298,15 @@ class ContextualIndex:
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
         return refresh_index(
-            self._storage, source, show_progress=show_progress, retry_contexts=retry_contexts, confirm=confirm
+            self._storage,
+            source,
+            show_progress=show_progress,
+            retry_contexts=retry_contexts,
+            confirm=confirm,
+            workers=workers,
         )
 
-    async def arefresh(self, source: str | Path | Iterable[Document] | None = None, **options: bool) -> RefreshReport:
+    async def arefresh(self, source: str | Path | Iterable[Document] | None = None, **options: Any) -> RefreshReport:
         """Do the same as :meth:`refresh`, without blocking the event loop."""
         return await asyncio.to_thread(self.refresh, source, **options)
 
@@ -321,7 +331,7 @@ class ContextualIndex:
             DocumentError: A file cannot be read.
         """
         documents = self._documents()
-        nodes = self.settings.pipeline.parse(documents, {})
+        nodes = self.settings.pipeline.parse(documents)
         estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
         return estimate
 
@@ -337,7 +347,7 @@ class ContextualIndex:
         if self.settings.pipeline.paid_source is not None:
             raise SettingError("contexts by an LLM cost something. Cure: estimate() says what.")
         documents = self._documents()
-        nodes = self.settings.pipeline.parse(documents, {})
+        nodes = self.settings.pipeline.parse(documents)
         self.settings.pipeline.contextualize(nodes, documents)
         texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
         return estimate_embedding(self.settings.embedding, texts)

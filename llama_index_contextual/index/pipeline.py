@@ -68,20 +68,17 @@ class NodePipeline:
         generator = self.contexts.generator
         return None if generator is None or generator.free else generator.name
 
-    def parse(self, documents: Sequence[Document], stored: Mapping[str, Stored]) -> list[BaseNode]:
-        """Nodes of some documents, without contexts but those that were paid for.
+    def parse(self, documents: Sequence[Document]) -> list[BaseNode]:
+        """Return the nodes of some documents, without contexts."""
+        return [node for document in documents for node in self.parser.get_nodes_from_documents([document])]
 
-        Args:
-            documents: Of one source.
-            stored: What the index holds of it by node id: a context that was paid for is not paid for again.
-        """
-        nodes = [node for document in documents for node in self.parser.get_nodes_from_documents([document])]
+    def take_over(self, nodes: Sequence[BaseNode], stored: Mapping[str, Stored]) -> None:
+        """Give nodes the contexts that were paid for, from what the index holds under their ids."""
         for node in nodes if self.paid_source else ():
             known = stored.get(node.node_id)
             if known is not None:
                 former = to_node(known, "").metadata
                 node.metadata.update({key: former[key] for key in _PAID if key in former})
-        return nodes
 
     def contextualize(
         self, nodes: Sequence[BaseNode], documents: Sequence[Document], progress: Progress | None = None

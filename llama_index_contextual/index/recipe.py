@@ -11,6 +11,7 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import BaseModel
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.prompts import PromptTemplate
@@ -18,6 +19,7 @@ from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.context.fallback import resolve_generator
 from llama_index_contextual.context.llm.model import without_credentials
+from llama_index_contextual.embedding import model_id
 from llama_index_contextual.index.pipeline import parser_settings
 
 if TYPE_CHECKING:
@@ -56,6 +58,19 @@ def written_parser(parser: NodeParser) -> dict[str, Any]:
     again = read_object(written, NodeParser)
     if parser_settings(again) != parser_settings(parser) or again.id_func is not parser.id_func:
         raise UnwritableError(type(parser).__name__)
+    return written
+
+
+def written_embedding(embedding: BaseEmbedding) -> dict[str, Any]:
+    """Return an embedding as JSON, without its key.
+
+    Raises:
+        UnwritableError: It would not come back as it is.
+    """
+    names = (name for name in type(embedding).model_fields if "key" not in name)
+    written = _written_object(embedding, {name: getattr(embedding, name) for name in names})
+    if model_id(read_object(written, BaseEmbedding)) != model_id(embedding):
+        raise UnwritableError(type(embedding).__name__)
     return written
 
 

@@ -7,12 +7,14 @@ vectors cached, so doing it again embeds nothing twice.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
@@ -22,21 +24,24 @@ from llama_index_contextual.index.chroma import refused_key
 from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.progress import RefreshProgress
-from llama_index_contextual.index.sources import check_source, gather, settled
+from llama_index_contextual.index.sources import Loaded, check_source, gather, settled
 from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.store import DamagedError, Row, Stored, store_metadata
+from llama_index_contextual.index.workers import Here, resolve_workers
 from llama_index_contextual.threads import in_thread
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.index.pipeline import NodePipeline
-    from llama_index_contextual.index.sources import Loaded, Source
+    from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.storage import Storage
+    from llama_index_contextual.index.workers import Hiring, Workers
     from llama_index_contextual.index.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -55,6 +60,7 @@ def refresh_index(
     show_progress: bool = False,
     retry_contexts: bool = True,
     confirm: bool = False,
+    workers: str | Hiring | None = None,
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
 
@@ -64,20 +70,29 @@ def refresh_index(
         show_progress: Whether to show how far it is: bars in a terminal, a line every few seconds elsewhere.
         retry_contexts: Whether contexts that fell back are asked for again.
         confirm: Whether it may delete most documents, and pay a language model again.
+        workers: As :meth:`ContextualIndex.refresh` takes it.
 
     Raises:
         ConfirmationError: It would, and may not.
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
     source = check_source(source, storage.settings.folder)
-    options = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
+    refreshed = partial(
+        _refreshed,
+        storage,
+        source,
+        show_progress=show_progress,
+        retry_contexts=retry_contexts,
+        confirm=confirm,
+        hiring=resolve_workers(workers, storage.settings.configuration),
+    )
     with step("refresh") as facts:
         try:
-            report = _refreshed(storage, source, **options)
+            report = refreshed()
         except DamagedError as error:  # deeper than opening looks
             logger.warning("%s", error)
             storage.repair()
-            report = _refreshed(storage, source, **options)
+            report = refreshed()
         facts |= {
             name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
         }
@@ -92,6 +107,7 @@ def _refreshed(
     show_progress: bool,
     retry_contexts: bool,
     confirm: bool,
+    hiring: Hiring | None,
 ) -> RefreshReport:
     started, report, settings = time.monotonic(), RefreshReport(), storage.settings
     replacing = storage.replaces()
@@ -109,6 +125,8 @@ def _refreshed(
                 made_with=settings.fingerprint.nodes_hash,
                 confirmed=confirm,
                 pays_again=settings.pays_again(before),
+                hire=None if hiring is None else partial(hiring.hired, settings),
+                workers=Here(settings.pipeline, writer.vectors.ask),
                 keep_outdated=settings.reindex == "ignore",
                 retry_contexts=retry_contexts,
                 progress=progress,
@@ -120,6 +138,16 @@ def _refreshed(
         report.context_sources = writer.manifest.context_sources()
     report.seconds = time.monotonic() - started
     return report
+
+
+@dataclass(slots=True)
+class _Cut:
+    """A source that was read and parsed, or why it could not be."""
+
+    source: Source
+    loaded: Loaded = field(default_factory=lambda: Loaded([], "", 0))
+    nodes: list[BaseNode] = field(default_factory=list)
+    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -161,6 +189,8 @@ class Refresh:
         retry_contexts: Whether contexts that fell back are asked for again.
         confirmed: Whether it may delete most documents, and pay a language model again.
         pays_again: Whether contexts that were paid for are outdated, as another model or prompt is to make them.
+        hire: Gives the workers that cut and embed, where there is something to index; None for those that are here.
+        workers: Those at work.
         progress: Is told how far it is.
         report: Is filled.
     """
@@ -172,6 +202,8 @@ class Refresh:
     retry_contexts: bool
     confirmed: bool
     pays_again: bool
+    hire: Callable[[], AbstractContextManager[Workers]] | None
+    workers: Workers
     progress: RefreshProgress
     report: RefreshReport
     _taken: set[str] = field(default_factory=set)  # ids of the nodes of the batch that is being prepared
@@ -193,9 +225,10 @@ class Refresh:
             self._ask(plan)
         self._note(plan)
         if plan.to_index or plan.deleted:
-            self.writer.begin()
-            self.progress.begin(len(plan.to_index))
-            self._index([by_id[key] for key in plan.to_index])
+            with self._hired(plan):
+                self.writer.begin()
+                self.progress.begin(len(plan.to_index))
+                self._index([by_id[key] for key in plan.to_index])
             self._delete(plan.deleted)
         stamps = self._stamps(by_id[key] for key in plan.unchanged)
         if plan.to_index or plan.deleted or stamps or not self.writer.manifest.complete:
@@ -205,6 +238,15 @@ class Refresh:
             self.writer.reader.save_keywords()  # where it was lost, or a kill came before it was kept
         if covered == "" and not self.writer.shared:
             self.writer.prune()
+
+    @contextlib.contextmanager
+    def _hired(self, plan: Plan) -> Iterator[None]:
+        if self.hire is None or not plan.to_index:
+            yield
+            return
+        with self.hire() as self.workers:
+            self.writer.vectors.ask = self.workers.embed
+            yield
 
     def _ask(self, plan: Plan) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
@@ -301,40 +343,60 @@ class Refresh:
 
     def _batches(self, sources: Sequence[Source]) -> Iterator[_Batch]:
         batch, waiting = _Batch(), 0
-        for group in iter_batch(sources, GROUP):
+        for group in iter_batch(self._cut(sources), GROUP):
             with self._store:
-                stored = self.writer.store.of_entries([source.id for source in group])
+                stored = self.writer.store.of_entries([cut.source.id for cut in group])
             for work in self._prepare(group, stored, batch):
                 batch.works.append(work)
                 waiting += len(work.fresh)
-                if waiting >= BATCH_CHUNKS:
+                if waiting >= BATCH_CHUNKS * self.workers.embedders:
                     yield batch
                     batch, waiting = _Batch(), 0
                     self._taken.clear()
         yield batch
 
-    def _prepare(self, group: Sequence[Source], stored: Mapping[str, Sequence[Stored]], batch: _Batch) -> list[_Work]:
-        """Read, parse and contextualize some sources; one that cannot be read is reported, and concerns it alone."""
+    def _cut(self, sources: Iterable[Source]) -> Iterator[_Cut]:
+        """Read and parse sources, in their order; how many are read ahead of those that are parsed, workers decide."""
+        begun: deque[_Cut] = deque()
+
+        def documents() -> Iterator[list[Document]]:
+            for source in sources:
+                cut = _Cut(source)
+                begun.append(cut)
+                try:
+                    cut.loaded = source.load()
+                except DocumentError as error:
+                    cut.problem = str(error)
+                yield cut.loaded.documents
+
+        for nodes in self.workers.cut(documents()):
+            cut = begun.popleft()
+            if isinstance(nodes, DocumentError):
+                cut.problem = str(nodes)
+            else:
+                cut.nodes = nodes
+            self.progress.read(len(cut.nodes))
+            yield cut
+
+    def _prepare(self, group: Sequence[_Cut], stored: Mapping[str, Sequence[Stored]], batch: _Batch) -> list[_Work]:
+        """Give some sources contexts; one that cannot be read or parsed is reported, and concerns it alone."""
         parsed: list[tuple[Source, Loaded, list[BaseNode], dict[str, Stored]]] = []
-        for source in group:
+        for cut in group:
+            source, loaded, nodes = cut.source, cut.loaded, cut.nodes
             known = {item.id: item for item in stored.get(source.id, [])}
-            try:
-                loaded = source.load()
-                nodes = self.pipeline.parse(loaded.documents, known)
-                _check_keys(nodes)
-                self._check_ids(nodes)
-            except DocumentError as error:
-                batch.failed.append((source, str(error)))
-                self.progress.read(0)
+            problem = cut.problem or self._refusal(nodes)
+            if problem:
+                batch.failed.append((source, problem))
                 continue
-            self.progress.read(len(nodes))
+            self.pipeline.take_over(nodes, known)
             parsed.append((source, loaded, nodes, known))
             if loaded.repair:
                 self.report.repaired.append(Problem(source.id, loaded.repair))
         read = [document for _, loaded, _, _ in parsed for document in loaded.documents]
-        cut = [node for _, _, nodes, _ in parsed for node in nodes]
-        self.pipeline.contextualize(cut, read, self.progress.contexts)
-        self.progress.group_done(len(cut))
+        chunks = [node for _, _, nodes, _ in parsed for node in nodes]
+        if not self.workers.write_contexts:
+            self.pipeline.contextualize(chunks, read, self.progress.contexts)
+        self.progress.group_done(len(chunks))
         works = []
         for source, loaded, nodes, known in parsed:
             rows = [Row(node, store_metadata(node, source.id, source.kind), known.get(node.node_id)) for node in nodes]
@@ -346,16 +408,23 @@ class Refresh:
             works.append(_Work(source, loaded, rows, known))
         return works
 
-    def _check_ids(self, nodes: Sequence[BaseNode]) -> None:
-        """Refuse nodes whose ids are not their own: the store would refuse all of a write with them."""
+    def _refusal(self, nodes: Sequence[BaseNode]) -> str:
+        """Return why nodes cannot be stored, or "": their ids have to be their own, or a whole write would fail."""
+        for key in map(refused_key, (node.metadata for node in nodes)):
+            if key is not None:
+                return (
+                    f"its metadata key {key!r} is none that Chroma takes. Cure: rename it; a key is not empty, does "
+                    "not start with '$' or '#', and is not 'chroma:document'."
+                )
         ids = [node.node_id for node in nodes]
         twice = next((id_ for id_, count in Counter(ids).items() if count > 1 or id_ in self._taken), None)
         if twice is not None:
-            raise DocumentError(
+            return (
                 f"two of its chunks, or one of another document, have the id {twice!r}. Cure: a node parser whose "
                 "id_func gives each chunk an id of its own."
             )
         self._taken.update(ids)
+        return ""
 
     def _failed(self, source: Source, reason: str) -> None:
         self.report.failed.append(Problem(source.id, reason))
@@ -422,12 +491,3 @@ class Refresh:
             self.writer.write(gone=ids)
             self.writer.record(dict.fromkeys(group))
             self.report.removed += len(ids)
-
-
-def _check_keys(nodes: Sequence[BaseNode]) -> None:
-    for key in map(refused_key, (node.metadata for node in nodes)):
-        if key is not None:
-            raise DocumentError(
-                f"its metadata key {key!r} is none that Chroma takes. Cure: rename it; a key is not empty, does not "
-                "start with '$' or '#', and is not 'chroma:document'."
-            )

@@ -14,6 +14,7 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -29,13 +30,15 @@ from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore, in_pa
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
     from llama_index_contextual.index.store import Row
+
+    Vectors = Sequence[Sequence[float]]
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
@@ -178,13 +181,16 @@ class Vectorizer:
     Args:
         cache: Where vectors are kept.
         embedding: Makes those that are not known.
+
+    Attributes:
+        ask: Embeds some lists of texts, as :func:`embed_here` does. A refresh may have it done in other processes.
     """
 
     def __init__(self, cache: VectorCache, embedding: BaseEmbedding) -> None:
         self.cache = cache
+        self.ask: Callable[[Iterable[list[str]]], Iterator[tuple[int, Vectors]]] = partial(embed_here, embedding)
         self._embedding = embedding
         self._dimensions = cache.dimensions
-        self._window: tuple[tuple[str, ...], list[list[float]]] = (), []  # the last one, whose rows may come in parts
 
     @property
     def embeds(self) -> bool:
@@ -212,7 +218,8 @@ class Vectorizer:
     def embed(self, rows: Sequence[Row], progress: Callable[[int], object] | None = None) -> Embedded:
         """Give rows their vectors; a row whose text has no usable vector keeps None.
 
-        New vectors are kept after every :data:`BATCH_TEXTS` texts, so that an interruption costs no more than those.
+        New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
+        interruption costs no more than those that are being made.
 
         Args:
             rows: The rows.
@@ -235,9 +242,14 @@ class Vectorizer:
         kept = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)))
         vectors = {key: array("f", vector) for key, vector in kept.items()}  # a list takes eight times as much
         missing = {row.embed_hash: row for row in rows if row.embed_hash not in vectors}
+        if isinstance(self._embedding, DocumentEmbedding):  # a row of which no document is known is embedded alone
+            for row in missing.values():
+                row.window = row.window or ((_text_of(row),), 0)
         result = Embedded(set(missing))
-        for part in iter_batch(missing, BATCH_TEXTS):
-            made, failed = self._made({key: missing[key] for key in part})
+        parts = list(_parts(missing))
+        for number, made_now in self.ask(_texts_to_send(part) for part in parts):
+            part = parts[number]
+            made, failed = self._checked(part, _picked(part, made_now))
             self.cache.put(made)
             vectors |= {key: array("f", vector) for key, vector in made.items()}
             result.failed |= failed
@@ -258,16 +270,18 @@ class Vectorizer:
             raise EmbeddingError(f"{next(iter(result.failed.values()))} Cure: see to the model, then try again.")
         return len(result.fresh)
 
-    def _made(self, rows: Mapping[str, Row]) -> tuple[dict[str, list[float]], dict[str, str]]:
-        """Return vectors of some rows, and why others have none; those are asked for once more."""
+    def _checked(
+        self, rows: Mapping[str, Row], answers: dict[str, Sequence[float]]
+    ) -> tuple[dict[str, Sequence[float]], dict[str, str]]:
+        """Return which vectors of some rows can be used, and why others cannot; those are asked for once more."""
         texts = {key: _text_of(row) for key, row in rows.items()}
-        answers = self._answers(rows)
         if not self._dimensions:
             self._dimensions = self._agreed(answers.values())
         faults = self._faults(answers)
         if faults:
-            self._window = (), []
-            answers |= self._answers({key: rows[key] for key in faults})
+            again = {key: rows[key] for key in faults}
+            for _, vectors in self.ask([_texts_to_send(again)]):
+                answers |= _picked(again, vectors)
             faults = self._faults(answers)
         if len(faults) == len(texts) >= _HOPELESS:
             raise EmbeddingError(
@@ -279,17 +293,6 @@ class Vectorizer:
             for key, fault in faults.items()
         }
         return {key: vector for key, vector in answers.items() if key not in faults}, failed
-
-    def _answers(self, rows: Mapping[str, Row]) -> dict[str, list[float]]:
-        if isinstance(self._embedding, DocumentEmbedding):
-            return {key: self._in_its_window(self._embedding, row) for key, row in rows.items()}
-        return dict(zip(rows, embed_texts(self._embedding, list(map(_text_of, rows.values()))), strict=True))
-
-    def _in_its_window(self, embedding: DocumentEmbedding, row: Row) -> list[float]:
-        together, at = row.window or ((_text_of(row),), 0)
-        if self._window[0] != together:
-            self._window = together, embedding.embed_window(together)
-        return self._window[1][at]
 
     def _faults(self, answers: Mapping[str, Sequence[float]]) -> dict[str, str]:
         faults = {key: fault_of(vector, self._dimensions) for key, vector in answers.items()}
@@ -315,6 +318,28 @@ class Vectorizer:
 
 def _text_of(row: Row) -> str:
     return row.node.get_content(metadata_mode=MetadataMode.EMBED)
+
+
+def _parts(rows: Mapping[str, Row]) -> Iterator[dict[str, Row]]:
+    """Yield rows that are embedded together: those of one window, else some that have none."""
+    for window, group in groupby(rows, lambda key: _window_of(rows[key])):
+        for keys in iter_batch(group, BATCH_TEXTS) if window is None else [list(group)]:
+            yield {key: rows[key] for key in keys}
+
+
+def _texts_to_send(rows: Mapping[str, Row]) -> list[str]:
+    window = _window_of(next(iter(rows.values())))
+    return [_text_of(row) for row in rows.values()] if window is None else list(window)
+
+
+def _window_of(row: Row) -> tuple[str, ...] | None:
+    return None if row.window is None else row.window[0]
+
+
+def _picked(rows: Mapping[str, Row], vectors: Vectors) -> dict[str, Sequence[float]]:
+    """Return the vectors of rows from those of the texts that were sent for them."""
+    places = enumerate(rows.items())
+    return {key: vectors[number if row.window is None else row.window[1]] for number, (key, row) in places}
 
 
 def fault_of(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int = 0) -> str | None:
@@ -348,14 +373,27 @@ def query_length(embedding: BaseEmbedding) -> int:
         raise _failed(embedding, "a query", error) from error
 
 
+def embed_here(embedding: BaseEmbedding, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
+    """Yield the number of each list of texts and the vectors of its texts, as soon as they are made.
+
+    Raises:
+        EmbeddingError: The model failed.
+    """
+    for number, texts in enumerate(lists):
+        yield number, embed_texts(embedding, texts)
+
+
 def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:
-    """Return vectors of texts, unchecked but for their number.
+    """Return vectors of texts, unchecked but for their number; a model that reads chunks together sees all at once.
 
     Raises:
         EmbeddingError: The model failed, or gave another number of vectors.
     """
     try:
-        vectors = embedding.get_text_embedding_batch(texts)
+        if isinstance(embedding, DocumentEmbedding):
+            vectors = embedding.embed_window(texts)
+        else:
+            vectors = embedding.get_text_embedding_batch(texts)
     except EmbeddingError:
         raise
     except Exception as error:

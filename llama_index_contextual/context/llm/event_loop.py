@@ -71,9 +71,7 @@ class Connection:
         """Give the model; where it is not made yet, to take and to write so many tokens."""
         with self._lock:
             if self._llm is None:
-                given = self.given
-                if given is None:
-                    given = Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+                given = self._chosen()
                 if isinstance(given, LLM):
                     self._llm = with_own_client(given)
                 else:
@@ -83,6 +81,14 @@ class Connection:
                 self._connected = True
                 self.loop.before_close(partial(close_client, self._llm))
             return self._llm
+
+    def _chosen(self) -> str | LLM:
+        return self.given or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+
+    def by_name(self) -> str | None:
+        """Return the model's name, without a password; None where it is an object."""
+        chosen = self._chosen()
+        return without_credentials(chosen) if isinstance(chosen, str) else None
 
     def config(self) -> str | None:
         """Return what was given as plain data: an object's name, marked as one; a URL without its password."""

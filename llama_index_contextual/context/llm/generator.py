@@ -20,7 +20,7 @@ from llama_index_contextual.context.llm.estimate import estimate
 from llama_index_contextual.context.llm.event_loop import Connection
 from llama_index_contextual.context.llm.model import ModelSpec, ServerWatch, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.llm.request import Patience
+from llama_index_contextual.context.llm.request import Caller, DirectCaller, Patience
 from llama_index_contextual.context.llm.run import Run, RunSettings
 from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, list_prices
@@ -129,6 +129,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         self._usage = ContextUsage()
         self.last_failures: Counter[str] = Counter()
         self.cache_error: StorageError | None = None
+        self.caller: Caller | None = None  # sends the requests; None: this process
 
     def __repr__(self) -> str:
         return f"LLMContextGenerator({self.name!r}, version={self.version!r})"
@@ -214,6 +215,11 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
             for sentence, beside in zip(sentences, free, strict=True)
         ]  # fmt: skip
 
+    def model_by_name(self) -> tuple[str, int | None, int] | None:
+        """Return what another process makes the model from: name, window, tokens to write; None for an object."""
+        name = self._connection.by_name()
+        return None if name is None else (name, self.context_window, self.max_output_tokens * self.batch_size)
+
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
         """Return what a run over these chunks would cost, without asking the model about them."""
         return estimate(self._settings(), batches, prices)
@@ -283,6 +289,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         return RunSettings(
             source=self.name,
             llm=self.llm,
+            caller=DirectCaller(self.llm) if self.caller is None else self.caller,
             prompts=self._prompts,
             version=self.version,
             cache=self._cache(),
@@ -315,4 +322,4 @@ def _patience(given: Patience | Mapping[str, Any] | None) -> Patience:
     return given or Patience()
 
 
-_LIVE: Final = frozenset({"_server", "_budget", "_usage", "last_failures", "cache_error"})
+_LIVE: Final = frozenset({"_server", "_budget", "_usage", "last_failures", "cache_error", "caller"})

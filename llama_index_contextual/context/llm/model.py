@@ -212,10 +212,10 @@ class ServerWatch:
         self._until = float("-inf")  # when what is known becomes too old
         self._failures = 0
 
-    def why_not(self, llm: LLM, seconds: float) -> str | None:
-        """Return the reason why a run need not begin, or None; see :func:`probe`, which may block so many seconds."""
+    def why_not(self, look: Callable[[], str | None]) -> str | None:
+        """Return the reason why a run need not begin, or None; ``look`` does as :func:`probe`, and may block."""
         if self._clock() >= self._until:
-            self._absent, self._failures = probe(llm, seconds), 0
+            self._absent, self._failures = look(), 0
             self._believe(_BELIEVED_ALIVE if self._absent is None else _BELIEVED_ABSENT)
         return self._absent
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tenacity import AsyncRetrying, retry_if_exception
 from tenacity.wait import wait_exponential, wait_random
 
 from llama_index_contextual.checks import amount, whole
-from llama_index_contextual.context.llm.model import chat, retries_by_itself
+from llama_index_contextual.context.llm.model import chat, probe
 from llama_index_contextual.context.usage import Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from llama_index.core.llms import LLM, ChatMessage
     from tenacity import RetryCallState
@@ -34,13 +34,18 @@ _WINDOW: Final = re.compile(r"n_ctx['\"]?\s*[:=]\s*(\d+)|maximum context length 
 
 
 class CallFailedError(Exception):
-    """A model did not answer; ``reason`` says in a few words why, and is the same for the same cause."""
+    """A model did not answer.
 
-    def __init__(self, reason: str, *, fatal: bool = True) -> None:
+    Attributes:
+        reason: Why, in a few words; the same for the same cause.
+        fatal: Whether the server seems to be the cause, so that other calls would fare no better.
+        transient: Whether it may pass.
+        wait: Seconds that the server asks to wait; None where it does not say.
+    """
+
+    def __init__(self, reason: str, *, fatal: bool = True, transient: bool = False, wait: float | None = None) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.fatal = fatal
-        """Whether the server seems to be the cause, so that other calls would fare no better."""
+        self.reason, self.fatal, self.transient, self.wait = reason, fatal, transient, wait
 
 
 class ContextOverflowError(CallFailedError):
@@ -97,44 +102,82 @@ class Patience:
         return (self.chunk_timeout * chunks + prompt_tokens / self.reading_rate) * waiting
 
 
+class Caller(Protocol):
+    """What sends requests to a model.
+
+    Attributes:
+        servers: How many servers of the model there are, each with its own queue.
+    """
+
+    servers: int
+
+    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:
+        """Send a request once.
+
+        Args:
+            messages: The prompt.
+            timeout: Seconds after which it is cancelled.
+            max_tokens: Tokens that the model may write.
+
+        Raises:
+            CallFailedError: It was not answered.
+        """
+
+    def probe(self, seconds: float) -> str | None:
+        """Return why the model cannot be used, or None where its server answers within so many seconds."""
+
+
+@dataclass(slots=True)
+class DirectCaller:
+    """Sends requests from this process."""
+
+    llm: LLM
+    servers: int = 1
+
+    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:
+        """Send a request once; see :meth:`Caller.send`."""
+        started = time.monotonic()
+        try:
+            response = await asyncio.wait_for(chat(self.llm, messages, max_tokens), timeout)
+            text = response.message.content or ""
+            return Answer(text, read_tokens(response), time.monotonic() - started)
+        except Exception as error:  # each integration has errors of its own
+            raise _explained(error) from error
+
+    def probe(self, seconds: float) -> str | None:
+        """Return why the model cannot be used; see :meth:`Caller.probe`."""
+        return probe(self.llm, seconds)
+
+
 async def ask(
-    llm: LLM,
-    messages: Sequence[ChatMessage],
+    send: Callable[[], Awaitable[Answer]],
     *,
-    timeout: float,
-    max_tokens: int,
+    attempts: int,
     patience: Patience,
     another: Callable[[], bool] = lambda: True,
 ) -> Answer:
-    """Send a request, again after an error that may pass; a request that takes too long is cancelled.
+    """Send a request, again after an error that may pass.
 
     Args:
-        llm: The model.
-        messages: The prompt.
-        timeout: Seconds that an attempt may take.
-        max_tokens: Tokens that the model may write.
-        patience: How often, and after which waits.
+        send: Sends it once.
+        attempts: How often at most.
+        patience: After which waits.
         another: Asked before each attempt but the first whether it may be made.
 
     Raises:
         CallFailedError: It never was answered.
     """
-    attempts = 1 if retries_by_itself(llm) else patience.attempts
     started = time.monotonic()
     retrying = AsyncRetrying(
         stop=lambda state: state.attempt_number >= attempts or not another(),
         wait=_Wait(patience),
-        retry=retry_if_exception(lambda error: _is_transient(error, patience)),
+        retry=retry_if_exception(lambda error: _may_pass(error, patience)),
         reraise=True,
     )
-    try:
-        async for attempt in retrying:
-            with attempt:
-                response = await asyncio.wait_for(chat(llm, messages, max_tokens), timeout)
-                text = response.message.content or ""
-                return Answer(text, read_tokens(response), time.monotonic() - started)
-    except Exception as error:  # each integration has errors of its own
-        raise _explained(error) from error
+    async for attempt in retrying:
+        with attempt:
+            answer = await send()
+            return replace(answer, seconds=time.monotonic() - started)
     raise AssertionError("tenacity gives a result or raises")
 
 
@@ -148,8 +191,12 @@ class _Wait:
 
     def __call__(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
-        asked_for = _retry_after(error) if error is not None else None
+        asked_for = error.wait if isinstance(error, CallFailedError) else None
         return self._backoff(state) if asked_for is None else asked_for
+
+
+def _may_pass(error: BaseException, patience: Patience) -> bool:
+    return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= patience.max_wait
 
 
 def _status_of(error: BaseException) -> int | None:
@@ -177,15 +224,6 @@ def _retry_after(error: BaseException) -> float | None:
         return None
 
 
-def _is_transient(error: BaseException, patience: Patience) -> bool:
-    if isinstance(error, TimeoutError | asyncio.TimeoutError):  # waited long enough already
-        return False
-    if (_retry_after(error) or 0.0) > patience.max_wait:
-        return False
-    status = _status_of(error)
-    return status in _TRANSIENT if status is not None else _is_connection(error)
-
-
 def _is_connection(error: BaseException) -> bool:
     names = [type(cause).__name__ for cause in _causes(error)]
     return any(_CONNECTION.search(name) for name in names) or isinstance(error, OSError)
@@ -200,17 +238,18 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 
 def _explained(error: Exception) -> CallFailedError:
-    if isinstance(error, TimeoutError | asyncio.TimeoutError):
+    if isinstance(error, TimeoutError | asyncio.TimeoutError):  # waited long enough already
         return CallFailedError("timeout")
-    status = _status_of(error)
+    status, wait = _status_of(error), _retry_after(error)
     text = str(error)
     if status in (400, 413, 422, None) and _OVERFLOW.search(text):
         window: Any = _WINDOW.search(text)
         return ContextOverflowError(int(window[1] or window[2]) if window else None)
     if status is not None:
-        return CallFailedError(f"HTTP {status}", fatal=status != 400)  # noqa: PLR2004
+        fatal = status != 400  # noqa: PLR2004
+        return CallFailedError(f"HTTP {status}", fatal=fatal, transient=status in _TRANSIENT, wait=wait)
     if _is_connection(error):
-        return CallFailedError("no connection")
+        return CallFailedError("no connection", transient=True, wait=wait)
     return CallFailedError(type(error).__name__, fatal=False)
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.context.llm.answers import refusal, split_answers
 from llama_index_contextual.context.llm.books import Books
-from llama_index_contextual.context.llm.model import NO_ANSWER, context_window, is_local, marks_cache
+from llama_index_contextual.context.llm.model import (
+    NO_ANSWER,
+    context_window,
+    is_local,
+    marks_cache,
+    retries_by_itself,
+)
 from llama_index_contextual.context.llm.prompt import Question, batches
 from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, ask
 from llama_index_contextual.errors import StorageError
@@ -26,7 +33,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.llm.model import ServerWatch
     from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
-    from llama_index_contextual.context.llm.request import Answer, Patience
+    from llama_index_contextual.context.llm.request import Answer, Caller, Patience
     from llama_index_contextual.context.usage import ContextUsage
 
 _MAX_SHRINKS: Final = 4
@@ -41,6 +48,7 @@ class RunSettings:
 
     source: str
     llm: LLM
+    caller: Caller
     prompts: Prompts
     version: str
     cache: ContextCache
@@ -100,8 +108,8 @@ class Run:
         self.books = Books(
             settings.source, settings.usage, progress, max_calls=settings.max_calls, max_tokens=settings.max_tokens
         )
-        self._documents = asyncio.Semaphore(settings.num_workers)
-        self._calls = asyncio.Semaphore(settings.num_workers)
+        self._documents = asyncio.Semaphore(settings.num_workers * settings.caller.servers)
+        self._calls = asyncio.Semaphore(settings.num_workers * settings.caller.servers)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
         """Return one context per chunk; None where there is none, which the books give the reason of."""
@@ -139,9 +147,9 @@ class Run:
     def _why_not(self) -> str | None:
         """Return the reason why the model is not to be asked, or None where it may be."""
         settings = self._settings
-        return "fallback_only" if settings.fallback_only else settings.server.why_not(
-            settings.llm, settings.patience.probe_timeout
-        )  # fmt: skip
+        if settings.fallback_only:
+            return "fallback_only"
+        return settings.server.why_not(lambda: settings.caller.probe(settings.patience.probe_timeout))
 
     async def _document(self, todo: Todo) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -193,16 +201,16 @@ class Run:
         if not server.allows_call():
             raise CallFailedError(NO_ANSWER, fatal=False)
         waiting = settings.num_workers if is_local(settings.llm) else 1  # it answers one after the other
+        send = partial(
+            settings.caller.send,
+            question.messages(cache_point=marks_cache(settings.llm)),
+            settings.patience.timeout(len(nodes), tokens, waiting),
+            settings.max_output_tokens * len(nodes),
+        )
+        attempts = 1 if retries_by_itself(settings.llm) else settings.patience.attempts
         try:
             with books.sending(tokens):
-                answer = await ask(
-                    settings.llm,
-                    question.messages(cache_point=marks_cache(settings.llm)),
-                    timeout=settings.patience.timeout(len(nodes), tokens, waiting),
-                    max_tokens=settings.max_output_tokens * len(nodes),
-                    patience=settings.patience,
-                    another=books.another_attempt,
-                )
+                answer = await ask(send, attempts=attempts, patience=settings.patience, another=books.another_attempt)
         except CallFailedError as error:
             server.call_ended(failed=error.fatal)
             books.call(todo.document, len(nodes), error=error.reason)

@@ -1,0 +1,285 @@
+"""Ingestion on Ray: the nodes of a local run, whatever the number of workers, and nothing lost or paid twice."""
+
+import hashlib
+import json
+import os
+import socket
+import sys
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from command_line import run_process
+from llama_index.core import SimpleDirectoryReader
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms import MockLLM
+
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.index import ContextualIndex, refresh, vectors
+from llama_index_contextual.index import workers as workers_room
+from llama_index_contextual.index.workers import RayWorkers
+
+ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+PAGES = 24
+
+
+class Counted(BaseEmbedding):
+    """Writes down each text that it embeds. It ends its process at the first sight of one text, once."""
+
+    log: str
+    deadly: str = ""
+    failing: str = ""
+
+    def _get_text_embeddings(self, texts):
+        died = Path(self.log) / "died"
+        if self.deadly and any(self.deadly in text for text in texts) and not died.exists():
+            died.touch()
+            os._exit(1)
+        if self.failing and any(self.failing in text for text in texts) and not died.exists():
+            died.touch()
+            raise OSError("the model is away")
+        with (Path(self.log) / str(os.getpid())).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(text) + "\n" for text in texts)
+        return [[byte / 255 + 0.01 for byte in hashlib.sha256(text.encode()).digest()[:8]] for text in texts]
+
+    def _get_text_embedding(self, text):
+        return self._get_text_embeddings([text])[0]
+
+    def _get_query_embedding(self, query):
+        return [1.0] * 8
+
+    async def _aget_query_embedding(self, query):
+        return self._get_query_embedding(query)
+
+
+class Poisoned(HeadingAwareMarkdownNodeParser):
+    """Ends its process over one page, each time."""
+
+    def get_nodes_from_documents(self, documents, show_progress=False, **kwargs):
+        if any("Poison" in document.text for document in documents):
+            os._exit(1)
+        return super().get_nodes_from_documents(documents, show_progress, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def on_ray():
+    """Ray with room for four workers, which a refresh finds started."""
+    here = Path(__file__).parent
+    path = os.pathsep.join(map(str, (here, here.parent, os.environ.get("PYTHONPATH", here.parents[1]))))
+    options = {"include_dashboard": False, "object_store_memory": 100_000_000, "log_to_driver": False}
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "PYTHONPATH": path}.items():
+            environment.setenv(name, value)  # workers import the embedding below
+        ray.init("local", num_cpus=4, _node_ip_address="127.0.0.1", logging_level="ERROR", **options)
+    yield RayWorkers(parse=1, embed=1)
+    ray.shutdown()
+
+
+@pytest.fixture
+def pages(tmp_path):
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for number in range(PAGES):
+        text = f"# Page {number}\n\nTea of day {number}.\n\n## Notes\n\n" + f"The kettle sings at {number}. " * 90
+        (folder / f"page{number:02}.md").write_text(text, "utf-8")
+    (folder / "kettle.py").write_text('def boil(water):\n    """Boil water for tea."""\n    return water\n', "utf-8")
+    return folder
+
+
+def held(index):
+    """Everything that the store has: ids, texts, metadata, and the vectors of the texts."""
+    nodes = {node.node_id: (node.text, node.metadata, node.relationships) for node in index.nodes()}
+    pages = index._storage.reader.ask(lambda view: list(view.store.vectors()))
+    return nodes, sorted(map(tuple, chain.from_iterable(page.tolist() for page in pages)))
+
+
+def embedded(log):
+    return [json.loads(line) for file in Path(log).glob("[0-9]*") for line in file.read_text("utf-8").splitlines()]
+
+
+def test_ids_texts_metadata_and_vectors_are_those_of_a_local_run(pages, tmp_path, embedding, on_ray, monkeypatch):
+    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 20)
+    monkeypatch.setattr(vectors, "BATCH_TEXTS", 8)
+    (pages / "broken.md").write_bytes(b"\x00\x01")
+    reports, found = [], []
+    for name, workers in {"here": None, "one": on_ray, "two": RayWorkers(parse=2, embed=2)}.items():
+        settings = {"embed_model": embedding, "context": "pattern", "storage": tmp_path / name}
+        with ContextualIndex.open(pages, **settings) as index:
+            report = index.refresh(workers=workers)
+            assert index.verify().ok
+            reports.append((report.added, report.chunks, report.embedded, [one.path for one in report.failed]))
+            found.append(held(index))
+    assert reports[0][3] == ["broken.md"]
+    assert len(found[0][0]) > PAGES
+    assert reports[1:] == [reports[0]] * 2
+    assert found[1:] == [found[0]] * 2
+
+
+def test_a_worker_that_dies_is_replaced_and_no_text_is_lost_or_embedded_twice(pages, tmp_path, on_ray, monkeypatch):
+    monkeypatch.setattr(vectors, "BATCH_TEXTS", 4)
+    log = tmp_path / "log"
+    log.mkdir()
+    model = Counted(model_name="counted", log=str(log), deadly="day 7.")
+    with ContextualIndex.open(pages, embed_model=model) as index:
+        report = index.refresh(workers=RayWorkers(parse=1, embed=2))
+        assert (log / "died").exists()
+        assert index.verify().ok
+        found = held(index)
+    texts = embedded(log)
+    assert len(texts) == len(set(texts)) == report.embedded == report.chunks
+    assert len(list(log.glob("[0-9]*"))) == 3, "two workers, and one in the place of the dead one"
+    with ContextualIndex.open(pages, storage=tmp_path / "here", embed_model=model) as index:  # it dies once
+        index.refresh()
+        assert held(index) == found
+
+
+def test_a_page_over_which_workers_die_is_reported_and_the_others_are_indexed(pages, tmp_path, on_ray):
+    (pages / "page03.md").write_text("# Poison\n", "utf-8")
+    with ContextualIndex.open(pages, embed_model="none", node_parser=Poisoned()) as index:
+        report = index.refresh(workers=on_ray)
+        [problem] = report.failed
+        assert problem.path == "page03.md"
+        assert "ended 3 workers" in problem.reason
+        assert len(report.added) == PAGES - 1
+        assert index.verify().ok
+
+
+def test_what_was_embedded_before_the_model_failed_is_kept(pages, tmp_path, on_ray, monkeypatch):
+    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 10)
+    monkeypatch.setattr(vectors, "BATCH_TEXTS", 4)
+    log = tmp_path / "log"
+    log.mkdir()
+    model = Counted(model_name="counted", log=str(log), failing="day 17.")
+    with ContextualIndex.open(pages, embed_model=model) as index:
+        with pytest.raises(EmbeddingError, match="the model is away"):
+            index.refresh(workers=on_ray)
+        assert index.status().chunks > 0
+        report = index.refresh(workers=on_ray)
+        assert index.verify().ok
+    texts = embedded(log)
+    assert len(set(texts)) == report.chunks
+    assert len(texts) - len(set(texts)) <= 8, "at most what was under way, and not yet in the cache, is paid again"
+
+
+def test_a_model_is_asked_by_workers_as_often_as_from_here(pages, tmp_path, fake_model, on_ray):
+    asked, found = [], []
+    for name, workers in {"here": None, "ray": RayWorkers(parse=1, contexts=2, embed=1)}.items():
+        before = len(fake_model.requests)
+        settings = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 10, "chunk_timeout": 20}}
+        with ContextualIndex.open(pages, embed_model="none", storage=tmp_path / name, **settings) as index:
+            report = index.refresh(workers=workers)
+            assert report.context_sources == {"llm:fake+pattern": report.chunks}
+            asked.append(len(fake_model.requests) - before)
+            found.append({node.node_id: node.metadata["context_source"] for node in index.nodes()})
+            assert index.settings.pipeline.contexts.usage.calls == asked[-1]
+            index.refresh(workers=workers)
+            assert len(fake_model.requests) - before == asked[-1]
+    assert found[0] == found[1]
+    assert asked[0] == asked[1]
+
+
+def test_a_limit_of_calls_holds_for_all_workers_together(pages, fake_model, on_ray):
+    settings = {"context": "llm", "llm": fake_model.llm, "max_calls": 5, "patience": {"probe_timeout": 10}}
+    with ContextualIndex.open(pages, embed_model="none", **settings) as index, pytest.warns(ContextualWarning):
+        index.refresh(workers=RayWorkers(parse=1, contexts=2))
+    assert len(fake_model.requests) == 5
+
+
+def test_the_documents_of_any_reader_come_as_an_iterator(pages, tmp_path, embedding, on_ray):
+    def documents():
+        for group in SimpleDirectoryReader(str(pages), required_exts=[".md"]).iter_data():
+            yield from group
+
+    found = []
+    for name, workers in {"here": None, "ray": on_ray}.items():
+        with ContextualIndex.open(pages, embed_model=embedding, storage=tmp_path / name) as index:
+            report = index.refresh(documents(), workers=workers)
+            assert len(report.added) == PAGES
+            found.append(held(index))
+    assert found[0] == found[1]
+
+
+def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
+    class Slow(workers_room._Worker):
+        def _make(self):
+            pass
+
+        def do(self, item):
+            return item
+
+    taken = []
+    pool = workers_room._Pool(lambda: ray.remote(Slow).remote(None), 2, SettingError)
+    try:
+        done = pool.map((taken.append(number) or number for number in range(50)), in_order=True)
+        for number in range(50):
+            assert next(done) == (number, number)
+            assert len(taken) <= number + 4
+    finally:
+        pool.close()
+
+
+def test_ray_is_left_alone_where_nothing_is_to_do(pages, monkeypatch):
+    with ContextualIndex.open(pages, embed_model="none") as index:
+        index.refresh()
+        monkeypatch.setattr(RayWorkers, "hired", lambda *_: pytest.fail("workers were hired"))
+        assert index.refresh(workers="ray").added == []
+
+
+class Own(ContextGenerator):
+    name, version, free = "own", "1", True
+
+    def generate(self, nodes, document):
+        return [ChunkContext("Own.", self.name, version=self.version) for _ in nodes]
+
+
+@pytest.mark.parametrize(
+    ("named", "settings"),
+    [
+        ("node_parser", {"node_parser": HeadingAwareMarkdownNodeParser(id_func=lambda *_: "x")}),
+        ("context", {"context": Own()}),
+        ("llm", {"context": "llm", "llm": MockLLM()}),
+    ],
+)
+def test_a_part_that_a_worker_cannot_make_is_named(pages, named, settings):
+    with ContextualIndex.open(pages, embed_model="none", **settings) as index:
+        with pytest.raises(SettingError, match=f"workers: {named} .*Cure"):
+            index.refresh(workers="ray")
+        assert not index.exists
+
+
+def test_an_address_where_no_cluster_is_and_a_word_that_names_none(pages, monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with ContextualIndex.open(pages, embed_model="none") as index:
+        for where in (address, f"ray://{address}", "nonsense"):
+            with pytest.raises(SettingError, match=f"no Ray cluster can be used at '{where}'.*Cure"):
+                index.refresh(workers=f"ray:{where}")
+        with pytest.raises(SettingError, match=r"workers='dask' is not known.*Cure"):
+            index.refresh(workers="dask")
+        assert not index.exists
+        assert index.refresh().chunks
+
+
+def test_workers_of_another_version_are_refused(pages, on_ray, monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.__version__", "9.9")
+    index = ContextualIndex.open(pages, embed_model="none")
+    with pytest.raises(SettingError, match=r"workers have llama-index-contextual .* has 9\.9.*Cure"):
+        index.refresh(workers=on_ray)
+
+
+def test_without_the_extra_the_message_names_it(pages, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    index = ContextualIndex.open(pages, embed_model="none")
+    with pytest.raises(MissingExtraError, match=r"ray is not installed.*llama-index-contextual\[ray\]"):
+        index.refresh(workers="ray")
+
+
+def test_the_command_line_starts_ray_itself(pages):
+    (pages / "contextual.toml").write_text("[ray]\nparse = 1\nembed = 1\n", "utf-8")
+    done = run_process("index", pages, "--embed-model", "none", "--workers", "ray", "--json", RAY_ADDRESS="")
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["added"]) == PAGES
