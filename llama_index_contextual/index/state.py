@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from filelock import FileLock, Timeout
-from pydantic import AliasChoices, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from llama_index_contextual.errors import LockedError, StorageError
@@ -231,6 +231,13 @@ class Choices(TypedDict, total=False):
     vector_store: str
 
 
+def _names_its_model(fingerprint: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Refuse settings that do not say whose vectors an index holds: they are damaged."""
+    if fingerprint.get("embedding") and "model" not in fingerprint["embedding"]:
+        raise ValueError("the embedding has no model")
+    return fingerprint
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Everything that is known about an index without opening its store.
@@ -250,7 +257,7 @@ class Manifest:
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
 
     collection: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # it becomes part of paths and addresses
-    fingerprint: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fingerprint: Annotated[dict[str, dict[str, Any]], AfterValidator(_names_its_model)] = field(default_factory=dict)
     generation: int = 0
     complete: bool = True
     documents: dict[str, Entry] = field(default_factory=dict)

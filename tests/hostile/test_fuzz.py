@@ -67,6 +67,7 @@ FOUND = {
     "a list for the choices": ("manifests", lambda: manifest(choices=["x"])),
     "a number for a list": ("manifests", lambda: manifest(unremembered=3)),
     "a list for a section": ("manifests", lambda: manifest(fingerprint__embedding=["x"])),
+    "an embedding without a model": ("manifests", lambda: manifest(fingerprint__embedding={"=model": "x"})),
     "a list for chunks": ("manifests", lambda: manifest(choices__chunks=["x"])),
     "a number of thousands of digits": ("settings", b"k = " + b"9" * 5000),
     "brackets in brackets": ("settings", b"k = " + b"[" * 5000),
