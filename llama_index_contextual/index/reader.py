@@ -312,16 +312,20 @@ class Keywords:
     def save(self, store: NodeStore, stamp: object) -> None:
         """Keep the state of the store on disk; a failure to do so is none of the writer's, as it can be derived."""
         with self._lock, contextlib.suppress(OSError, StorageError):
-            if saved_stamp(self._folder) != str(stamp):
+            if saved_stamp(self._folder) != (kept := self._kept_as(stamp)):
                 self.sync(store, stamp)
-                save_index(self.index, self._folder, stamp=str(stamp))
+                save_index(self.index, self._folder, stamp=kept)
+
+    def _kept_as(self, stamp: object) -> str:
+        """Return the stamp of the copy on disk: another version of the analyzer makes another copy."""
+        return f"{stamp} {self.index.analyzer.fingerprint}"
 
     def _load(self, stamp: object) -> bool:
         """Take the copy on disk if it shows exactly this state."""
-        if saved_stamp(self._folder) != str(stamp):
+        if saved_stamp(self._folder) != (kept := self._kept_as(stamp)):
             return False
         try:
-            self.index, _ = load_index(self._folder, stamp=str(stamp), analyzer=self.index.analyzer)
+            self.index, _ = load_index(self._folder, stamp=kept, analyzer=self.index.analyzer)
         except StorageError:
             return False
         self._shown = dict.fromkeys(self.index.selected_ids(), b"")  # to be compared anew when something changes

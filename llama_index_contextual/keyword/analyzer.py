@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.dates import LANGUAGES, month_name, take_dates
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.keyword.languages import Stemmers, fold, normalise, resolve_language, stop_words
+from llama_index_contextual.keyword.languages import Stemmers, evidence, fold, normalise, resolve_language, stop_words
 from llama_index_contextual.keyword.words import (
     LONGEST,
     WORD,
@@ -22,7 +22,7 @@ from llama_index_contextual.keyword.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_VERSION: Final = 1  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
+_VERSION: Final = 2  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _SAMPLE: Final = 200  # words that language detection looks at
 _MEMO_LIMIT: Final = 200_000  # words; ~30 MB at most, then it starts afresh
 
@@ -39,7 +39,8 @@ class Analyzer:
     """Turn text into terms for keyword search. It is thread-safe, can be pickled, and is compared by its settings.
 
     Args:
-        language: ``"auto"`` chooses among ``languages`` for each text by its stop words; else a code or name
+        language: ``"auto"`` chooses among ``languages`` for each text by its stop words, except those that English
+            writers use, too ("todo"); else a code or name
             (``"de"``, ``"german"``) that has a Snowball stemmer.
         languages: What ``"auto"`` chooses from, the first where nothing tells them apart.
         stem: Whether words are reduced to Snowball stems.
@@ -139,7 +140,7 @@ class Analyzer:
             return self.language
         sample = {fold(word) for word in set(words[:_SAMPLE])}
         # max() keeps the first of equals, so the first language wins where nothing tells them apart.
-        return max(self.languages, key=lambda code: len(sample & stop_words(code)))
+        return max(self.languages, key=lambda code: len(sample & evidence(code)))
 
     def _lookup(self, code: str, word: str, stops: bool) -> tuple[str, ...]:
         found = self._memo.get((code, word, stops))

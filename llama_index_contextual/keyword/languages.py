@@ -49,6 +49,12 @@ _SPANISH_ENDINGS: Final = (
 )
 
 
+# Spanish stop words that stand in English notes, as words or abbreviations. They are no sign of Spanish. (To ask for
+# two stop words instead would take every fourth short Spanish line for English.)
+_ENGLISH_TOO: Final = {
+    "es": frozenset({"e", "era", "eras", "mi", "os", "sea", "sin", "son", "ti", "todo", "todos", "tu", "ya"})
+}
+
 _FOREIGN: Final = re.compile("[^\x00-\u02ff]{64,}")
 _MOST_MARKS: Final = 30  # Unicode's own limit (UAX #15); the time to sort marks grows with their square
 # Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
@@ -102,6 +108,12 @@ def stop_words(code: str) -> frozenset[str]:
     if not listing.is_file():
         return frozenset()
     return frozenset(fold(word) for word in listing.read_text(encoding="utf-8").split())
+
+
+@cache
+def evidence(code: str) -> frozenset[str]:
+    """Return the stop words that show that a text is in a language."""
+    return stop_words(code) - _ENGLISH_TOO.get(code, frozenset())
 
 
 class Stemmers:

@@ -19,6 +19,7 @@ from llama_index_contextual.index import ContextualIndex, refresh
 from llama_index_contextual.index import state as manifest_room
 from llama_index_contextual.index import vectors as vectors_room
 from llama_index_contextual.index import writer as writer_room
+from llama_index_contextual.keyword import Analyzer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,6 +107,20 @@ def test_what_is_derived_is_made_again_without_embedding(used, folder, counting,
     damage(used)
     assert chunks_after_refresh(folder, counting) == 5
     assert counting.count == 0
+
+
+def test_a_keyword_index_of_an_older_analyzer_is_made_again(used, folder, counting, monkeypatch):
+    assert chunks_after_refresh(folder, counting) == 5
+    older = used / "bm25"
+    kept = {file: file.read_bytes() for file in older.rglob("*") if file.is_file()}
+    monkeypatch.setattr("llama_index_contextual.keyword.analyzer._VERSION", 99)
+    with ContextualIndex.open(folder, embed_model=counting, create=False) as index:
+        assert index.as_retriever(1, min_score=0).retrieve("zebras")[0].node.ref_doc_id == "by-hand"
+    assert {file: file.read_bytes() for file in older.rglob("*") if file.is_file()} == kept, "reading never writes"
+    assert chunks_after_refresh(folder, counting) == 5
+    assert counting.count == 0
+    fingerprint = Analyzer().fingerprint
+    assert any(fingerprint.encode() in file.read_bytes() for file in older.rglob("*") if file.is_file())
 
 
 @pytest.mark.parametrize("damage", [remove_vector_segment, tear_vector_segment])

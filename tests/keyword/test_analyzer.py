@@ -78,6 +78,21 @@ def test_a_spanish_stem_is_not_mistaken_for_an_english_word():
     assert not set(analyzer.query_tokens("hello")) & set(analyzer.tokens("the hell of it"))
 
 
+@pytest.mark.parametrize("note", ["TODO: running tests", "todos: gateway, scheduler", "North Sea wind", "OS upgrades"])
+def test_a_spanish_word_that_english_writers_use_makes_no_note_spanish(note):
+    assert Analyzer().tokens(note) == Analyzer(language="en").tokens(note)
+    assert Analyzer().query_groups(note)[0][0] == Analyzer(language="en").query_tokens(note)[0], (
+        "the word is looked for"
+    )
+
+
+@pytest.mark.parametrize("note", ["Comprar zanahorias para Pedro", "Reunión con Pedro", "todo sobre los perros"])
+def test_one_spanish_stop_word_makes_a_short_note_spanish(note):
+    terms = Analyzer().tokens(note)
+    assert terms
+    assert all(term.startswith("es:") for term in terms)
+
+
 def test_a_query_of_stop_words_alone_keeps_them():
     analyzer = Analyzer(language="en")
     assert analyzer.query_tokens("to be or not to be") == ["to", "be", "or", "not"]
