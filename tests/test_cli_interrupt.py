@@ -19,12 +19,12 @@ import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
 from llama_index_contextual.cli import main
 from llama_index_contextual.local_embedding import LocalEmbedding
-from llama_index_contextual.index import refresh
-refresh.BATCH_CHUNKS, embed, batches = 2, LocalEmbedding.embed, int(sys.argv.pop(1))
+from llama_index_contextual.index import batches
+batches.BATCH_CHUNKS, embed, left = 2, LocalEmbedding.embed, int(sys.argv.pop(1))
 def slow(self, texts):
-    global batches
-    batches -= 1
-    if batches < 0:
+    global left
+    left -= 1
+    if left < 0:
         print("still", flush=True)
         time.sleep(60)
     return embed(self, texts)

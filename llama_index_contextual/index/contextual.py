@@ -286,8 +286,8 @@ class ContextualIndex:
             confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
                 a fifth of the chunks.
             workers: ``"ray"`` or ``"ray:ADDRESS"`` has documents parsed, contexts made and texts embedded on Ray, to
-                the same nodes (extra ``ray``); a :class:`~llama_index_contextual.index.workers.RayWorkers` also says
-                how many do what. By default all is done in this process.
+                the same nodes (extra ``ray``); a :class:`~llama_index_contextual.index.ray_workers.RayWorkers` also
+                says how many do what. By default all is done in this process.
 
         Raises:
             ConfirmationError: It would delete or pay for more than that.

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections import Counter, deque
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,15 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.errors import ConfirmationError, DocumentError, EmbeddingError, SettingError
-from llama_index_contextual.index.chroma import refused_key
+from llama_index_contextual.errors import ConfirmationError, SettingError
+from llama_index_contextual.index.batches import Batch, Batches, Work
 from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.progress import RefreshProgress
-from llama_index_contextual.index.sources import Loaded, check_source, gather, settled
+from llama_index_contextual.index.ray_workers import resolve_workers
+from llama_index_contextual.index.sources import check_source, gather, settled
 from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
-from llama_index_contextual.index.store import DamagedError, Row, Stored, store_metadata
-from llama_index_contextual.index.workers import Here, resolve_workers
+from llama_index_contextual.index.store import DamagedError, Stored
+from llama_index_contextual.index.workers import Here
 from llama_index_contextual.threads import in_thread
 from llama_index_contextual.watching import step
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from llama_index.core.schema import BaseNode, Document
+    from llama_index.core.schema import Document
 
     from llama_index_contextual.index.pipeline import NodePipeline
     from llama_index_contextual.index.sources import Source
@@ -46,10 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without being told so
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
-BATCH_CHUNKS: Final = 256  # new chunks that are written together
 _ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may take longer, and is not waited for
 
 
@@ -141,43 +139,6 @@ def _refreshed(
 
 
 @dataclass(slots=True)
-class _Cut:
-    """A source that was read and parsed, or why it could not be."""
-
-    source: Source
-    loaded: Loaded = field(default_factory=lambda: Loaded([], "", 0))
-    nodes: list[BaseNode] = field(default_factory=list)
-    problem: str = ""
-
-
-@dataclass(slots=True)
-class _Work:
-    """One document on its way into the store: its rows, and what the store has of it now."""
-
-    source: Source
-    loaded: Loaded
-    rows: list[Row]
-    stored: Mapping[str, Stored]
-
-    @property
-    def fresh(self) -> list[Row]:
-        return [row for row in self.rows if row.is_fresh]
-
-    @property
-    def gone(self) -> list[str]:
-        kept = {row.node.node_id for row in self.rows}
-        return [id_ for id_ in self.stored if id_ not in kept]
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Documents that are written together, and those that cannot be, with the reason."""
-
-    works: list[_Work] = field(default_factory=list)
-    failed: list[tuple[Source, str]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class Refresh:
     """The working parts of one refresh.
 
@@ -206,7 +167,6 @@ class Refresh:
     workers: Workers
     progress: RefreshProgress
     report: RefreshReport
-    _taken: set[str] = field(default_factory=set)  # ids of the nodes of the batch that is being prepared
     _store: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time asks it or writes
     _stopped: bool = False
 
@@ -329,7 +289,11 @@ class Refresh:
         """
         written: Future[None] | None = None
         try:
-            for batch in self._batches(sources):
+            report = self.report
+            batches = Batches(
+                self.pipeline, self.workers, self.writer.vectors, self._stored, self.progress, report.repaired
+            )
+            for batch in batches.of(sources):
                 if written is not None:
                     written.result()
                 written = in_thread(self._write, batch)
@@ -341,90 +305,9 @@ class Refresh:
             with self._store:
                 raise
 
-    def _batches(self, sources: Sequence[Source]) -> Iterator[_Batch]:
-        batch, waiting = _Batch(), 0
-        for group in iter_batch(self._cut(sources), GROUP):
-            with self._store:
-                stored = self.writer.store.of_entries([cut.source.id for cut in group])
-            for work in self._prepare(group, stored, batch):
-                batch.works.append(work)
-                waiting += len(work.fresh)
-                if waiting >= BATCH_CHUNKS * self.workers.embedders:
-                    yield batch
-                    batch, waiting = _Batch(), 0
-                    self._taken.clear()
-        yield batch
-
-    def _cut(self, sources: Iterable[Source]) -> Iterator[_Cut]:
-        """Read and parse sources, in their order; how many are read ahead of those that are parsed, workers decide."""
-        begun: deque[_Cut] = deque()
-
-        def documents() -> Iterator[list[Document]]:
-            for source in sources:
-                cut = _Cut(source)
-                begun.append(cut)
-                try:
-                    cut.loaded = source.load()
-                except DocumentError as error:
-                    cut.problem = str(error)
-                yield cut.loaded.documents
-
-        for nodes in self.workers.cut(documents()):
-            cut = begun.popleft()
-            if isinstance(nodes, DocumentError):
-                cut.problem = str(nodes)
-            else:
-                cut.nodes = nodes
-            self.progress.read(len(cut.nodes))
-            yield cut
-
-    def _prepare(self, group: Sequence[_Cut], stored: Mapping[str, Sequence[Stored]], batch: _Batch) -> list[_Work]:
-        """Give some sources contexts; one that cannot be read or parsed is reported, and concerns it alone."""
-        parsed: list[tuple[Source, Loaded, list[BaseNode], dict[str, Stored]]] = []
-        for cut in group:
-            source, loaded, nodes = cut.source, cut.loaded, cut.nodes
-            known = {item.id: item for item in stored.get(source.id, [])}
-            problem = cut.problem or self._refusal(nodes)
-            if problem:
-                batch.failed.append((source, problem))
-                continue
-            self.pipeline.take_over(nodes, known)
-            parsed.append((source, loaded, nodes, known))
-            if loaded.repair:
-                self.report.repaired.append(Problem(source.id, loaded.repair))
-        read = [document for _, loaded, _, _ in parsed for document in loaded.documents]
-        chunks = [node for _, _, nodes, _ in parsed for node in nodes]
-        if not self.workers.write_contexts:
-            self.pipeline.contextualize(chunks, read, self.progress.contexts)
-        self.progress.group_done(len(chunks))
-        works = []
-        for source, loaded, nodes, known in parsed:
-            rows = [Row(node, store_metadata(node, source.id, source.kind), known.get(node.node_id)) for node in nodes]
-            try:
-                self.writer.vectors.see_documents(rows)
-            except EmbeddingError as error:  # one of its chunks is too long for the model
-                batch.failed.append((source, str(error)))
-                continue
-            works.append(_Work(source, loaded, rows, known))
-        return works
-
-    def _refusal(self, nodes: Sequence[BaseNode]) -> str:
-        """Return why nodes cannot be stored, or "": their ids have to be their own, or a whole write would fail."""
-        for key in map(refused_key, (node.metadata for node in nodes)):
-            if key is not None:
-                return (
-                    f"its metadata key {key!r} is none that Chroma takes. Cure: rename it; a key is not empty, does "
-                    "not start with '$' or '#', and is not 'chroma:document'."
-                )
-        ids = [node.node_id for node in nodes]
-        twice = next((id_ for id_, count in Counter(ids).items() if count > 1 or id_ in self._taken), None)
-        if twice is not None:
-            return (
-                f"two of its chunks, or one of another document, have the id {twice!r}. Cure: a node parser whose "
-                "id_func gives each chunk an id of its own."
-            )
-        self._taken.update(ids)
-        return ""
+    def _stored(self, ids: list[str]) -> Mapping[str, Sequence[Stored]]:
+        with self._store:
+            return self.writer.store.of_entries(ids)
 
     def _failed(self, source: Source, reason: str) -> None:
         self.report.failed.append(Problem(source.id, reason))
@@ -432,7 +315,7 @@ class Refresh:
             if source.id in names:
                 names.remove(source.id)
 
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, batch: Batch) -> None:
         """Embed a batch and write it; called in a thread of its own, which alone changes the report meanwhile."""
         for source, why in batch.failed:
             self._failed(source, why)
@@ -473,7 +356,7 @@ class Refresh:
         if self._stopped:
             raise CancelledError
 
-    def _entry(self, work: _Work) -> Entry:
+    def _entry(self, work: Work) -> Entry:
         return Entry(
             sha256=work.loaded.sha256,
             made_with=self.made_with,

@@ -263,8 +263,8 @@ index = ContextualIndex.open(folder, embed_model=LocalEmbedding(threads=1))
 {work}
 """
 KILLED = """
-from llama_index_contextual.index import refresh, writer
-refresh.GROUP = refresh.BATCH_CHUNKS = 1
+from llama_index_contextual.index import batches, writer
+batches.GROUP = batches.BATCH_CHUNKS = 1
 step, count = work.split(":")
 left = [int(count)]
 def dying(method):

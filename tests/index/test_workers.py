@@ -17,9 +17,8 @@ from llama_index.core.llms import MockLLM
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index import ContextualIndex, refresh, vectors
-from llama_index_contextual.index import workers as workers_room
-from llama_index_contextual.index.workers import RayWorkers
+from llama_index_contextual.index import ContextualIndex, batches, ray_pool, ray_workers, vectors
+from llama_index_contextual.index.ray_workers import RayWorkers
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 PAGES = 24
@@ -100,7 +99,7 @@ def embedded(log):
 
 
 def test_ids_texts_metadata_and_vectors_are_those_of_a_local_run(pages, tmp_path, embedding, on_ray, monkeypatch):
-    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 20)
+    monkeypatch.setattr(batches, "BATCH_CHUNKS", 20)
     monkeypatch.setattr(vectors, "BATCH_TEXTS", 8)
     (pages / "broken.md").write_bytes(b"\x00\x01")
     reports, found = [], []
@@ -147,7 +146,7 @@ def test_a_page_over_which_workers_die_is_reported_and_the_others_are_indexed(pa
 
 
 def test_what_was_embedded_before_the_model_failed_is_kept(pages, tmp_path, on_ray, monkeypatch):
-    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 10)
+    monkeypatch.setattr(batches, "BATCH_CHUNKS", 10)
     monkeypatch.setattr(vectors, "BATCH_TEXTS", 4)
     log = tmp_path / "log"
     log.mkdir()
@@ -202,7 +201,7 @@ def test_the_documents_of_any_reader_come_as_an_iterator(pages, tmp_path, embedd
 
 
 def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
-    class Slow(workers_room._Worker):
+    class Slow(ray_workers._Worker):
         def _make(self):
             pass
 
@@ -210,7 +209,7 @@ def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
             return item
 
     taken = []
-    pool = workers_room._Pool(lambda: ray.remote(Slow).remote(None), 2, SettingError)
+    pool = ray_pool.RayPool(lambda: ray.remote(Slow).remote(None), 2, SettingError)
     try:
         done = pool.map((taken.append(number) or number for number in range(50)), in_order=True)
         for number in range(50):

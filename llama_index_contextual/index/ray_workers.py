@@ -1,0 +1,377 @@
+"""Worker processes on Ray, which make their parts from settings that are written down.
+
+A worker is given no more than two pieces of work, so reading waits for parsing, and parsing for the store. One that
+dies is replaced, and only the pieces that it had are done again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import platform
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.node_parser import NodeParser
+
+from llama_index_contextual.checks import optional_whole
+from llama_index_contextual.context.llm.generator import LLMContextGenerator
+from llama_index_contextual.context.llm.model import ModelSpec
+from llama_index_contextual.context.llm.request import CallFailedError, DirectCaller
+from llama_index_contextual.embedding import NoEmbedding, resolve_embedding
+from llama_index_contextual.errors import (
+    DocumentError,
+    EmbeddingError,
+    SettingError,
+)
+from llama_index_contextual.index.pipeline import NodePipeline
+from llama_index_contextual.index.ray_pool import RayPool, load_ray, reason_of
+from llama_index_contextual.index.recipe import (
+    UnwritableError,
+    read_object,
+    written_embedding,
+    written_generator,
+    written_parser,
+)
+from llama_index_contextual.index.vectors import embed_texts
+from llama_index_contextual.local_embedding import LocalEmbedding
+from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+    from llama_index.core.llms import ChatMessage
+    from llama_index.core.schema import BaseNode, Document
+
+    from llama_index_contextual.config import Configuration
+    from llama_index_contextual.context.llm.request import Answer
+    from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.vectors import Vectors
+    from llama_index_contextual.index.workers import Hiring, Workers
+
+
+_REACH_SECONDS: Final = 5.0  # for a cluster to answer at its address; Ray itself would try for minutes
+_OBJECT_STORE: Final = 200_000_000  # bytes of a Ray that is started here; what is under way takes a few MB
+_PARSED_PER_EMBEDDED: Final = 8  # one process that parses keeps up with so many that embed with the local model
+_ADDRESS: Final = re.compile(r"(?:ray://)?(?P<host>[^:/]+|\[[^\]]+\]):(?P<port>\d+)/?")
+
+
+def resolve_workers(workers: str | Hiring | None, said: Configuration) -> Hiring | None:
+    """Return what a setting names: ``"ray"``, ``"ray:ADDRESS"``, None for this process, or an object as it is.
+
+    Raises:
+        SettingError: It names nothing.
+        MissingExtraError: Ray is not installed.
+    """
+    if not isinstance(workers, str):
+        return workers
+    kind, _, address = workers.partition(":")
+    if kind != "ray":
+        raise SettingError(f"workers={workers!r} is not known. Cure: 'ray', 'ray:auto' or 'ray:HOST:PORT'.")
+    return RayWorkers(address or None, **said.ray.given())
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """Worker processes on Ray: on this machine, or on a cluster that runs.
+
+    Every machine of a cluster needs the same versions of Python, Ray and this package. Keys and passwords are not sent:
+    each worker takes them from its own environment. What goes over the network are documents, nodes, texts and vectors.
+
+    Args:
+        address: ``"auto"`` for the cluster that this machine belongs to, ``"HOST:PORT"``, ``"ray://HOST:PORT"`` for a
+            cluster that it does not belong to. None takes ``RAY_ADDRESS``, else starts Ray on this machine.
+        parse: Processes that parse documents and make free contexts. Default: one for every eight that embed.
+        contexts: Processes that ask a language model, each as many calls at a time as the generator's ``num_workers``.
+            Default: one on each machine, so that ``ollama:MODEL`` is each machine's own server.
+        embed: Processes that embed. Default: one for each CPU that is left.
+        embed_options: What Ray is told of a process that embeds, such as ``{"num_gpus": 1}``.
+
+    Raises:
+        SettingError: A number cannot work.
+        MissingExtraError: Ray is not installed.
+    """
+
+    address: str | None = None
+    parse: int | None = None
+    contexts: int | None = None
+    embed: int | None = None
+    embed_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("parse", "contexts", "embed"):
+            optional_whole(name, getattr(self, name))
+        load_ray()
+
+    @contextlib.contextmanager
+    def hired(self, settings: IndexSettings) -> Iterator[Workers]:
+        """Start workers for one refresh, and end them; a Ray that was started for it ends, too.
+
+        Raises:
+            SettingError: The settings cannot be written down, the cluster cannot be reached, or has too little room.
+        """
+        recipe = _Recipe.of(settings)
+        ray = load_ray()
+        ours = not ray.is_initialized()
+        if ours:
+            _connect(self.address or os.environ.get("RAY_ADDRESS") or None)
+        team = _Team(recipe.write_contexts)
+        try:
+            team.start(self, recipe)
+            with team.asking(_model_of(settings.pipeline)):
+                yield team
+        finally:
+            team.close()
+            if ours:
+                ray.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """What workers make their parts from, as plain values."""
+
+    parser: dict[str, Any]
+    contexts: dict[str, Any] | None  # None: they are not made where documents are parsed
+    model: tuple[str, int | None, int] | None
+    embedding: str | dict[str, Any] | None
+
+    @property
+    def write_contexts(self) -> bool:
+        return self.contexts is not None
+
+    @classmethod
+    def of(cls, settings: IndexSettings) -> _Recipe:
+        """Write down the settings of an index.
+
+        Raises:
+            SettingError: One of them cannot be.
+        """
+        pipeline, asked = settings.pipeline, _model_of(settings.pipeline)
+        generator = pipeline.contexts.generator
+        given: dict[str, Any] = {
+            "show_context_to_llm": pipeline.contexts.show_context_to_llm,
+            "descriptions": pipeline.contexts.descriptions,
+            "root": pipeline.contexts.root or str(Path.cwd()),  # a worker has another one
+        }
+        with _writing("node_parser"):
+            parser = written_parser(pipeline.parser)
+        with _writing("context"):
+            free = {"generator": None if generator is None or asked else written_generator(generator)}
+        model = None if asked is None else asked.model_by_name()
+        if asked is not None and model is None:
+            raise SettingError(_UNWRITABLE.format("llm", "the name of a model, such as 'openai:MODEL@http://HOST/v1'"))
+        embedding: str | dict[str, Any] | None = settings.remembered.choices.get("embed_model")
+        with _writing("embed_model"):
+            if isinstance(settings.embedding, NoEmbedding):
+                embedding = None
+            elif embedding is None:
+                embedding = written_embedding(settings.embedding)
+        return cls(parser, None if asked else {**given, **free}, model, embedding)
+
+
+_UNWRITABLE: Final = (
+    "workers: {} is an object that cannot be written down, and each worker has to make its own. Cure: {}; or leave "
+    "workers (--workers) out."
+)
+
+
+@contextlib.contextmanager
+def _writing(name: str) -> Iterator[None]:
+    try:
+        yield
+    except UnwritableError as error:
+        cure = "a name, or a class that can be imported and made again from its plain settings"
+        raise SettingError(_UNWRITABLE.format(f"{name} ({error})", cure)) from error
+
+
+def _model_of(pipeline: NodePipeline) -> LLMContextGenerator | None:
+    generator = pipeline.contexts.generator
+    first = getattr(generator, "first", generator)
+    return first if isinstance(first, LLMContextGenerator) else None
+
+
+class _Worker:
+    """An actor. It makes its parts when it is told to, so that a failure has a message."""
+
+    def __init__(self, recipe: _Recipe) -> None:
+        self._recipe = recipe
+
+    def ready(self) -> str:
+        """Make the parts, and return the version of this package.
+
+        Raises:
+            SettingError: One cannot be made on this machine.
+        """
+        from llama_index_contextual import __version__
+
+        try:
+            self._make()
+        except UnwritableError as error:
+            cure = "Cure: install there what it needs."
+            raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
+        return __version__
+
+    def _make(self) -> None:
+        raise NotImplementedError
+
+
+class _Cutter(_Worker):
+    """Parses documents, and makes the contexts that are free."""
+
+    def _make(self) -> None:
+        given = self._recipe.contexts or {"generator": None}
+        options = given if given["generator"] else {**given, "context": "off"}
+        self._pipeline = NodePipeline(
+            read_object(self._recipe.parser, NodeParser), ContextualNodePostprocessor(**options)
+        )
+
+    def do(self, documents: Sequence[Document]) -> list[BaseNode]:
+        nodes = self._pipeline.parse(documents)
+        if self._recipe.write_contexts:
+            self._pipeline.contextualize(nodes, documents)
+        return nodes
+
+
+class _Embedder(_Worker):
+    """Embeds texts."""
+
+    def _make(self) -> None:
+        known = self._recipe.embedding
+        made = resolve_embedding(known) if isinstance(known, str) else read_object(known or {}, BaseEmbedding)
+        if isinstance(made, LocalEmbedding) and not made.threads:
+            made.threads = 1  # it would take every core for itself
+        self._embedding: BaseEmbedding = made
+
+    def do(self, texts: list[str]) -> Vectors | npt.NDArray[np.float32]:
+        vectors = embed_texts(self._embedding, texts)
+        if len(set(map(len, vectors))) > 1:
+            return vectors  # the process that writes says which of them cannot be used
+        return np.asarray(vectors, np.float32)  # as they are kept; half of what lists would take
+
+
+class _Asker(_Worker):
+    """Sends requests to a language model."""
+
+    def _make(self) -> None:
+        name, window, max_tokens = self._recipe.model or ("", None, 0)
+        self._caller = DirectCaller(ModelSpec.parse(name).make(api_key=None, window=window, max_tokens=max_tokens))
+
+    async def do(self, request: tuple[str, tuple[Any, ...]]) -> Any:
+        what, arguments = request
+        if what == "probe":
+            return await asyncio.to_thread(self._caller.probe, *arguments)
+        return await self._caller.send(*arguments)
+
+
+class _Team:
+    """The workers of one refresh."""
+
+    def __init__(self, write_contexts: bool) -> None:
+        self.write_contexts, self.embedders = write_contexts, 1
+        self._pools: dict[type[_Worker], RayPool] = {}
+
+    def start(self, wanted: RayWorkers, recipe: _Recipe) -> None:
+        """Start as many of each kind as are wanted, and wait for them."""
+        ray = load_ray()
+        cpus = int(ray.cluster_resources().get("CPU", 1))
+        parse = wanted.parse or max(1, cpus // (_PARSED_PER_EMBEDDED + 1))
+        self._hire(_Cutter, recipe, parse, DocumentError, num_cpus=1)
+        if recipe.embedding is not None:
+            self.embedders = wanted.embed or max(1, cpus - parse)
+            options = {"num_cpus": 1, **wanted.embed_options}
+            self._hire(_Embedder, recipe, self.embedders, EmbeddingError, **options)
+        if recipe.model is not None:
+            machines = sum(node["Alive"] for node in ray.nodes())
+            options = {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
+            self._hire(_Asker, recipe, wanted.contexts or machines, CallFailedError, **options)
+        for pool in self._pools.values():
+            pool.check()
+
+    def _hire(self, kind: type[_Worker], recipe: _Recipe, size: int, failure: type[Exception], **options: Any) -> None:
+        remote = load_ray().remote(max_restarts=0, **options)(kind)
+        self._pools[kind] = RayPool(lambda: remote.remote(recipe), size, failure)
+
+    @contextlib.contextmanager
+    def asking(self, generator: LLMContextGenerator | None) -> Iterator[None]:
+        """Have a generator's requests sent by the workers; its cache, its limits and its retries stay here."""
+        if generator is None:
+            yield
+            return
+        generator.caller = _RemoteCaller(self._pools[_Asker])
+        try:
+            yield
+        finally:
+            generator.caller = None
+
+    def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
+        """Have documents parsed; see :meth:`Workers.cut`."""
+        for _, outcome in self._pools[_Cutter].map(documents, in_order=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, DocumentError):
+                raise outcome
+            yield outcome
+
+    def embed(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
+        """Have texts embedded; see :meth:`Workers.embed`."""
+        for number, outcome in self._pools[_Embedder].map(lists, in_order=False):
+            if isinstance(outcome, Exception):
+                raise outcome
+            yield number, outcome
+
+    def close(self) -> None:
+        """End all workers."""
+        for pool in self._pools.values():
+            pool.close()
+
+
+class _RemoteCaller:
+    """Has workers send the requests to a language model."""
+
+    def __init__(self, pool: RayPool) -> None:
+        self._pool = pool
+        self.servers = len(pool)
+
+    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:
+        task = self._pool.given(0, ("send", (messages, timeout, max_tokens)))
+        outcome = await asyncio.wrap_future(in_thread(self._pool.outcome, task))
+        if isinstance(outcome, Exception):
+            raise outcome
+        answer: Answer = outcome
+        return answer
+
+    def probe(self, seconds: float) -> str | None:
+        tasks = [self._pool.given(0, ("probe", (seconds,)), slot) for slot in range(len(self._pool))]
+        reasons = [outcome for task in tasks if (outcome := self._pool.outcome(task)) is not None]
+        return str(reasons[0]) if reasons else None
+
+
+def _connect(address: str | None) -> None:
+    """Connect with a cluster, or start Ray on this machine.
+
+    Raises:
+        SettingError: The cluster cannot be reached.
+    """
+    ray, quiet = load_ray(), {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started here reports to nobody,
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    if address is None:
+        ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
+        return
+    where = _ADDRESS.fullmatch(address)
+    try:
+        if where is not None:
+            with socket.create_connection((where["host"].strip("[]"), int(where["port"])), _REACH_SECONDS):
+                pass
+        ray.init(address, **quiet)
+    except Exception as error:
+        raise SettingError(
+            f"workers: no Ray cluster can be used at {address!r} ({reason_of(error)}). Cure: ray start --head there "
+            "and its address here, or 'ray' alone, which starts Ray on this machine."
+        ) from error
