@@ -6,6 +6,7 @@ docs/design.md or docs/security.md is broken. The errors of this package are no 
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import json
 import re
@@ -410,7 +411,7 @@ def make_manifest(dice: random.Random) -> bytes:
             if not place[key] or not isinstance(place[key], dict | list) or dice.random() < 0.4:
                 break
             place = place[key]
-        place[key] = dice.choice(VALUES)
+        place[key] = copy.deepcopy(dice.choice(VALUES))  # what is put into it later stays out of the next input
     return json.dumps(tree).encode()
 
 
