@@ -116,7 +116,7 @@ def ollama_embedding_server():
 @contextlib.contextmanager
 def chroma_run(folder: Path, port: int = 0):
     """Serve a folder with Chroma's own server; give its URL."""
-    port = port or _free_port()
+    port = port or free_port()
     command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(folder), "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603
         try:
@@ -241,7 +241,7 @@ def _model_file() -> Path:
     return path
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -261,7 +261,7 @@ def main() -> None:
 
     params = xllamacpp.CommonParams()
     params.model.path = str(_model_file())
-    params.hostnames, params.port, params.offline = ["127.0.0.1"], given.port or _free_port(), True
+    params.hostnames, params.port, params.offline = ["127.0.0.1"], given.port or free_port(), True
     params.n_ctx, params.n_parallel = given.context, 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = given.threads
     if given.embed:

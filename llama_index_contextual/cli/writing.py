@@ -49,6 +49,9 @@ def index(
     config: Config = None,
     embed_model: EmbedModel = None,
     store: Store = None,
+    shared_cache: Annotated[
+        str | None, typer.Option(help="redis://HOST:PORT: vectors and paid contexts that several machines share.")
+    ] = None,
     context: Annotated[
         str | None,
         typer.Option(help="off, headings, pattern or llm. Default: what the index was made with, else headings"),
@@ -95,7 +98,7 @@ def index(
     if price is not None and not dry_run:  # who asks for a price does not want to pay yet
         raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
     prices = _prices(price)
-    on_ray = workers if workers is not None and workers.startswith("ray") else None
+    on_ray = None if workers is None or workers.lstrip("-").isdigit() else workers  # a number is for the model's calls
     model = {
         "model": llm,
         "prompt": None if prompt is None else str(prompt),
@@ -108,6 +111,7 @@ def index(
     settings = {
         "embedding.model": embed_model,
         "store.place": store,
+        "store.shared_cache": shared_cache,
         "context.mode": context,
         "files.include": include,
         "files.exclude": exclude,

@@ -181,6 +181,13 @@ class Store(_Section):
         option="--store",
         min_length=1,
     )
+    shared_cache: str | None = _setting(
+        "`redis://HOST:PORT`, where several machines find the vectors and contexts that one of them has paid for.",
+        "(none)",
+        option="--shared-cache",
+        example="redis://127.0.0.1:6379",
+        min_length=1,
+    )
 
 
 class Ray(_Section):

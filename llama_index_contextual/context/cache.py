@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Reuse = Literal["chunk", "document"]
 
 OBJECT: Final = "object:"  # before the name of something that was passed as an object
-_CONTEXTS: Final = "contexts"
+CONTEXTS: Final = "contexts"
 _FAILURES: Final = "context_failures"
 _LEFT_ALONE_AFTER: Final = 3  # times that a chunk got no context
 _STATES: Final = "context_states"
@@ -78,13 +78,13 @@ class ContextCache:
         """Return the contexts of chunks; None for those that are not kept."""
         found = [
             next((one["text"] for one in kept if one is not None), None)
-            for kept in self._kept(nodes, document, _CONTEXTS)
+            for kept in self._kept(nodes, document, CONTEXTS)
         ]
         return [None if text is None else replace_surrogates(text)[0] for text in found]
 
     def keep(self, contexts: Sequence[tuple[BaseNode, str]], document: SourceDocument) -> None:
         """Keep contexts; they are on disk when this returns."""
-        self._keep([(node, {"text": text}) for node, text in contexts], document, _CONTEXTS)
+        self._keep([(node, {"text": text}) for node, text in contexts], document, CONTEXTS)
 
     def left_alone(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
         """Return why chunks are not asked about any more, having failed too often; None for all others."""

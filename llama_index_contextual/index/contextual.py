@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
     from llama_index.core.schema import BaseNode, Document
+    from llama_index.core.storage.kvstore.types import BaseKVStore
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self
 
@@ -95,6 +96,7 @@ class ContextualIndex:
         create: bool = True,
         lock_timeout: float = 0.0,
         vector_store: Any = None,
+        shared_cache: str | BaseKVStore | None = None,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
         **context_options: Any,
     ) -> ContextualIndex:
@@ -122,6 +124,8 @@ class ContextualIndex:
                 ``"qdrant:http://HOST:PORT"``, ``"qdrant:PATH"``, a client of Chroma or Qdrant, or a
                 :class:`~llama_index_contextual.index.store.Database` of your own. By default where the index is, else
                 ``"chroma"``. On a server several processes and machines write at once.
+            shared_cache: ``"redis://HOST:PORT"`` (extra ``redis``) or a ``BaseKVStore`` of LlamaIndex, where several
+                machines find the vectors and contexts that one of them has paid for. By default none.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one. Arguments come before it, and
                 it comes before what the index was made with.
@@ -145,6 +149,7 @@ class ContextualIndex:
             reindex=reindex,
             lock_timeout=lock_timeout,
             vector_store=vector_store,
+            shared_cache=shared_cache,
             config=config,
         )
         index = cls(settings)

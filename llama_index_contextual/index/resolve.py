@@ -11,6 +11,7 @@ from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.config import Configuration, load_configuration
+from llama_index_contextual.context.cache import CONTEXTS
 from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
@@ -31,11 +32,13 @@ from llama_index_contextual.index.recipe import (
 from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered
 from llama_index_contextual.index.state import DEFAULT_NAME, Layout, ManifestDamagedError, load_manifest
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.shared_store import SharedKVStore, resolve_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.index.state import Manifest
@@ -59,6 +62,7 @@ def resolve_settings(
     reindex: Reindex,
     lock_timeout: float,
     vector_store: Any,
+    shared_cache: str | BaseKVStore | None,
     config: str | Path | Configuration | Callable[[Path], Configuration] | None,
 ) -> IndexSettings:
     """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
@@ -77,7 +81,9 @@ def resolve_settings(
         said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
     chosen = _Chosen(manifest, said, Remembered())
     embedding = chosen.embedding(embed_model)
-    contexts = chosen.contexts(context, context_options, show_context_to_llm, layout)
+    shared = resolve_shared(shared_cache or said.store.shared_cache)
+    kept = str(layout.cache) if shared is None else SharedKVStore(layout.cache, shared, CONTEXTS)
+    contexts = chosen.contexts(context, context_options, show_context_to_llm, kept)
     place = chosen.place(vector_store, layout, root, reindex)
     return IndexSettings(
         root,
@@ -91,6 +97,7 @@ def resolve_settings(
         place,
         chosen.remembered,
         said,
+        shared,
     )
 
 
@@ -180,7 +187,7 @@ class _Chosen:
         given: str | ContextGenerator | None,
         options: dict[str, Any],
         show_to_llm: bool | None,
-        layout: Layout,
+        kept: str | BaseKVStore,
     ) -> ContextualNodePostprocessor:
         if show_to_llm is None:
             show_to_llm = self.said.context.show_to_llm
@@ -198,10 +205,15 @@ class _Chosen:
         if context == "llm":
             configured = read_options(self.said.context.llm.given())
         options = {**former, **configured, **options}
-        return self._made(context, options, layout, shown=shown)
+        return self._made(context, options, kept, shown=shown)
 
     def _made(
-        self, context: str | ContextGenerator | dict[str, Any], options: dict[str, Any], layout: Layout, *, shown: bool
+        self,
+        context: str | ContextGenerator | dict[str, Any],
+        options: dict[str, Any],
+        kept: str | BaseKVStore,
+        *,
+        shown: bool,
     ) -> ContextualNodePostprocessor:
         lost = [] if context != "llm" else [name for name in _OPTIONS if name not in options and self._is_missing(name)]
         if lost:
@@ -213,7 +225,7 @@ class _Chosen:
             self._remember("context_options", written)
             self.remembered.unremembered.extend(unwritten)
         if context == "llm":  # paid for, so kept with the index
-            options = {"cache": str(layout.cache), **options}
+            options = {"cache": kept, **options}
         if isinstance(context, dict):
             self._remember("context", context)
             return ContextualNodePostprocessor(generator=context, show_context_to_llm=shown, descriptions=descriptions)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.state import Manifest
     from llama_index_contextual.index.store import Place
+    from llama_index_contextual.shared_store import SharedStore
 
 
 Reindex = Literal["auto", "error", "ignore", "all"]
@@ -46,6 +47,7 @@ class IndexSettings:
     place: Place
     remembered: Remembered
     configuration: Configuration
+    shared_cache: SharedStore | None = None
 
     @property
     def shared(self) -> bool:

@@ -205,7 +205,7 @@ class Storage:
     @contextlib.contextmanager
     def _vectors(self) -> Iterator[Vectorizer]:
         layout, embedding = self.settings.layout, self.settings.embedding
-        cache = VectorCache(layout.cache, model_id(embedding), layout.former_caches)
+        cache = VectorCache(layout.cache, model_id(embedding), layout.former_caches, self.settings.shared_cache)
         with contextlib.closing(cache):
             yield Vectorizer(cache, embedding)
 

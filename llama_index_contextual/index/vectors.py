@@ -11,6 +11,7 @@ import contextlib
 import sqlite3
 import warnings
 from array import array
+from base64 import b64decode, b64encode
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
     from llama_index_contextual.index.store import Row
+    from llama_index_contextual.shared_store import SharedStore
 
     Vectors = Sequence[Sequence[float]]
 
@@ -46,6 +48,7 @@ _HOPELESS: Final = 8  # so many texts without one usable vector among them: the 
 _NOTHING: Final = 1.0
 _SHOWN: Final = 60  # characters of a text in a message
 _ROWS: Final = 1000  # rows moved at once
+_FLOAT: Final = "<f4"  # how a shared vector is written, as base64
 _TABLE: Final = (
     "CREATE TABLE IF NOT EXISTS vectors "
     "(model TEXT NOT NULL, hash TEXT NOT NULL, vector BLOB NOT NULL, UNIQUE (model, hash))"
@@ -70,10 +73,11 @@ class VectorCache:
         path: The file. One that is damaged is set aside with a warning, and what can be read of it is taken over.
         model: Identity of the embedding model; vectors of several models live side by side.
         former: Caches of earlier versions. Their rows are moved over.
+        shared: What other machines have made, and are given.
     """
 
-    def __init__(self, path: Path, model: str, former: Iterable[Path] = ()) -> None:
-        self._model = model
+    def __init__(self, path: Path, model: str, former: Iterable[Path] = (), shared: SharedStore | None = None) -> None:
+        self._model, self._shared = model, shared
         self._file = _opened(path)
         if not self._fits():
             self._file.close()
@@ -92,7 +96,39 @@ class VectorCache:
                     old.with_name(old.name + suffix).unlink(missing_ok=True)
 
     def get(self, hashes: Sequence[str]) -> dict[str, list[float]]:
-        """Return vectors by hash; hashes that are not known, or whose vector cannot be used, are absent."""
+        """Return vectors by hash; hashes that are not known, or whose vector cannot be used, are absent.
+
+        What only others have is kept from here on.
+
+        Raises:
+            StorageError: The file cannot be used, or what is shared does not answer.
+        """
+        found = self._own(hashes)
+        missing = [key for key in hashes if key not in found]
+        if self._shared is not None and missing:
+            values = self._shared.get_many(missing, self._collection)
+            others = {key: np.frombuffer(b64decode(value["vector"]), _FLOAT) for key, value in values.items()}
+            usable = {key: vector.tolist() for key, vector in others.items() if fault_of(vector) is None}
+            self._keep(usable)
+            found |= usable
+        return found
+
+    def put(self, vectors: Mapping[str, Sequence[float]]) -> None:
+        """Keep vectors; they are on disk when this returns, and shared.
+
+        Raises:
+            StorageError: The file cannot be used, or what is shared does not answer: they are on disk then.
+        """
+        self._keep(vectors)
+        if self._shared is not None and vectors:
+            shared = {key: b64encode(np.asarray(vector, _FLOAT).tobytes()) for key, vector in vectors.items()}
+            self._shared.put_all({key: {"vector": text.decode()} for key, text in shared.items()}, self._collection)
+
+    @property
+    def _collection(self) -> str:
+        return f"vectors:{self._model}"
+
+    def _own(self, hashes: Sequence[str]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for marks, part in in_parts(hashes):
             query = f"SELECT hash, vector FROM vectors WHERE model = ? AND hash IN ({marks})"  # noqa: S608  only "?"
@@ -102,8 +138,7 @@ class VectorCache:
                     found[key] = vector.tolist()
         return found
 
-    def put(self, vectors: Mapping[str, Sequence[float]]) -> None:
-        """Keep vectors; they are on disk when this returns."""
+    def _keep(self, vectors: Mapping[str, Sequence[float]]) -> None:
         rows = [(self._model, key, np.asarray(vector, np.float32).tobytes()) for key, vector in vectors.items()]
         self._file.write(lambda database: database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows))
 

@@ -1,0 +1,146 @@
+"""What one machine has paid for others are given: vectors and contexts in Redis, beside each index's own file."""
+
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.storage.kvstore import SimpleKVStore
+from pydantic import Field
+from servers import free_port
+
+from llama_index_contextual.errors import MissingExtraError, SettingError, StorageError
+from llama_index_contextual.index import ContextualIndex, vectors
+
+
+class Counted(BaseEmbedding):
+    """Keeps what it embeds, and calls something before."""
+
+    before: object = None
+    texts: list = Field(default_factory=list)
+
+    def _get_text_embeddings(self, texts):
+        if self.before is not None:
+            self.before()
+        self.texts.extend(texts)
+        return [[1.0, len(text) / 100] for text in texts]
+
+    def _get_text_embedding(self, text):
+        return self._get_text_embeddings([text])[0]
+
+    def _get_query_embedding(self, query):
+        return [1.0, len(query) / 100]
+
+    async def _aget_query_embedding(self, query):
+        return self._get_query_embedding(query)
+
+
+class Redis:
+    """A server that can go away and come back, empty."""
+
+    def __init__(self, folder, port):
+        self.url, self._folder, self._port = f"redis://127.0.0.1:{port}", folder, port
+
+    def start(self):
+        command = ["redis-server", "--port", self._port, "--bind", "127.0.0.1", "--save", "", "--dir", self._folder]
+        self._process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)  # noqa: S603
+        client = pytest.importorskip("redis").Redis.from_url(self.url)
+        for _ in range(300):
+            try:
+                client.ping()
+                break
+            except Exception:  # noqa: BLE001  it is about to start
+                time.sleep(0.05)
+        client.close()
+
+    def stop(self):
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def redis(tmp_path):
+    pytest.importorskip("llama_index.storage.kvstore.redis", reason="the extra 'redis' is not installed")
+    if shutil.which("redis-server") is None:
+        pytest.skip("no redis-server here (Debian's package redis-server)")
+    (tmp_path / "redis").mkdir()
+    server = Redis(tmp_path / "redis", free_port())
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_what_one_index_has_paid_for_another_is_given(folder, tmp_path, fake_model, redis):
+    settings = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}, "shared_cache": redis.url}
+    held, asked = [], []
+    for machine in ("a", "b"):
+        model = Counted(model_name="counted", texts=[])
+        shutil.copytree(folder, tmp_path / machine)
+        with ContextualIndex.open(tmp_path / machine, embed_model=model, **settings) as index:
+            report = index.refresh()
+            assert report.context_sources == {"llm:fake+pattern": report.chunks}
+            assert index.verify().ok
+            held.append({node.node_id: (node.text, node.metadata) for node in index.nodes()})
+            asked.append((len(fake_model.requests), len(model.texts), report.embedded))
+    assert held[0] == held[1]
+    requests, texts, embedded = asked[0]
+    assert requests
+    assert texts == embedded == len(held[0])
+    assert asked[1] == (requests, 0, 0)
+    shutil.rmtree(tmp_path / "b" / ".contextual" / "chroma")
+    (tmp_path / "b" / ".contextual" / "manifest.json").unlink()
+    alone = {key: value for key, value in settings.items() if key != "shared_cache"}
+    with ContextualIndex.open(tmp_path / "b", embed_model=model, **alone) as index:
+        assert index.refresh().chunks == texts, "what was given is in its own file"
+    assert (len(fake_model.requests), model.texts) == (requests, [])
+
+
+def test_nothing_is_lost_when_redis_goes_away_and_the_next_run_goes_on(folder, redis, monkeypatch):
+    monkeypatch.setattr(vectors, "BATCH_TEXTS", 2)
+    model = Counted(model_name="counted", before=redis.stop, texts=[])
+    with ContextualIndex.open(folder, embed_model=model, shared_cache=redis.url) as index:
+        with pytest.raises(StorageError, match=rf"the shared cache {redis.url} cannot be used.*Cure"):
+            index.refresh()
+        assert len(model.texts) == 2
+        model.before = None
+        with pytest.raises(StorageError, match="cannot be used"):
+            index.refresh()
+        redis.start()
+        report = index.refresh()
+        assert len(model.texts) == len(set(model.texts)) == report.chunks
+        assert index.verify().ok
+        redis.stop()
+        assert index.as_retriever().retrieve("How do I pin a version?"), "a question needs no shared cache"
+
+
+def test_any_store_of_llama_index_will_do(folder, tmp_path):
+    store, embedded = SimpleKVStore(), []
+    for machine in ("a", "b"):
+        model = Counted(model_name="counted", texts=[])
+        with ContextualIndex.open(folder, storage=tmp_path / machine, embed_model=model, shared_cache=store) as index:
+            index.refresh()
+        embedded.append(len(model.texts))
+    assert embedded[0] > 0
+    assert embedded[1] == 0
+
+
+def test_a_name_of_no_cache_is_refused_and_a_missing_package_is_named(folder, monkeypatch):
+    with pytest.raises(SettingError, match=r"shared_cache='http://x' is no cache\..*Cure"):
+        ContextualIndex.open(folder, shared_cache="http://x")
+    monkeypatch.setitem(sys.modules, "llama_index.storage.kvstore.redis", None)
+    with ContextualIndex.open(folder, embed_model="none", shared_cache="redis://:secret@127.0.0.1:1") as index:
+        index.refresh()  # there is nothing to share
+    index = ContextualIndex.open(folder, embed_model="local", reindex="all", shared_cache="redis://127.0.0.1:1")
+    with pytest.raises(MissingExtraError, match=r"llama-index-contextual\[redis\]"):
+        index.refresh()
+
+
+def test_a_password_is_in_no_message(folder):
+    pytest.importorskip("llama_index.storage.kvstore.redis", reason="the extra 'redis' is not installed")
+    model = Counted(model_name="counted", texts=[])
+    index = ContextualIndex.open(folder, embed_model=model, shared_cache="redis://me:secret@127.0.0.1:1")
+    with pytest.raises(StorageError, match=r"the shared cache redis://127\.0\.0\.1:1 cannot be used") as error:
+        index.refresh()
+    assert "secret" not in str(error.value)
