@@ -25,7 +25,7 @@ from scale import pages
 
 from llama_index_contextual import ContextualIndex, LocalEmbedding
 from llama_index_contextual.embedding import resolve_embedding
-from llama_index_contextual.index import workers
+from llama_index_contextual.index import ray_workers
 from llama_index_contextual.index.pipeline import default_parser
 
 CREWS: dict[str, int | None] = {"this process": None, "Ray, 1 embeds": 1, "Ray, 2 embed": 2, "Ray, 4 embed": 4}
@@ -44,15 +44,15 @@ def timed(start: Any) -> Any:
     return call
 
 
-workers._connect = timed(workers._connect)  # noqa: SLF001
-workers._Team.start = timed(workers._Team.start)  # type: ignore[method-assign]  # noqa: SLF001
+ray_workers._connect = timed(ray_workers._connect)  # noqa: SLF001
+ray_workers._Team.start = timed(ray_workers._Team.start)  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def index_once(model: str, count: int, embed: int | None) -> tuple[float, int, str]:
     """Index the pages; return seconds, chunks, and a hash of all that is stored."""
     service = SlowService(model_name="slow", embed_batch_size=64)
     embedding = service if model == "service" else resolve_embedding(model)
-    hiring = None if embed is None else workers.RayWorkers(parse=1, embed=embed, embed_options={"num_cpus": 0})
+    hiring = None if embed is None else ray_workers.RayWorkers(parse=1, embed=embed, embed_options={"num_cpus": 0})
     with tempfile.TemporaryDirectory() as folder:
         for path, text in pages(count):
             (Path(folder) / path).write_text(text, "utf-8")

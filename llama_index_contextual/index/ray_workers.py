@@ -369,9 +369,9 @@ def _connect(address: str | None) -> None:
         if where is not None:
             with socket.create_connection((where["host"].strip("[]"), int(where["port"])), _REACH_SECONDS):
                 pass
-        ray.init(address, **quiet)
+        ray.init(address, **({"log_to_driver": False} if address.startswith("ray://") else quiet))
     except Exception as error:
         raise SettingError(
             f"workers: no Ray cluster can be used at {address!r} ({reason_of(error)}). Cure: ray start --head there "
-            "and its address here, or 'ray' alone, which starts Ray on this machine."
+            "and its address here; RAY_AUTH_MODE=token where it wants a token; or 'ray' alone, which starts Ray here."
         ) from error
