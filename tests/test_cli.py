@@ -40,9 +40,12 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
         assert (done.returncode, done.stdout) == (0, "")
         assert "Nothing found" in done.stderr
         assert "min_score is 0.005" in done.stderr
-        assert json.loads(run("search", question, "-f", notes, "--json").stdout) == []
+        as_data = run("search", question, "-f", notes, "--json")
+        assert json.loads(as_data.stdout) == []
+        assert as_data.stderr == done.stderr
         shown = json.loads(run("search", question, "-f", notes, "--min-score", 0, "--json").stdout)
         assert 0 < shown[0]["score"] < 0.005
+    assert 'did you mean "gateway"?' in run("search", "gatway", "-f", notes).stderr
     found = json.loads(run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout)
     assert 0.9 < found[0]["score"] <= 1
 

@@ -117,12 +117,11 @@ def search(
         from llama_index_contextual.report import hits_page
 
         write_page(html, hits_page(explanation, Analyzer()))
-    if as_json:
-        print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, said) for hit in explanation.nodes])
-        return
     if not explanation.hits:
         tell(printable("\n".join(["Nothing found.", *explanation.warnings])))
-    elif explain:
+    if as_json:
+        print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, said) for hit in explanation.nodes])
+    elif explain and explanation.hits:
         print_text(str(explanation))
     else:
         for rank, hit in enumerate(explanation.nodes, 1):

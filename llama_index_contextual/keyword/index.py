@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -34,6 +35,11 @@ _MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
 _FAN: Final = 4  # segments of one size class before they are merged
 _SMALLEST: Final = 256  # documents: everything below is one size class
 _MOST_READ: Final = 5000  # nodes of a segment that are read for a phrase; beyond them its words need not be adjacent
+_LIKE: Final = 0.8  # of 1: the stems of "databse" and "database" are alike by 0.92, those of "acount" and "account" too
+_MEANT: Final = 0.75  # as alike is the word itself
+_READ: Final = 5  # nodes of a segment that are read for the forms of a word
+_COMPARED: Final = range(4, 41)  # letters of a word that is compared with others
+_LONGER: Final = 3  # letters that the stem of what was meant may have more or less
 _SINGLE_WORD: Final = re.compile(r"\w+")
 
 
@@ -138,6 +144,34 @@ class KeywordIndex:
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key without reading any node; None where one has none."""
         return self.snapshot.values(key, node_ids)
+
+    def word_like(self, word: str) -> str | None:
+        """Return the word of an indexed node that is spelled most like a word; None where none is nearly the same.
+
+        Terms are stems, so the word is read from nodes that hold the term. Only terms that begin with the same letter
+        and are about as long are compared, because a typing error rarely is in the first letter.
+        """
+        snapshot, wanted = self.snapshot, fold(word)
+        if not wanted.isalpha() or len(wanted) not in _COMPARED:
+            return None
+        stems = {wanted, *(term.rpartition(":")[2] for term in self.analyzer.query_tokens(word))}
+        near = {
+            stem: term
+            for term in snapshot.terms
+            if (stem := term.rpartition(":")[2])[:1] == wanted[0] and abs(len(stem) - len(wanted)) <= _LONGER
+        }
+        alike = {near[one] for stem in stems for one in get_close_matches(stem, near, 2, _LIKE)}
+        words = {word for term in alike for word in self._words_of(snapshot, term)}
+        return next(iter(get_close_matches(wanted, sorted(words), 1, _MEANT)), None)
+
+    def _words_of(self, snapshot: Snapshot, term: str) -> set[str]:
+        """Return the words with a term in some nodes that hold it; none where no node does any more."""
+        words: set[str] = set()
+        for segment in snapshot.segments:
+            rows, _ = snapshot.entries_in(segment, (term,))
+            for row in rows[:_READ].tolist():
+                words.update(_SINGLE_WORD.findall(normalise(lexical_text(segment.records.node(row)))))
+        return {fold(word) for word in words if term in self.analyzer.query_tokens(word)}
 
     def _admitted(self, snapshot: Snapshot, filters: MetadataFilters | None) -> Masks | None:
         if filters is None:

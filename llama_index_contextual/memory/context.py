@@ -187,7 +187,10 @@ class MemoryContext:
         chosen = select(rank(pool, HitPool(), (), None, settings), settings)
         groups = self._search.alternatives(clean_message(query))
         entries = entries_of(chosen, groups, self._search.terms, settings.max_tokens)
-        return MemoryDigest(True, "found" if entries else "nothing found", entries, (query,))  # noqa: FBT003
+        reason = "found" if entries else "nothing found"
+        lost = self._search.unknown(query)
+        notes = (f"{lost[0].upper()}{lost[1:]}.",) if lost else ()
+        return MemoryDigest(applicable=True, reason=reason, entries=entries, queries=(query,), notes=notes)
 
 
 def _local_time() -> datetime:

@@ -107,6 +107,10 @@ class PlainSearch:
         """Give the share of nodes that lack a word, 1 if all do; None where the index does not tell."""
         return None
 
+    def unknown(self, text: str) -> str:  # noqa: ARG002
+        """Say which words of a text no node holds; "" where the index knows all, or does not tell."""
+        return ""
+
     def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
         """Ask all queries, of all notes or of those that the filters admit."""
         if filters is not None:
@@ -177,6 +181,11 @@ class FusionSearch(PlainSearch):
         if arm is None or len(arm) < _FEW_NODES:
             return None
         return 1 - min(arm.document_frequency(word).values(), default=0) / len(arm)
+
+    def unknown(self, text: str) -> str:
+        """Say which words of a text no node holds."""
+        arm = self._keyword_arm
+        return "" if arm is None else str(arm.unknown(text))
 
     def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
         """Ask all queries at once."""

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
@@ -20,8 +20,10 @@ from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.filters import both, check_filters
 from llama_index_contextual.keyword.index import K1, B
+from llama_index_contextual.keyword.languages import normalise
 from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.keyword.words import WORD
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.search import T
 
 logger = logging.getLogger(__name__)
+
+_NAMED: Final = 3  # unknown words of a question that a message names
 
 
 class ContextualBM25Retriever(BM25Retriever):
@@ -238,6 +242,37 @@ class ContextualBM25Retriever(BM25Retriever):
         """Return for each term of a text how many nodes of the index hold it: 1 is rare, 0 is unknown."""
         terms = self.term_scores(text, [])
         return {group[0]: frequency for group, frequency in zip(terms.groups, terms.frequencies, strict=True)}
+
+    def unknown(self, text: str) -> str:
+        """Return a line on the words of a text that no node holds, and on what may have been meant.
+
+        It is "" where the index knows all words. It names the first three words that it does not know. A store that
+        scores keywords itself names no word that may have been meant.
+        """
+        groups = _groups(self.analyzer, text)
+
+        def work(store: KeywordSearch) -> list[str]:
+            terms = store.term_scores(groups, [])
+            strange = {
+                frozenset(one) for one, number in zip(terms.groups, terms.frequencies, strict=True) if not number
+            }
+            words = [
+                word for word in WORD.findall(normalise(text)) if strange and not self.analyzer.has_stop_words(word)
+            ]
+            own = {word: _groups(self.analyzer, word) for word in words}
+            lost = [word for word, found in own.items() if found and strange.issuperset(map(frozenset, found))]
+            like = getattr(store, "word_like", lambda _: None)
+            named = [
+                f'"{word}"' + (f' (did you mean "{one}"?)' if (one := like(word)) else "") for word in lost[:_NAMED]
+            ]
+            return [*named, "other words"] if len(lost) > _NAMED else named
+
+        named = self._ask(work)
+        return (
+            f"the index does not know {' and '.join(filter(None, [', '.join(named[:-1]), *named[-1:]]))}"
+            if named
+            else ""
+        )
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Return the terms of a query that each node holds, most important first; [] for a node that holds none."""

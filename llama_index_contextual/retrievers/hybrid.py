@@ -317,6 +317,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         likely, least = self._relevance(plan, arms, rankings, fused)
         # Scores of some modes are below 0: where nothing is asked of them they stay.
         kept = [one for one in fused if likely is None or not least or likely * one.score >= least]
+        if why and not kept and (keyword := keyword_arm(arms.values())) is not None:
+            notes += tuple(filter(None, [keyword.unknown(plan.queries[0].query_str)]))
         if fused and not kept:
             notes += (f"the best hit has a relevance of {likely:.3f}, and min_score is {least:g}; 0 shows all hits",)
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}

@@ -55,6 +55,13 @@ async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, fo
         assert {entry["path"] for entry in answer["entries"]} == found
 
 
+async def test_a_search_says_which_words_no_note_holds(index):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        said = await text_of(client, "memory_search", query="carorts")
+        assert said.endswith('(The index does not know "carorts" (did you mean "carrots"?).)')
+        assert "does not know" not in await text_of(client, "memory_search", query="carrots")
+
+
 async def test_a_client_is_told_why_there_is_no_answer(folder):
     with ContextualIndex.open(folder) as index:
         async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 
@@ -76,10 +77,42 @@ async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
     assert retriever.retrieve(query) == await retriever.aretrieve(query) == []
     explanation = retriever.explain(query)
     assert not explanation.hits
-    assert "min_score is 0.005" in explanation.warnings[0]
+    assert "min_score is 0.005" in explanation.warnings[-1]
     everything = ContextualFusionRetriever(local_arms, min_score=0).retrieve(query)
     assert len(everything) == 6
     assert everything[0].score < 0.005
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("gatway", 'does not know "gatway" (did you mean "gateway"?)'),
+        ("RETYR bugdet", '"RETYR" (did you mean "retry"?) and "bugdet" (did you mean "budget"?)'),
+        ("the schedular", 'the index does not know "schedular" (did you mean "scheduler"?)'),
+        ("fnord flurbel gnix blarg", 'the index does not know "fnord", "flurbel", "gnix" and other words'),
+        ("gateway flurbel", 'the index does not know "flurbel"'),
+    ],
+)
+def test_words_that_the_index_does_not_know_are_named(seven_notes, query, said):
+    strict = copy.copy(seven_notes)
+    strict.min_score = 1.0
+    explanation = strict.explain(query)
+    assert not explanation.hits
+    assert said in explanation.warnings[0]
+
+
+def test_what_was_meant_is_told_without_vectors_and_only_where_nothing_is_found(tmp_path):
+    (tmp_path / "a.md").write_text("# Base de datos\n\nLas zanahorias son para el perro.\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        retriever = index.as_retriever()
+        assert 'did you mean "zanahorias"?' in retriever.explain("zanahroias").warnings[0]
+        assert not retriever.explain("zanahorias").warnings
+        assert retriever.explain("zanahorias flurbel").hits
+        assert not retriever.explain("zanahorias flurbel").warnings
+        (tmp_path / "a.md").unlink()
+        index.refresh(confirm=True)
+        assert retriever.explain("zanahroias").warnings == ('the index does not know "zanahroias"',)
 
 
 @pytest.mark.parametrize("query", NONSENSE)
@@ -222,4 +255,5 @@ def test_a_word_of_the_notes_finds_something(seven_notes):
 @pytest.mark.parametrize("query", ["asdfghjkl", "databse", "the"])
 def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, query):
     assert seven_notes.retrieve(query) == []
-    assert "0 shows all hits" in seven_notes.explain(query).warnings[0]
+    assert "0 shows all hits" in seven_notes.explain(query).warnings[-1]
+    assert "know" not in seven_notes.explain("the").warnings[0], "a stop word is in no index"
