@@ -125,6 +125,17 @@ def test_a_price_without_dry_run_indexes_nothing(run, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_refresh_that_would_delete_much_names_the_option(run, tmp_path):
+    shutil.copytree(NOTES, tmp_path / "notes")
+    assert run("index", tmp_path / "notes").returncode == 0
+    shutil.rmtree(tmp_path / "notes" / "memory")
+    shutil.rmtree(tmp_path / "notes" / "docs")
+    done = run("index", tmp_path / "notes")
+    assert done.returncode == 1
+    assert "if they are to go: index --yes." in done.stderr
+    assert "6 deleted" in run("index", tmp_path / "notes", "--yes").stdout
+
+
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
 def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     shutil.copytree(NOTES / "docs", tmp_path / "notes")

@@ -168,7 +168,7 @@ def _as_option(text: str) -> str:
     names = _names()
     pattern = rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})=(?:'([^'\s]*)')?"
     text = re.sub(pattern, lambda found: f"{names[found[1]]}={found[2] or ''}", text)
-    return text.replace("--yes=True", "--yes")
+    return text.replace("refresh(--yes=True), or ", "")  # where Python and the command line are named side by side
 
 
 def write_page(file: Path, text: str) -> None:
