@@ -144,6 +144,7 @@ class BackgroundRefresh:
         self._began, self._ended = 0.0, -_LOOK_EVERY
         self._seen = Freshness()
         self._error = ""
+        self._logged: set[str] = set()  # problems of the last refresh
         self._left = False
 
     def __enter__(self) -> Self:
@@ -214,8 +215,10 @@ class BackgroundRefresh:
     def _refresh(self) -> None:
         try:
             report = self._index.refresh(retry_contexts=False)
-            for problem in report.failed:
+            problems = {str(problem) for problem in report.failed}
+            for problem in sorted(problems - self._logged):
                 logger.warning("%s", problem)
+            self._logged = problems  # one that stays is logged once, one that comes back again
             self._error = ""
         except ContextualError as error:  # another process writes, a model is away: what is indexed still answers
             self._error = str(error)
