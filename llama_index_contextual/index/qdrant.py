@@ -124,7 +124,7 @@ class QdrantDatabase:
 
         Raises:
             LockedError: Another process uses it.
-            DamagedError: It is broken.
+            StorageError: It is broken, or cannot be written.
         """
         name = str(folder)
         with _guard:
@@ -146,7 +146,10 @@ class QdrantDatabase:
         except OSError as error:
             raise StorageError(f"qdrant:{folder} cannot be opened ({error}). Cure: make it writable.") from error
         except Exception as error:
-            raise DamagedError(f"qdrant:{folder} is damaged ({type(error).__name__}: {error}).") from error
+            raise StorageError(  # Qdrant opens all collections of a folder or none, and others may be in it
+                f"qdrant:{folder} is damaged ({type(error).__name__}: {error}). Cure: move that folder away, then "
+                "refresh: files are indexed again, with vectors from the cache; so too for each other index in it."
+            ) from error
 
     def names(self) -> list[str]:
         """Return the names of all collections."""

@@ -13,7 +13,7 @@ import hashlib
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar, cast
 
 import httpx
 from filelock import FileLock
@@ -45,6 +45,18 @@ _T = TypeVar("_T")
 _SYNC_SHARE: Final = 10.0
 
 
+class Held(NamedTuple):
+    """What holds the nodes of an index.
+
+    Attributes:
+        name: Of the collection.
+        chunks: How many nodes it should have; 0 where that is not known, as during a refresh.
+    """
+
+    name: str
+    chunks: int
+
+
 class OpenStore:
     """One open database and collection; use it inside :meth:`Reader.reading`."""
 
@@ -65,7 +77,7 @@ class Reader:
     Args:
         layout: The storage.
         place: Where the nodes are.
-        collection: Returns the name of the collection that holds the nodes today.
+        collection: Returns what holds the nodes today.
         model: Identity of the embedding model, which a new collection remembers.
         require: Called before reading a store of our own; raises where there is none.
         cure: What a reader of a damaged store is told to do.
@@ -75,7 +87,7 @@ class Reader:
         self,
         layout: Layout,
         place: Place,
-        collection: Callable[[], str],
+        collection: Callable[[], Held],
         model: str,
         require: Callable[[], None],
         cure: str,
@@ -114,7 +126,7 @@ class Reader:
             try:
                 return self._asked(view, work, vectors=vectors)
             except Exception as error:  # Chroma has several for a collection that is gone
-                if self._collection() == view.store.name:
+                if self._collection().name == view.store.name:
                     self._explain(error)
                     raise
             with self._guard:
@@ -245,17 +257,25 @@ class Reader:
                 self._open.stamp = self._stamp(announced)
         return self._open
 
-    def _opened(self, collection: str, *, create: bool = False) -> OpenStore:
+    def _opened(self, held: Held, *, create: bool = False) -> OpenStore:
         if not self._place.shared and not create and not self._place.exists():
-            raise DamagedError(f"the chunks and their texts are lost: {self._place.folder} holds no database.")
+            raise self._lost("no database")
         database = self._place.open()
         try:
-            store = database.collection(collection, self._model, create=create)
+            store = database.collection(held.name, self._model, create=create)
             store.check()
+            lost = held.chunks and not create and not store.count()
         except BaseException:
             database.close()
             raise
+        if lost:
+            database.close()
+            raise self._lost(f"none of {held.chunks:,}")
         return OpenStore(database, store)
+
+    def _lost(self, what: str) -> DamagedError:
+        where = self._place.folder or self._place.name or "the store"
+        return DamagedError(f"the chunks and their texts are lost: {where} holds {what}.")
 
     @staticmethod
     def _retire(view: OpenStore) -> None:

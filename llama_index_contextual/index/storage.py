@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualError, FingerprintError, LockedError, StorageError
-from llama_index_contextual.index.reader import Reader
+from llama_index_contextual.index.reader import Held, Reader
 from llama_index_contextual.index.recovery import (
     adopted,
     complete_successor,
@@ -75,8 +75,8 @@ class Storage:
                 found = recovered_manifest(place)
         return found or Manifest(collection=place.collection)
 
-    def _collection(self) -> str:
-        """Return the name of the collection that holds the nodes today.
+    def _collection(self) -> Held:
+        """Return what holds the nodes today.
 
         Raises:
             FingerprintError: It is in another place by now.
@@ -84,9 +84,10 @@ class Storage:
         manifest, place = self.manifest(), self.settings.place
         self.settings.check_place(manifest)
         if not place.shared or self.settings.layout.manifest.exists():
-            return manifest.collection
+            chunks = sum(entry.nodes for entry in manifest.documents.values()) if manifest.complete else 0
+            return Held(manifest.collection, chunks)
         # Another machine made it: its newest collection, which may have replaced the first.
-        return newest(place, place.open().names()) or place.collection
+        return Held(newest(place, place.open().names()) or place.collection, 0)
 
     @contextlib.contextmanager
     def writing(self, *, replacing: bool = False) -> Iterator[Writer]:

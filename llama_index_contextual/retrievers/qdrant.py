@@ -93,11 +93,29 @@ def id_of(point: Any) -> str:
     return str((point.payload or {}).get(ID, point.id))
 
 
+@contextlib.contextmanager
+def _whole() -> Iterator[None]:
+    """Say what it means where a payload is not what was written: bits of a file flipped, or another program wrote."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StorageError(
+            f"Qdrant holds a chunk that cannot be read ({error}). Cure: move Qdrant's folder away, or drop the "
+            "collection, then refresh: files are indexed again, with vectors from the cache."
+        ) from error
+
+
+def _node_of(point: Any) -> BaseNode:
+    with _whole():
+        return metadata_dict_to_node(point.payload)
+
+
 def split_payload(payload: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the metadata and the text that :func:`payload_of` put together."""
     metadata = {key: value for key, value in payload.items() if key not in (ID, ORDER)}
-    content = json.loads(metadata.get("_node_content") or "{}")
-    text = str(content.get("text", ""))
+    with _whole():
+        content = json.loads(metadata.get("_node_content") or "{}")
+        text = str(content.get("text", ""))
     if "text" in content:
         metadata["_node_content"] = json.dumps({**content, "text": ""})
     return metadata, text
@@ -138,7 +156,7 @@ class QdrantSearch:
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist."""
         points = self._points(node_ids, payload=models.PayloadSelectorExclude(exclude=[ORDER]))
-        return {id_of(one): metadata_dict_to_node(one.payload) for one in points}
+        return {id_of(one): _node_of(one) for one in points}
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key, and nothing else of them."""
@@ -225,7 +243,7 @@ class QdrantSearch:
         phrase = spaced(str(one.value))
         with explained("read nodes"):
             points = self._client.retrieve(self._collection, list(held), with_payload=True)
-        return [p.id for p in points if phrase in spaced(lexical_text(metadata_dict_to_node(p.payload)))]
+        return [p.id for p in points if phrase in spaced(lexical_text(_node_of(p)))]
 
     # The vector arm
 

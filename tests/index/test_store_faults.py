@@ -1,6 +1,7 @@
 """What goes wrong with a store elsewhere: a clear message with its cure, nothing lost, and the next run goes on."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from llama_index.core import Document, VectorStoreIndex
@@ -239,18 +241,91 @@ def test_a_folder_of_qdrant_that_another_process_uses_is_an_error(opened, tmp_pa
     assert opened(vector_store=f"qdrant:{place}").refresh().added
 
 
-def test_a_damaged_folder_of_qdrant_is_named_and_made_again_from_the_cache(opened, tmp_path):
+def in_files(change):
+    """What does something to each file of points in a folder of Qdrant."""
+
+    def damage(place):
+        for file in place.glob("collection/*/storage.sqlite"):
+            change(file)
+
+    return damage
+
+
+def flip_a_payload(file):
+    content = file.read_bytes()
+    assert b'"relationships"' in content
+    file.write_bytes(content.replace(b'"relationships"', b'"relation\0hips"'))
+
+
+LOST = {
+    "points": in_files(Path.unlink),
+    "empty files": in_files(lambda file: file.write_bytes(b"")),
+    "collections": lambda place: shutil.rmtree(place / "collection"),
+    "meta.json": lambda place: (place / "meta.json").unlink(),
+    "collections in meta.json": lambda place: (place / "meta.json").write_text('{"collections": {}, "aliases": {}}'),
+    "everything": shutil.rmtree,
+}
+DAMAGED = {
+    "meta.json is cut": lambda place: (place / "meta.json").write_text("{"),
+    "meta.json is empty": lambda place: (place / "meta.json").write_text(""),
+    "meta.json is another": lambda place: (place / "meta.json").write_text("[]"),
+    "points are cut": in_files(lambda file: file.write_bytes(file.read_bytes()[:5000])),
+    "points are something else": in_files(lambda file: file.write_bytes(bytes(range(256)) * 40)),
+}
+
+
+@pytest.fixture
+def qdrant_folder(opened, tmp_path):
+    """A folder of Qdrant, and how many chunks it holds."""
+    pytest.importorskip("qdrant_client")
     place = tmp_path / "q"
     with opened(vector_store=f"qdrant:{place}") as index:
-        chunks = index.refresh().chunks
-    (place / "meta.json").write_text("{", "utf-8")
-    for work in (lambda: opened().refresh(), lambda: opened().as_retriever().retrieve("Cookie")):
-        with pytest.raises(StorageError, match=r"qdrant:.*(damaged|cannot be read).*Cure"):
-            work()
-    place.rename(tmp_path / "aside")
+        return place, index.refresh().chunks
+
+
+def looks(opened):
+    """What a reader may do."""
+    yield from (
+        lambda: opened().as_retriever().retrieve("Cookie"),
+        lambda: opened().status(),
+        lambda: opened().verify(),
+    )
+
+
+@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
+def test_what_a_folder_of_qdrant_has_lost_is_told_and_filled_again_from_the_cache(opened, qdrant_folder, lose):
+    place, chunks = qdrant_folder
+    lose(place)
+    for look in looks(opened):
+        with pytest.raises(StorageError, match=r"(are lost: qdrant:|has no collection).*Cure: .* index .*embeds no"):
+            look()
     report = opened().refresh()
     assert (report.chunks, report.embedded) == (chunks, 0)
     assert opened().verify().ok
+    assert opened().as_retriever().retrieve("Cookie")
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_folder_of_qdrant_is_named_and_made_again_from_the_cache(opened, qdrant_folder, tmp_path, damage):
+    place, chunks = qdrant_folder
+    damage(place)
+    for work in (*looks(opened), lambda: opened().refresh()):
+        with pytest.raises(StorageError, match=r"qdrant:\S+ is damaged .*Cure: move that folder away, then refresh"):
+            work()
+    place.rename(tmp_path / "aside")
+    with pytest.raises(StorageError, match=r"are lost: qdrant:\S+ holds no database.*Cure"):
+        opened().as_retriever().retrieve("Cookie")
+    report = opened().refresh()
+    assert (report.chunks, report.embedded) == (chunks, 0)
+    assert opened().verify().ok
+
+
+def test_a_chunk_in_qdrant_whose_bits_flipped_is_an_error(opened, qdrant_folder):
+    place, _ = qdrant_folder
+    in_files(flip_a_payload)(place)
+    for look in (lambda: opened().as_retriever().retrieve("Cookie"), lambda: opened().verify()):
+        with pytest.raises(StorageError, match=r"holds a chunk that cannot be read.*Cure: move Qdrant's folder away"):
+            look()
 
 
 def test_a_collection_of_another_program_or_length_is_left_alone(opened, tmp_path):
