@@ -19,7 +19,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient, models
 from qdrant_stand_in import qdrant_stand_in
-from servers import _free_port, chroma_run
+from servers import free_port, chroma_run
 
 from llama_index_contextual.errors import (
     ContextualWarning,
@@ -82,7 +82,7 @@ def test_a_server_of_another_version_is_an_error(opened, kind):
 
 @pytest.mark.parametrize("kind", ["chroma", "qdrant"])
 def test_a_server_that_ends_and_comes_back_costs_nothing(opened, folder, kind, tmp_path, monkeypatch):
-    port, server, write = _free_port(), ExitStack(), Writer.write
+    port, server, write = free_port(), ExitStack(), Writer.write
     serve = partial(chroma_run, tmp_path / "server") if kind == "chroma" else qdrant_stand_in
     index = opened(vector_store=f"{kind}:{server.enter_context(serve(port))}")
     index.refresh()
@@ -108,7 +108,7 @@ def test_a_server_that_ends_and_comes_back_costs_nothing(opened, folder, kind, t
 
 
 def test_a_server_that_lost_its_data_is_filled_again_from_the_cache(opened, tmp_path, caplog):
-    port = _free_port()
+    port = free_port()
     with chroma_run(tmp_path / "server", port) as url:
         index = opened(vector_store=f"chroma:{url}")
         chunks = index.refresh().chunks
