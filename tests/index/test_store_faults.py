@@ -19,7 +19,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient, models
 from qdrant_stand_in import qdrant_stand_in
-from servers import free_port, chroma_run
+from servers import chroma_run, free_port
 
 from llama_index_contextual.errors import (
     ContextualWarning,
