@@ -12,9 +12,11 @@ import os
 import platform
 import re
 import socket
+import warnings
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -25,11 +27,7 @@ from llama_index_contextual.context.llm.generator import LLMContextGenerator
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.context.llm.request import CallFailedError, DirectCaller
 from llama_index_contextual.embedding import NoEmbedding, resolve_embedding
-from llama_index_contextual.errors import (
-    DocumentError,
-    EmbeddingError,
-    SettingError,
-)
+from llama_index_contextual.errors import ContextualWarning, DocumentError, EmbeddingError, SettingError
 from llama_index_contextual.index.pipeline import NodePipeline
 from llama_index_contextual.index.ray_pool import RayPool, load_ray, reason_of
 from llama_index_contextual.index.recipe import (
@@ -45,7 +43,7 @@ from llama_index_contextual.postprocessor.contextual import ContextualNodePostpr
 from llama_index_contextual.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     from llama_index.core.llms import ChatMessage
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.vectors import Vectors
     from llama_index_contextual.index.workers import Hiring, Workers
 
+_T = TypeVar("_T")
 
 _REACH_SECONDS: Final = 5.0  # for a cluster to answer at its address; Ray itself would try for minutes
 _OBJECT_STORE: Final = 200_000_000  # bytes of a Ray that is started here; what is under way takes a few MB
@@ -223,6 +222,19 @@ class _Worker:
         raise NotImplementedError
 
 
+def _heard(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
+    """Have a worker's method return its warnings, too: those of another process are seen by nobody."""
+
+    @wraps(work)
+    def call(*arguments: Any) -> tuple[_T, list[str]]:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            made = work(*arguments)
+        return made, [str(one.message) for one in heard if issubclass(one.category, ContextualWarning)]
+
+    return call
+
+
 class _Cutter(_Worker):
     """Parses documents, and makes the contexts that are free."""
 
@@ -233,6 +245,7 @@ class _Cutter(_Worker):
             read_object(self._recipe.parser, NodeParser), ContextualNodePostprocessor(**options)
         )
 
+    @_heard
     def do(self, documents: Sequence[Document]) -> list[BaseNode]:
         nodes = self._pipeline.parse(documents)
         if self._recipe.write_contexts:
@@ -250,6 +263,7 @@ class _Embedder(_Worker):
             made.threads = 1  # it would take every core for itself
         self._embedding: BaseEmbedding = made
 
+    @_heard
     def do(self, texts: list[str]) -> Vectors | npt.NDArray[np.float32]:
         vectors = embed_texts(self._embedding, texts)
         if len(set(map(len, vectors))) > 1:
@@ -313,17 +327,25 @@ class _Team:
 
     def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
         """Have documents parsed; see :meth:`Workers.cut`."""
-        for _, outcome in self._pools[_Cutter].map(documents, in_order=True):
-            if isinstance(outcome, Exception) and not isinstance(outcome, DocumentError):
-                raise outcome
-            yield outcome
+        for _, nodes in self._done(_Cutter, documents, in_order=True):
+            if isinstance(nodes, Exception) and not isinstance(nodes, DocumentError):
+                raise nodes
+            yield nodes
 
     def embed(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
         """Have texts embedded; see :meth:`Workers.embed`."""
-        for number, outcome in self._pools[_Embedder].map(lists, in_order=False):
-            if isinstance(outcome, Exception):
-                raise outcome
-            yield number, outcome
+        for number, vectors in self._done(_Embedder, lists, in_order=False):
+            if isinstance(vectors, Exception):
+                raise vectors
+            yield number, vectors
+
+    def _done(self, kind: type[_Worker], items: Iterable[Any], *, in_order: bool) -> Iterator[tuple[int, Any]]:
+        """Yield the number of each piece of work, and what came of it; repeat the warnings of workers here."""
+        for number, outcome in self._pools[kind].map(items, in_order=in_order):
+            made, heard = (outcome, []) if isinstance(outcome, Exception) else outcome
+            for message in heard:
+                warnings.warn(message, ContextualWarning, stacklevel=2)
+            yield number, made
 
     def close(self) -> None:
         """End all workers."""

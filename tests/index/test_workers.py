@@ -62,18 +62,34 @@ class Poisoned(HeadingAwareMarkdownNodeParser):
         return super().get_nodes_from_documents(documents, show_progress, **kwargs)
 
 
+class DyingAsker(ray_workers._Asker):
+    """Ends its process when it is first told to ask, once."""
+
+    def _die_once(self, died):
+        if not died.exists():
+            died.touch()
+            os._exit(1)
+
+    async def do(self, request):
+        if request[0] == "send":
+            self._die_once(Path(os.environ["ASKER_DIED"]))
+        return await super().do(request)
+
+
 @pytest.fixture(scope="module")
-def on_ray():
+def on_ray(tmp_path_factory):
     """Ray with room for four workers, which a refresh finds started."""
     here = Path(__file__).parent
     path = os.pathsep.join(map(str, (here, here.parent, os.environ.get("PYTHONPATH", here.parents[1]))))
     options = {"include_dashboard": False, "object_store_memory": 100_000_000, "log_to_driver": False}
+    variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "PYTHONPATH": path}
+    variables["ASKER_DIED"] = str(tmp_path_factory.mktemp("ray") / "asker")
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "PYTHONPATH": path}.items():
+        for name, value in variables.items():
             environment.setenv(name, value)  # workers import the embedding below
         ray.init("local", num_cpus=4, _node_ip_address="127.0.0.1", logging_level="ERROR", **options)
-    yield RayWorkers(parse=1, embed=1)
-    ray.shutdown()
+        yield RayWorkers(parse=1, embed=1)
+        ray.shutdown()
 
 
 @pytest.fixture
@@ -162,7 +178,8 @@ def test_what_was_embedded_before_the_model_failed_is_kept(pages, tmp_path, on_r
     assert len(texts) - len(set(texts)) <= 8, "at most what was under way, and not yet in the cache, is paid again"
 
 
-def test_a_model_is_asked_by_workers_as_often_as_from_here(pages, tmp_path, fake_model, on_ray):
+def test_a_model_is_asked_as_often_as_from_here_though_a_worker_dies(pages, tmp_path, fake_model, on_ray, monkeypatch):
+    monkeypatch.setattr(ray_workers, "_Asker", DyingAsker)
     asked, found = [], []
     for name, workers in {"here": None, "ray": RayWorkers(parse=1, contexts=2, embed=1)}.items():
         before = len(fake_model.requests)
@@ -175,8 +192,16 @@ def test_a_model_is_asked_by_workers_as_often_as_from_here(pages, tmp_path, fake
             assert index.settings.pipeline.contexts.usage.calls == asked[-1]
             index.refresh(workers=workers)
             assert len(fake_model.requests) - before == asked[-1]
+    assert Path(os.environ["ASKER_DIED"]).exists()
     assert found[0] == found[1]
     assert asked[0] == asked[1]
+
+
+def test_the_warnings_of_workers_are_heard_here(tmp_path, embedding, on_ray):
+    (tmp_path / "tea.md").write_text("# Tea\n\n" + f"{'tea' * 50} " * 4, "utf-8")
+    index = ContextualIndex.open(tmp_path, embed_model=embedding)
+    with pytest.warns(ContextualWarning, match="a script that the local model does not know"):
+        index.refresh(workers=on_ray)
 
 
 def test_a_limit_of_calls_holds_for_all_workers_together(pages, fake_model, on_ray):
