@@ -132,7 +132,8 @@ class _Ignores:
 
     def entering(self, base: str, lines: Iterable[str]) -> _Ignores:
         # git skips a line that it cannot read, such as a lone "!"; so that the rest of the file holds, we do too.
-        return _Ignores((*self.specs, (base, _spec(line for line in lines if _pattern(line)))))
+        spec = _spec(line for line in lines if _pattern(line))
+        return _Ignores((*self.specs, (base, spec))) if spec.patterns else self
 
 
 def _ignore_file(folder: Path, root: Path) -> list[str]:
@@ -220,7 +221,7 @@ def find_files(
         until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
     found = Discovery()
-    ignores = _Ignores((("", _spec(rules.ignore)),))
+    ignores = _Ignores().entering("", rules.ignore)
     walk = _Walk(root.resolve(), rules, _Wanted(rules.include), below, exclude, until, found)
     walk.folder(root.resolve(), "", ignores, frozenset())
     found.files.sort(key=lambda file: file.path)

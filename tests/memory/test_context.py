@@ -1,5 +1,6 @@
 """From a message to a digest, over a real index."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import date, datetime, timezone
@@ -18,7 +19,7 @@ from llama_index_contextual import (
     RecencyPostprocessor,
 )
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.memory import MemorySettings, note_filters
+from llama_index_contextual.memory import MemorySettings, context, note_filters
 from llama_index_contextual.memory.digest import HEADER, NOTHING
 
 NOW = date(2026, 4, 10)
@@ -294,6 +295,29 @@ class Fixed(BaseRetriever):
             TextNode(id_="b", text="Tea at five."),
         ]
         return [NodeWithScore(node=node, score=None) for node in nodes]
+
+
+async def test_no_step_of_an_answer_is_done_on_the_event_loop(memory, monkeypatch):
+    threads = {}
+
+    def watched(name):
+        real = getattr(context, name)
+
+        def step(*arguments, **settings):
+            threads.setdefault(name, threading.current_thread())
+            return real(*arguments, **settings)
+
+        monkeypatch.setattr(context, name, step)
+
+    for name in ("derive_queries", "rank", "entries_of"):
+        watched(name)
+    assert (await memory.aget("what does JC's dog love?", now=NOW)).entries
+    assert set(threads) == {"derive_queries", "rank", "entries_of"}
+    assert threading.current_thread() not in threads.values()
+    threads.clear()
+    assert (await memory.asearch("Cookie carrots")).entries
+    assert set(threads) == {"rank", "entries_of"}
+    assert threading.current_thread() not in threads.values()
 
 
 async def test_any_llama_index_retriever_will_do():
