@@ -84,7 +84,7 @@ def main() -> None:
         for _ in range(given.rounds):
             for name, embed in crews.items():
                 took, chunks, found = index_once(model, given.pages, embed)
-                best[name] = min(best.get(name, (took, 0.0)), (took, sum(STARTS)))
+                best[name] = min(best.get(name, (float("inf"), 0.0)), (took, sum(STARTS)))
                 hashes.add(found)
         assert len(hashes) == 1, "they differ in what they store"
         alone = best["this process"][0]
