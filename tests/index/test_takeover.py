@@ -5,7 +5,7 @@ from filelock import FileLock, Timeout
 from llama_index.core import Document
 
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, StorageError
-from llama_index_contextual.index import contextual
+from llama_index_contextual.index import contextual, storage
 from llama_index_contextual.index.chroma import ChromaStore
 from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.retrievers.chroma import ChromaDense
@@ -136,3 +136,20 @@ def test_no_reader_can_open_chroma_s_files_while_a_takeover_or_a_rebuild_writes_
     assert len(open_for_readers) > taken_over >= 2
     assert not any(open_for_readers)
     assert successor.verify().chunks == 5
+
+
+def test_a_rebuild_that_fails_says_what_to_see_to(opened, monkeypatch):
+    def full(*_):
+        raise OSError("no space left")
+
+    index = opened()
+    index.refresh()
+    monkeypatch.setattr(storage, "rebuild", full)
+    with pytest.raises(StorageError, match=r"neither be read nor made anew \(no space left\).*Cure.*nothing is lost"):
+        index._storage.repair()
+
+
+def test_a_server_s_data_is_not_rebuilt_by_a_reader_of_it(opened, chroma_server):
+    index = opened(vector_store=f"chroma:{chroma_server}")
+    with pytest.raises(StorageError, match=r"server cannot read its vectors.*Cure: restore or rebuild the server's"):
+        index._storage.repair()
