@@ -8,6 +8,7 @@ loses nothing.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +19,10 @@ from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _REDIS: Final = re.compile(r"(rediss?|unix)://.+")
-_PASSWORD: Final = re.compile(r"//[^/@]*@")
+_PASSWORD: Final = re.compile(r"//.*@")
 # Seconds; Redis's client would wait for ever.
 _TIMEOUTS: Final[dict[str, Any]] = {"socket_connect_timeout": 5, "socket_timeout": 30}
 
@@ -66,8 +67,10 @@ class SharedStore:
         except ContextualError:
             raise
         except Exception as error:  # each store has errors of its own
+            # An address that cannot be read is quoted by parts, and one of them may be the password.
+            why = type(error).__name__ + ("" if isinstance(error, ValueError) else f": {error}")
             raise StorageError(
-                f"the shared cache {self._name} cannot be used ({type(error).__name__}: {error}). What was paid for is "
+                f"the shared cache {self._name} cannot be used ({why}). What was paid for is "
                 "kept in the index's own file. Cure: see that it runs, then refresh; or leave shared_cache out."
             ) from error
 
@@ -86,7 +89,16 @@ class SharedKVStore(SQLiteKVStore):
 
     def __init__(self, file: str | os.PathLike[str] | SQLiteFile, shared: SharedStore, collection: str) -> None:
         super().__init__(file)
-        self._shared, self._collection = shared, collection
+        self._shared, self._collection, self._keeps = shared, collection, True
+
+    @contextmanager
+    def only_read(self) -> Iterator[None]:
+        """Keep nothing of what others have: an estimate writes nothing."""
+        self._keeps = False
+        try:
+            yield
+        finally:
+            self._keeps = True
 
     def put_all(
         self,
@@ -101,12 +113,12 @@ class SharedKVStore(SQLiteKVStore):
             self._shared.put_all(dict(pairs), collection)
 
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return those of several values that there are; what only others have is kept in the file from here on."""
+        """Return those of several values that there are; what only others have is kept in the file, too."""
         wanted = list(keys)
         found = super().get_many(wanted, collection)
         missing = [key for key in wanted if key not in found]
         others = self._shared.get_many(missing, collection) if collection == self._collection and missing else {}
-        if others:
+        if others and self._keeps:
             super().put_all(others.items(), collection)
         return found | others
 

@@ -77,7 +77,7 @@ class ContextCache:
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
         """Return the contexts of chunks; None for those that are not kept."""
         found = [
-            next((one["text"] for one in kept if one is not None), None)
+            next((str(one["text"]) for one in kept if one is not None and "text" in one), None)
             for kept in self._kept(nodes, document, CONTEXTS)
         ]
         return [None if text is None else replace_surrogates(text)[0] for text in found]

@@ -152,7 +152,7 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
                 + (_NEXT if getattr(self.first, "remembers_failures", True) else _NEXT_OF_THIS)
             )
         if (error := getattr(self.first, "cache_error", None)) is not None:
-            messages.append(f"What was generated is used but not kept: {error}")
+            messages.append(f"What was generated is used, and could not be kept everywhere: {error}")
         for message in messages:
             warnings.warn(message, ContextualWarning, stacklevel=2)
 

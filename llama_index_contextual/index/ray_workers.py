@@ -87,7 +87,8 @@ class RayWorkers:
 
     Args:
         address: ``"auto"`` for the cluster that this machine belongs to, ``"HOST:PORT"``, ``"ray://HOST:PORT"`` for a
-            cluster that it does not belong to. None takes ``RAY_ADDRESS``, else starts Ray on this machine.
+            cluster that it does not belong to. None takes ``RAY_ADDRESS``, else starts Ray on this machine. A Ray that
+            this process uses already is used as it is, whatever the address.
         parse: Processes that parse documents and make free contexts. Default: one for every eight that embed.
         contexts: Processes that ask a language model, each as many calls at a time as the generator's ``num_workers``.
             Default: one on each machine, so that ``ollama:MODEL`` is each machine's own server.
@@ -297,7 +298,7 @@ class _Team:
         ray = load_ray()
         cpus = int(ray.cluster_resources().get("CPU", 1))
         parse = wanted.parse or max(1, cpus // (_PARSED_PER_EMBEDDED + 1))
-        self._hire(_Cutter, recipe, parse, DocumentError, num_cpus=1)
+        self._hire(_Cutter, recipe, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
         if recipe.embedding is not None:
             self.embedders = wanted.embed or max(1, cpus - parse)
             options = {"num_cpus": 1, **wanted.embed_options}
@@ -361,7 +362,8 @@ class _RemoteCaller:
         self.servers = len(pool)
 
     async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:
-        task = self._pool.given(0, ("send", (messages, timeout, max_tokens)))
+        request = ("send", (messages, timeout, max_tokens))
+        task = await asyncio.to_thread(self._pool.given, 0, request)  # it waits while a worker is replaced
         outcome = await asyncio.wrap_future(in_thread(self._pool.outcome, task))
         if isinstance(outcome, Exception):
             raise outcome
@@ -384,7 +386,8 @@ def _connect(address: str | None) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started here reports to nobody,
     os.environ.setdefault("RAY_worker_niceness", "0")
     if address is None:
-        ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **quiet)
+        own: dict[str, Any] = {"_node_ip_address": "127.0.0.1"}  # else others could reach its ports, without a password
+        ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **own, **quiet)
         return
     where = _ADDRESS.fullmatch(address)
     try:

@@ -204,9 +204,14 @@ class Refresh:
         if self.hire is None or not plan.to_index:
             yield
             return
-        with self.hire() as self.workers:
-            self.writer.vectors.ask = self.workers.embed
-            yield
+        here, vectors = self.workers, self.writer.vectors
+        own = vectors.ask
+        try:
+            with self.hire() as self.workers:
+                vectors.ask = self.workers.embed
+                yield
+        finally:  # what comes after the workers, such as promoting a successor, is done here
+            self.workers, vectors.ask = here, own
 
     def _ask(self, plan: Plan) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""

@@ -107,8 +107,9 @@ class VectorCache:
         missing = [key for key in hashes if key not in found]
         if self._shared is not None and missing:
             values = self._shared.get_many(missing, self._collection)
-            others = {key: np.frombuffer(b64decode(value["vector"]), _FLOAT) for key, value in values.items()}
-            usable = {key: vector.tolist() for key, vector in others.items() if fault_of(vector) is None}
+            length = self.dimensions
+            others = {key: _decoded(value) for key, value in values.items()}
+            usable = {key: vector.tolist() for key, vector in others.items() if fault_of(vector, length) is None}
             self._keep(usable)
             found |= usable
         return found
@@ -369,6 +370,14 @@ def _texts_to_send(rows: Mapping[str, Row]) -> list[str]:
 
 def _window_of(row: Row) -> tuple[str, ...] | None:
     return None if row.window is None else row.window[0]
+
+
+def _decoded(value: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+    """Return a vector that others have made; an empty one where the value is none."""
+    try:
+        return np.frombuffer(b64decode(value["vector"]), _FLOAT)
+    except (KeyError, TypeError, ValueError):
+        return np.empty(0, _FLOAT)
 
 
 def _picked(rows: Mapping[str, Row], vectors: Vectors) -> dict[str, Sequence[float]]:

@@ -63,8 +63,10 @@ def find_dates(text: str, today: date, lexicon: Lexicon) -> tuple[NamedDate, ...
     found = [*_numeric(text), *_worded(text, today, lexicon)]
     found.sort(key=lambda reading: (reading[0].start() - reading[0].end(), reading[0].start()))
     chosen: list[tuple[re.Match[str], Range | None]] = []
+    taken = bytearray(len(text))  # 1 where a longer reading was chosen
     for match, days in found:
-        if all(match.end() <= other.start() or match.start() >= other.end() for other, _ in chosen):
+        if not any(taken[match.start() : match.end()]):
+            taken[match.start() : match.end()] = bytes([1]) * len(match[0])
             chosen.append((match, days))
     # only now, so that "30 February" does not leave "February"
     named = [NamedDate(*days, match[0], match.start()) for match, days in chosen if days is not None]

@@ -20,9 +20,10 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_index_contextual.dates import epoch_seconds
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.metadata import DATE_TS, PATH, TAGS
 from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers import ContextualFusionRetriever
+from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -185,7 +186,9 @@ class FusionSearch(PlainSearch):
     def unknown(self, text: str) -> str:
         """Say which words of a text no node holds."""
         arm = self._keyword_arm
-        return "" if arm is None else str(arm.unknown(text))
+        if not isinstance(arm, ContextualBM25Retriever):
+            return ""
+        return arm.unknown(parse_query(text, arm.analyzer).text)  # without operators, which are no words
 
     def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
         """Ask all queries at once."""

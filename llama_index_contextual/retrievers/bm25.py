@@ -247,7 +247,7 @@ class ContextualBM25Retriever(BM25Retriever):
         """Return a line on the words of a text that no node holds, and on what may have been meant.
 
         It is "" where the index knows all words. It names the first three words that it does not know. A store that
-        scores keywords itself names no word that may have been meant.
+        scores keywords itself names no word that may have been meant, and neither does an arm with filters.
         """
         groups = _groups(self.analyzer, text)
 
@@ -261,9 +261,11 @@ class ContextualBM25Retriever(BM25Retriever):
             ]
             own = {word: _groups(self.analyzer, word) for word in words}
             lost = [word for word, found in own.items() if found and strange.issuperset(map(frozenset, found))]
-            like = getattr(store, "word_like", lambda _: None)
+            # Behind filters a word may be of a note that is not to be seen.
+            like = getattr(store, "word_like", None) if self.filters is None else None
             named = [
-                f'"{word}"' + (f' (did you mean "{one}"?)' if (one := like(word)) else "") for word in lost[:_NAMED]
+                f'"{word}"' + (f' (did you mean "{one}"?)' if like and (one := like(word)) else "")
+                for word in lost[:_NAMED]
             ]
             return [*named, "other words"] if len(lost) > _NAMED else named
 

@@ -6,6 +6,7 @@ line between both. Times are of the processor, and those below ten milliseconds 
 
 import re
 import time
+from datetime import date
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -13,6 +14,7 @@ import pytest
 
 from llama_index_contextual import memory
 from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.keyword.dates_in_text import find_dates
 from llama_index_contextual.keyword.lexicon import lexicon, unaccented
 from llama_index_contextual.memory.digest import HEADER, sanitise
 from llama_index_contextual.memory.message import MAX_MESSAGE, clean_message, gate
@@ -23,7 +25,7 @@ HOSTILE = [
     "a.", "a. ", "a@", "a@b.", "'", "a'", "'s", "[", "](", "<", "<a", "|", "| ", "-", "=-*", "吗 ", "か。", "1",
     "2026-", "last ", "on monday ", "http://", "\ufe0f", "\u200d", "\U0001f468\u200d", "a\u0301", "\u0301\u0316",
     "``~~~`",
-    f"{HEADER}\n", "> - [", ": ", "? ", "# a\n", "## 2026-11-1\n",
+    f"{HEADER}\n", "today ", "> - [", ": ", "? ", "# a\n", "## 2026-11-1\n",
 ]  # fmt: skip
 SMALL, FACTOR, LINE, NOISE = 4_000, 4, 9, 0.010
 
@@ -65,14 +67,18 @@ def test_every_expression_of_memory_is_linear(pattern):
     assert [seed for seed in HOSTILE if grows_too_fast(use, seed)] == []
 
 
+def dates(text):
+    find_dates(text, date(2026, 4, 10), lexicon())
+
+
 def snippet(text):
     choose_snippet(text, {"a": 1.0, "b": 2.0}, Analyzer().tokens, limit=600)
 
 
 @pytest.mark.parametrize(
     "step",
-    [lambda text: gate(text, lexicon()), clean_message, sanitise, snippet, unaccented],
-    ids=["gate", "clean_message", "sanitise", "snippet", "unaccented"],
+    [lambda text: gate(text, lexicon()), clean_message, sanitise, snippet, unaccented, dates],
+    ids=["gate", "clean_message", "sanitise", "snippet", "unaccented", "dates"],
 )
 def test_every_step_of_memory_is_linear(step):
     assert [seed for seed in HOSTILE if grows_too_fast(step, seed)] == []

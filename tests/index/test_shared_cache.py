@@ -126,6 +126,35 @@ def test_any_store_of_llama_index_will_do(folder, tmp_path):
     assert embedded[1] == 0
 
 
+@pytest.mark.parametrize("value", [{"vector": "AAA"}, {"x": 1}, {"vector": "AACAPw=="}])
+def test_what_another_left_there_and_cannot_be_used_is_made_here(folder, tmp_path, value):
+    store, model = SimpleKVStore(), Counted(model_name="counted", texts=[])
+    with ContextualIndex.open(folder, storage=tmp_path / "a", embed_model=model, shared_cache=store) as index:
+        index.refresh()
+    for collection in store._collections_mappings.values():
+        collection.update(dict.fromkeys(collection, value))
+    (folder / "new.md").write_text("# New\n\nA page that is new.\n", "utf-8")
+    again = Counted(model_name="counted", texts=[])
+    with ContextualIndex.open(folder, storage=tmp_path / "a", embed_model=again, shared_cache=store) as index:
+        assert index.refresh().embedded == 1
+        for collection in store._collections_mappings.values():
+            collection.update(dict.fromkeys(collection, value))
+        (folder / "new.md").write_text("# New\n\nA page that is newer.\n", "utf-8")
+        assert index.refresh().embedded == 1
+        assert index.verify().ok
+        assert index.as_retriever().retrieve("What is new?")
+
+
+def test_an_estimate_keeps_nothing_of_what_others_have(folder, tmp_path, fake_model):
+    store = SimpleKVStore()
+    settings = {"context": "llm", "llm": fake_model.llm, "embed_model": "none", "shared_cache": store}
+    with ContextualIndex.open(folder, storage=tmp_path / "a", **settings) as index:
+        index.refresh()
+    with ContextualIndex.open(folder, storage=tmp_path / "b", **settings) as index:
+        assert index.estimate().calls == 0
+    assert not (tmp_path / "b" / "cache.sqlite3").exists()
+
+
 def test_a_name_of_no_cache_is_refused_and_a_missing_package_is_named(folder, monkeypatch):
     with pytest.raises(SettingError, match=r"shared_cache='http://x' is no cache\..*Cure"):
         ContextualIndex.open(folder, shared_cache="http://x")
@@ -137,10 +166,11 @@ def test_a_name_of_no_cache_is_refused_and_a_missing_package_is_named(folder, mo
         index.refresh()
 
 
-def test_a_password_is_in_no_message(folder):
+@pytest.mark.parametrize("password", ["secret", "secret/1", "sec@secret"])
+def test_a_password_is_in_no_message(folder, password):
     pytest.importorskip("llama_index.storage.kvstore.redis", reason="the extra 'redis' is not installed")
     model = Counted(model_name="counted", texts=[])
-    index = ContextualIndex.open(folder, embed_model=model, shared_cache="redis://me:secret@127.0.0.1:1")
+    index = ContextualIndex.open(folder, embed_model=model, shared_cache=f"redis://me:{password}@127.0.0.1:1")
     with pytest.raises(StorageError, match=r"the shared cache redis://127\.0\.0\.1:1 cannot be used") as error:
         index.refresh()
     assert "secret" not in str(error.value)

@@ -59,7 +59,8 @@ async def test_a_search_says_which_words_no_note_holds(index):
     async with mcp.Client(mcp_server.build_server(index)) as client:
         said = await text_of(client, "memory_search", query="carorts")
         assert said.endswith('(The index does not know "carorts" (did you mean "carrots"?).)')
-        assert "does not know" not in await text_of(client, "memory_search", query="carrots")
+        for query in ("carrots", "carrots -zebra", "path:MEMORY.md carrots"):
+            assert "does not know" not in await text_of(client, "memory_search", query=query)
 
 
 async def test_a_client_is_told_why_there_is_no_answer(folder):

@@ -64,6 +64,7 @@ CASES = [
     ("先月の会議", "2026-03-01/2026-03-31"),
     ("十二月的计划", "2025-12-01/2025-12-31"),
     ("三个月", None),
+    ("日本年金", None),
     ("2026-02-31", None),  # the original read it as 3 March
     ("31 April 2025", None),
     ("el 30 de febrero", None),

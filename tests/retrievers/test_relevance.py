@@ -115,6 +115,16 @@ def test_what_was_meant_is_told_without_vectors_and_only_where_nothing_is_found(
         assert retriever.explain("zanahroias").warnings == ('the index does not know "zanahroias"',)
 
 
+def test_words_of_notes_behind_a_filter_are_not_told(tmp_path):
+    (tmp_path / "open.md").write_text("# Tea\n\nGreen tea in the morning.\n", "utf-8")
+    (tmp_path / "closed.md").write_text("# Plan\n\nThe zeppelin flies in May.\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        assert 'mean "zeppelin"' in index.as_retriever().explain("zepelin").warnings[0]
+        only = MetadataFilters(filters=[MetadataFilter(key="path", value="open.md")])
+        assert index.as_retriever(filters=only).explain("zepelin").warnings == ('the index does not know "zepelin"',)
+
+
 @pytest.mark.parametrize("query", NONSENSE)
 def test_nonsense_finds_nothing_in_a_larger_index(store, query):
     texts = [
