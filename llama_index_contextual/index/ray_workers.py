@@ -82,8 +82,9 @@ def resolve_workers(workers: str | Hiring | None, said: Configuration) -> Hiring
 class RayWorkers:
     """Worker processes on Ray: on this machine, or on a cluster that runs.
 
-    Every machine of a cluster needs the same versions of Python, Ray and this package. Fields of
-    a model with "key" in their name are not sent: each worker takes keys from its own environment. What goes over the network are documents, nodes, texts and vectors.
+    Every machine of a cluster needs the same versions of Python, Ray and this package. What goes over the network are
+    documents, nodes, texts and vectors. Fields of a model with "key" in their name are not sent: each worker takes keys
+    from its own environment.
 
     Args:
         address: ``"auto"`` for the cluster that this machine belongs to, ``"HOST:PORT"``, ``"ray://HOST:PORT"`` for a
