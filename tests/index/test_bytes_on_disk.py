@@ -11,7 +11,7 @@ from llama_index.core.vector_stores import VectorStoreQuery
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.index import chroma_files, refresh
+from llama_index_contextual.index import batches, chroma_files
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, KIND, embed_hash
 
 QUESTION = "Which vegetable does Cookie love?"
@@ -33,7 +33,7 @@ def before(monkeypatch):
         return {key: "" if value is None else value for key, value in flat.items()}
 
     with monkeypatch.context() as patched:
-        patched.setattr(refresh, "store_metadata", as_before)
+        patched.setattr(batches, "store_metadata", as_before)
         yield patched
 
 

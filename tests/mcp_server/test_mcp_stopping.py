@@ -64,7 +64,8 @@ def test_a_server_over_http_ends_at_once(folder, unused_tcp_port, number, code):
     process = served(folder, "--transport", "http", "--port", str(unused_tcp_port))
     assert b"ready" in process.stderr.readline()
     time.sleep(0.5)
-    assert ends_soon(process, lambda: process.send_signal(number)) == code
+    # uvicorn raises the signal again when it has ended; asyncio may by then have nothing left to interrupt, which gives 0.
+    assert ends_soon(process, lambda: process.send_signal(number)) in {code, 0}
 
 
 async def test_a_storage_brings_the_settings_of_its_folder(folder, tmp_path):
