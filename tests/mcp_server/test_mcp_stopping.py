@@ -64,7 +64,7 @@ def test_a_server_over_http_ends_at_once(folder, unused_tcp_port, number, code):
     process = served(folder, "--transport", "http", "--port", str(unused_tcp_port))
     assert b"ready" in process.stderr.readline()
     time.sleep(0.5)
-    # uvicorn raises the signal again when it has ended; asyncio may by then have nothing left to interrupt, which gives 0.
+    # uvicorn raises the signal again when it has ended; where asyncio has nothing left to interrupt by then, that is 0.
     assert ends_soon(process, lambda: process.send_signal(number)) in {code, 0}
 
 
