@@ -18,7 +18,7 @@ async def test_a_client_over_stdio(folder):
         assert sum(len(json.dumps(tool.input_schema)) + len(tool.description) for tool in tools.values()) < 3500
 
         await wait_for(client, "carrots", "Cookie")
-        deadline, asked = time.monotonic() + 300, {"message": "what does JC's dog love?"}
+        deadline, asked = time.monotonic() + 120, {"message": "what does JC's dog love?"}
         while "being indexed" in (digest := await text_of(client, "memory_context", **asked)):
             assert time.monotonic() < deadline  # the answer is there before the refresh has ended
             await asyncio.sleep(0.2)
@@ -30,8 +30,8 @@ async def test_a_client_over_stdio(folder):
         (folder / "memory" / "2026-04-10.md").write_text("# Friday\n\nMarta moved to Valencia.\n", "utf-8")
         await wait_for(client, "Marta Valencia", "Marta moved to Valencia.")
         (folder / "memory" / "2026-04-10.md").unlink()
-        deadline = time.monotonic() + 300
-        while "Valencia" in await text_of(client, "memory_search", query="Marta Valencia"):
+        deadline = time.monotonic() + 120
+        while "moved to Valencia" in await text_of(client, "memory_search", query="Marta Valencia"):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.2)
 
