@@ -13,6 +13,7 @@ import platform
 import re
 import socket
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -199,7 +200,7 @@ def _model_of(pipeline: NodePipeline) -> LLMContextGenerator | None:
     return first if isinstance(first, LLMContextGenerator) else None
 
 
-class _Worker:
+class _Worker(ABC):
     """An actor. It makes its parts when it is told to, so that a failure has a message."""
 
     def __init__(self, recipe: _Recipe) -> None:
@@ -220,8 +221,9 @@ class _Worker:
             raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
         return __version__
 
+    @abstractmethod
     def _make(self) -> None:
-        raise NotImplementedError
+        """Make the parts from the recipe."""
 
 
 def _heard(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
@@ -295,15 +297,21 @@ class _Team:
         self._pools: dict[type[_Worker], RayPool] = {}
 
     def start(self, wanted: RayWorkers, recipe: _Recipe) -> None:
-        """Start as many of each kind as are wanted, and wait for them."""
+        """Start as many of each kind as are wanted, and wait for them.
+
+        Raises:
+            SettingError: There is no room for so many, or one cannot start.
+        """
         ray = load_ray()
-        cpus = int(ray.cluster_resources().get("CPU", 1))
+        there = ray.cluster_resources()
+        cpus = int(there.get("CPU", 1))
         parse = wanted.parse or max(1, cpus // (_PARSED_PER_EMBEDDED + 1))
-        self._hire(_Cutter, recipe, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
         if recipe.embedding is not None:
             self.embedders = wanted.embed or max(1, cpus - parse)
             options = {"num_cpus": 1, **wanted.embed_options}
+            _refuse_without_room(self.embedders, options, there)
             self._hire(_Embedder, recipe, self.embedders, EmbeddingError, **options)
+        self._hire(_Cutter, recipe, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
         if recipe.model is not None:
             machines = sum(node["Alive"] for node in ray.nodes())
             options = {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
@@ -353,6 +361,18 @@ class _Team:
         """End all workers."""
         for pool in self._pools.values():
             pool.close()
+
+
+def _refuse_without_room(embed: int, options: Mapping[str, Any], there: Mapping[str, float]) -> None:
+    """Raise a SettingError where so many processes cannot run at a time: Ray would wait for more machines."""
+    for option, name in (("num_cpus", "CPU"), ("num_gpus", "GPU")):
+        each, has = options.get(option) or 0, there.get(name, 0)
+        if embed * each > has:
+            fewer = f"embed = {int(has // each)}, " if has >= each else ""
+            raise SettingError(
+                f"[ray] embed = {embed} cannot work: each process that embeds takes {each:g} {name}, and Ray has "
+                f"{has:g}. Cure: {fewer}more machines, or RayWorkers(embed_options={{{option!r}: ...}}) with less."
+            )
 
 
 class _RemoteCaller:

@@ -322,6 +322,24 @@ def test_an_address_where_no_cluster_is_and_a_word_that_names_none(pages, monkey
         assert index.refresh().chunks
 
 
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (RayWorkers(embed=9), r"embed = 9 .* takes 1 CPU, and Ray has 4\. Cure: embed = 4,"),
+        (RayWorkers(embed=3, embed_options={"num_cpus": 2}), r"embed = 3 .* takes 2 CPU, .* Cure: embed = 2,"),
+        (RayWorkers(embed_options={"num_gpus": 1}), r"embed = 3 .* takes 1 GPU, and Ray has 0\. Cure: more machines"),
+    ],
+)
+def test_more_processes_than_there_is_room_for_are_refused_before_one_starts(
+    pages, embedding, on_ray, monkeypatch, wanted, said
+):
+    monkeypatch.setattr(ray_workers, "RayPool", lambda *_: pytest.fail("a worker was started"))
+    with ContextualIndex.open(pages, embed_model=embedding) as index:
+        with pytest.raises(SettingError, match=said):
+            index.refresh(workers=wanted)
+        assert not index.exists
+
+
 def test_workers_of_another_version_are_refused(pages, on_ray, monkeypatch):
     monkeypatch.setattr("llama_index_contextual.__version__", "9.9")
     index = ContextualIndex.open(pages, embed_model="none")
