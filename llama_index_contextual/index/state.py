@@ -30,12 +30,13 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from filelock import FileLock, Timeout
+from llama_index.core.utils import iter_batch
 from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
@@ -275,6 +276,8 @@ class Manifest:
 
 
 _MANIFEST: Final = TypeAdapter(Manifest)
+_OF_ENTRY: Final = tuple(one.name for one in fields(Entry))
+_DOCUMENTS_AT_ONCE: Final = 250
 _latest: tuple[object, Manifest] | None = None  # what was read last, and of which file; it is never changed
 
 
@@ -336,11 +339,32 @@ def count_contexts(metadatas: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 def save_manifest(path: Path, manifest: Manifest) -> None:
     """Write the manifest so that a reader, or a kill at any instant, meets the old one or the new one."""
-    write_atomically(path, json.dumps(asdict(manifest), ensure_ascii=False, separators=(",", ":")).encode())
+    write_atomically(path, _written(manifest))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def _written(manifest: Manifest) -> Iterator[bytes]:
+    """Yield the manifest's JSON in parts: that of 100,000 documents would take 200 MB at once, every few seconds."""
+    yield b"{"
+    for name in (one.name for one in fields(manifest) if one.name != "documents"):
+        yield _json({name: getattr(manifest, name)})[1:-1] + b","
+    yield b'"documents":{'
+    comma = b""
+    for part in iter_batch(manifest.documents.items(), _DOCUMENTS_AT_ONCE):
+        yield comma + _json({key: {name: getattr(entry, name) for name in _OF_ENTRY} for key, entry in part})[1:-1]
+        comma = b","
+    yield b"}}"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Replace a file's content.
+
+    Args:
+        path: The file.
+        data: What it holds afterwards, perhaps in parts.
 
     Raises:
         StorageError: That failed; the old content is kept.
@@ -349,7 +373,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)

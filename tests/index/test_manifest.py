@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tracemalloc
 
 import pytest
 
@@ -23,6 +24,18 @@ def test_it_comes_back_as_it_was(tmp_path):
     save_manifest(path, MANIFEST)
     assert load_manifest(path) == MANIFEST
     assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_many_documents_are_written_in_parts(tmp_path):
+    path = tmp_path / "manifest.json"
+    documents = {f"{number}.md": Entry(f"{number:064}", "s", contexts={"headings": number}) for number in range(20_500)}
+    manifest = Manifest("contextual", documents=documents)
+    tracemalloc.start()
+    save_manifest(path, manifest)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert load_manifest(path) == manifest
+    assert peak < path.stat().st_size / 2, "it is never in memory as a whole"
 
 
 DAMAGED = {
