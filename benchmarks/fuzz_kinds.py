@@ -29,7 +29,8 @@ from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.store import EMBED_HASH, Row
-from llama_index_contextual.index.vectors import VectorCache, Vectorizer, fault_of
+from llama_index_contextual.index.vector_cache import VectorCache, fault_of
+from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query

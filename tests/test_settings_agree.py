@@ -19,7 +19,7 @@ from llama_index_contextual.embedding import resolve_embedding
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.postprocessor.chosen import chosen_postprocessors
+from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 
 QUESTION = "Which port does the gateway open?"
 PATTERNS = ("*.txt", "*.py", "notes/")

@@ -17,7 +17,7 @@ from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, chec
 from llama_index_contextual.evaluation.folder import CONTEXTS, Workshop, fill
 from llama_index_contextual.evaluation.metrics import interval
 from llama_index_contextual.index.state import write_atomically
-from llama_index_contextual.postprocessor.chosen import chosen_postprocessors
+from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from llama_index_contextual.index.sources import decode, gather, read_bytes
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.index.store import to_node
-from llama_index_contextual.postprocessor.chosen import chosen_postprocessors
+from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.preview import Preview, preview_file
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 

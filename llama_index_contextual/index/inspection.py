@@ -13,7 +13,7 @@ from llama_index_contextual.index.plan import Plan, make_plan
 from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.state import nodes_digest
 from llama_index_contextual.index.store import to_node
-from llama_index_contextual.index.vectors import fault_of
+from llama_index_contextual.index.vector_cache import fault_of
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:

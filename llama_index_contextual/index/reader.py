@@ -3,46 +3,40 @@
 Chroma's local client goes stale without an error when another process writes (measured: 14 of 161 new chunks seen, and
 hits with empty metadata, while ``count()`` was right). So every write changes a stamp, and a reader that meets another
 stamp than its own opens the store again and brings the keyword index up to date. A store closes when its last query has
-ended. Nothing here writes but :class:`Keywords` when a writer tells it to.
+ended. Nothing here writes unless a writer tells it to.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import httpx
 from filelock import FileLock
 
 from llama_index_contextual.embedding import NoEmbedding
-from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError, StorageError
+from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError
 from llama_index_contextual.index.chroma import plain_panics, unreachable
 from llama_index_contextual.index.chroma_files import compact_copy, put_in_place
+from llama_index_contextual.index.keywords import Keywords
 from llama_index_contextual.index.state import write_atomically
-from llama_index_contextual.index.store import DamagedError, to_node
-from llama_index_contextual.keyword import KeywordIndex
-from llama_index_contextual.keyword.persistence import load_index, save_index, saved_stamp
+from llama_index_contextual.index.store import DamagedError
 from llama_index_contextual.retrievers import POOL, ContextualBM25Retriever, ContextualVectorRetriever
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.index.state import Layout
-    from llama_index_contextual.index.store import Database, NodeStore, Place, Row
+    from llama_index_contextual.index.store import Database, NodeStore, Place
     from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch
 
 _T = TypeVar("_T")
-
-# While another process writes, the keyword index follows its batches only for a tenth of the time.
-_SYNC_SHARE: Final = 10.0
 
 
 class Held(NamedTuple):
@@ -299,91 +293,6 @@ class Reader:
         return announced, self._open.store.stamp()
 
 
-class Keywords:
-    """The keyword index of a store, and which state of the store it shows.
-
-    Args:
-        folder: Where a writer keeps it for the next process.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.index = KeywordIndex()
-        self._lock = threading.RLock()
-        self._stamp: object = None  # of the state that it shows; None before it is first asked for
-        self._shown: dict[str, bytes] = {}
-        self._cost = self._synced_at = 0.0
-
-    def sync(self, store: NodeStore, stamp: object) -> None:
-        """Bring it up to the store's state; others go on with the last one meanwhile, unless there is none."""
-        if stamp == self._stamp or not self._lock.acquire(blocking=self._stamp is None):
-            return
-        try:
-            started = time.monotonic()
-            if stamp == self._stamp or (_is_partial(stamp) and started - self._synced_at < self._cost * _SYNC_SHARE):
-                return
-            if not self._load(stamp):
-                self._follow(store)
-            self._stamp, self._synced_at = stamp, time.monotonic()
-            self._cost = self._synced_at - started
-        finally:
-            self._lock.release()
-
-    def save(self, store: NodeStore, stamp: object) -> None:
-        """Keep the state of the store on disk; a failure to do so is none of the writer's, as it can be derived."""
-        with self._lock, contextlib.suppress(OSError, StorageError):
-            if saved_stamp(self._folder) != (kept := self._kept_as(stamp)):
-                self.sync(store, stamp)
-                save_index(self.index, self._folder, stamp=kept)
-
-    def _kept_as(self, stamp: object) -> str:
-        """Return the stamp of the copy on disk: another version of the analyzer makes another copy."""
-        return f"{stamp} {self.index.analyzer.fingerprint}"
-
-    def _load(self, stamp: object) -> bool:
-        """Take the copy on disk if it shows exactly this state."""
-        if saved_stamp(self._folder) != (kept := self._kept_as(stamp)):
-            return False
-        try:
-            self.index, _ = load_index(self._folder, stamp=kept, analyzer=self.index.analyzer)
-        except StorageError:
-            return False
-        self._shown = dict.fromkeys(self.index.selected_ids(), b"")  # to be compared anew when something changes
-        return True
-
-    def apply(self, rows: Iterable[Row], gone: Iterable[str]) -> None:
-        """Show a write of this process, unless nobody has asked for anything yet."""
-        with self._lock:
-            if self._stamp is None:
-                return
-            changed = list(rows)
-            self.index.add([row.node for row in changed])
-            self._shown |= {row.node.node_id: _digest(row.metadata) for row in changed}
-            self._forget(gone)
-
-    def advance(self, before: object, after: object) -> None:
-        """Note that a write of this process, already applied, changed the stamp."""
-        with self._lock:
-            if self._stamp is not None and self._stamp == before:
-                self._stamp = after
-
-    def _follow(self, store: NodeStore) -> None:
-        changed, seen = [], {}
-        for stored, text in store.all_with_text():
-            seen[stored.id] = digest = _digest(stored.metadata)
-            if self._shown.get(stored.id) != digest:
-                changed.append(to_node(stored, text))
-        self.index.add(changed)
-        self._forget([id_ for id_ in self._shown if id_ not in seen])
-        self._shown = seen
-
-    def _forget(self, ids: Iterable[str]) -> None:
-        gone = list(ids)
-        self.index.delete(gone)
-        for id_ in gone:
-            self._shown.pop(id_, None)
-
-
 class _Newest:
     """Asks the newest state of an index through one seam of the retrievers; see ``StoreReader`` there."""
 
@@ -413,16 +322,6 @@ def arms_over(
     if isinstance(embedding, NoEmbedding):
         return [words]
     return [ContextualVectorRetriever.over(vectors, embedding, similarity_top_k=POOL, filters=filters), words]
-
-
-def _digest(metadata: Mapping[str, Any]) -> bytes:
-    """Hash everything that the keyword index shows of a node: metadata holds the rest, the text's hash included."""
-    text = json.dumps(sorted((key, value) for key, value in metadata.items()), default=str)
-    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8).digest()
-
-
-def _is_partial(stamp: object) -> bool:
-    return b'"complete": false' in cast("bytes", stamp[0] if isinstance(stamp, tuple) else stamp or b"")
 
 
 @contextlib.contextmanager

@@ -29,7 +29,8 @@ from llama_index_contextual.index.state import (
     save_manifest,
 )
 from llama_index_contextual.index.store import DamagedError
-from llama_index_contextual.index.vectors import VectorCache, Vectorizer
+from llama_index_contextual.index.vector_cache import VectorCache
+from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.index.writer import Writer
 
 if TYPE_CHECKING:

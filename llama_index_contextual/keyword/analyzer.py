@@ -1,23 +1,17 @@
-"""The analyzer turns text into terms, in the same way for documents and for queries."""
+"""The analyzer turns text into terms, in the same way for documents and for queries.
+
+It cuts text into words, and each word into its parts: identifiers, paths, numbers, CJK characters.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.dates import LANGUAGES, month_name, take_dates
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.keyword.languages import Stemmers, evidence, fold, normalise, resolve_language, stop_words
-from llama_index_contextual.keyword.words import (
-    LONGEST,
-    WORD,
-    as_number,
-    bigrams,
-    is_plain,
-    split_identifier,
-    without_cjk,
-    without_possessive,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +19,23 @@ if TYPE_CHECKING:
 _VERSION: Final = 2  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _SAMPLE: Final = 200  # words that language detection looks at
 _MEMO_LIMIT: Final = 200_000  # words; ~30 MB at most, then it starts afresh
+
+# A word with what joins identifiers, paths and contractions: max_results, kebab-case, a.b.c, src/main.rs, std::fs,
+# don't.
+WORD: Final = re.compile(r"\w+(?:(?:[-./'\u2019@]|::|->|(?<=\d),(?=\d{3}))\w+)*")
+_LONGEST: Final = 256  # characters of one word that are looked at: beyond that it is data, not language
+
+# Not between digits: v1.2.3 is not v123.
+_SEPARATORS: Final = re.compile(r"(?<!\d)[-./'\u2019@:>,_]+|[-./'\u2019@:>,_]+(?!\d)")
+_UPPER: Final = "A-ZÀ-ÖØ-Þ"
+_LOWER: Final = "a-zß-öø-ÿ"
+# HTTPServer2 -> HTTP Server 2; getUserName -> get User Name; the last branch takes scripts without such case.
+_CAMEL: Final = re.compile(
+    rf"[{_UPPER}]+(?=[{_UPPER}][{_LOWER}])|[{_UPPER}]?[{_LOWER}]+|[{_UPPER}]+|\d+|[^\W\d_{_UPPER}{_LOWER}]+",
+)
+_THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_NUMBER: Final = re.compile(r"v?([\d.,]+)|(\d+)(?:st|nd|rd|th)", re.IGNORECASE)
+_CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+")
 
 
 class _Memo(dict[tuple[str, str, bool], tuple[str, ...]]):
@@ -150,18 +161,18 @@ class Analyzer:
         if len(self._memo) >= _MEMO_LIMIT:
             self._memo.clear()
         terms = self._analyse(word, code, stops=stops)
-        if len(word) <= LONGEST:
+        if len(word) <= _LONGEST:
             self._memo[code, word, stops] = terms
         return terms
 
     def _analyse(self, word: str, code: str, *, stops: bool) -> tuple[str, ...]:
         """Return the terms of one word: the stem of a plain word, the names and then the parts of any other."""
-        word = word[:LONGEST]
+        word = word[:_LONGEST]
         stopped = stop_words(code) if stops else frozenset[str]()
         if fold(word) in stopped:
             return ()
-        word = without_possessive(word).strip("_")
-        if is_plain(word):
+        word = _without_possessive(word).strip("_")
+        if _is_plain(word):
             return self._finish([word], code, stopped)
         terms: list[str] = []
         if self.expand_dates:
@@ -169,15 +180,15 @@ class Analyzer:
             for date in dates:
                 months = [self._stem(month_name(date.month, lang), self._own(lang)) for lang in LANGUAGES]
                 terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
-        if pairs := bigrams(word):
+        if pairs := _bigrams(word):
             terms += pairs
-            word = without_cjk(word)
-        if word and (number := as_number(word)):
+            word = _without_cjk(word)
+        if word and (number := _as_number(word)):
             terms.append(number)
         elif word and not self.split_identifiers:
             terms += self._finish([word], code, stopped)
         elif word:
-            names, parts = split_identifier(word)
+            names, parts = _split_identifier(word)
             distinct = names if len(parts) != 1 or names[0] != parts[0] else []
             terms += self._finish([*distinct, *parts], code, stopped)
         return tuple(terms)
@@ -207,3 +218,54 @@ def _alternatives(variants: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     first = variants[0]
     same = [terms for terms in variants if len(terms) == len(first)]
     return [tuple(dict.fromkeys(position)) for position in zip(*same, strict=True)]
+
+
+def _is_plain(word: str) -> bool:
+    """Return whether a word has no parts: it holds letters only, and is neither camelCase nor CJK."""
+    return word.isalpha() and (word.islower() or word.istitle() or word.isupper()) and not _CJK.search(word)
+
+
+def _without_possessive(word: str) -> str:
+    """Return a word without its possessive: ``Caroline's`` gives ``Caroline``."""
+    return word[:-2] if word[-2:] in {"'s", "\u2019s"} else word
+
+
+def _bigrams(word: str) -> list[str]:
+    """Return the overlapping pairs of a word's CJK characters; a lone character stands for itself."""
+    found = []
+    for run in _CJK.findall(word):
+        found += [run] if len(run) == 1 else [run[i : i + 2] for i in range(len(run) - 1)]
+    return found
+
+
+def _without_cjk(word: str) -> str:
+    """Return the word with "-" in place of its CJK characters."""
+    return _CJK.sub("-", word).strip("-")
+
+
+def _as_number(word: str) -> str | None:
+    """Return a number as one term, else None: ``1,000`` gives ``1000``, ``9th`` ``9``, ``v1.2.3`` ``1.2.3``."""
+    match = _NUMBER.fullmatch(word)
+    if not match:
+        return None
+    number = match.group(1) or match.group(2)
+    return number.replace(",", "") if _THOUSANDS.fullmatch(number) else number
+
+
+def _split_identifier(word: str) -> tuple[list[str], list[str]]:
+    """Return the names and the parts of a compound.
+
+    ``a.getUserName`` gives ``(["agetUserName", "getUserName"], ["get", "User", "Name"])``.
+
+    Names are the whole and each segment that has parts itself, with separators removed, so that ``get_user_name``,
+    ``get-user-name`` and ``getUserName`` share one. Parts of a single letter are noise and left out.
+    """
+    # An underscore binds closer than a dot: in self.max_results, max_results is a name too.
+    segments = [piece for piece in re.split(r"[-./'\u2019@:>,]+", word) if piece.strip("_")]
+    names, parts = [_SEPARATORS.sub("", word)], []
+    for segment in segments:
+        pieces = _CAMEL.findall(segment)
+        if len(pieces) > 1 and len(segments) > 1:
+            names.append(_SEPARATORS.sub("", segment))
+        parts += [piece for piece in pieces if len(piece) > 1 or piece.isdigit()]
+    return names, parts

@@ -1,4 +1,4 @@
-"""Read the operators of a query: ``"exact phrase"``, ``-not``, ``path:`` and ``tag:``.
+"""Read a query: its operators (``"exact phrase"``, ``-not``, ``path:``, ``tag:``), and its words that are unknown.
 
 ``path:notes/`` and ``tag:work`` count in every query. Quotation marks and hyphens occur in ordinary questions too, so
 ``"…"`` and ``-…`` count only in a query of keywords: one that has no stop word outside of quotation marks. "What is
@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_index_contextual.keyword.analyzer import WORD
 from llama_index_contextual.keyword.filters import WORDS
+from llama_index_contextual.keyword.languages import normalise
 from llama_index_contextual.metadata import PATH, TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from llama_index_contextual.keyword.analyzer import Analyzer
+    from llama_index_contextual.keyword.snapshot import Group
 
 # Each stands between white space. The lengths keep the search for a closing mark linear.
 _FIELD: Final = re.compile(r'(?<!\S)(path|tag):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')
@@ -29,6 +32,7 @@ _QUOTED: Final = re.compile(r'(?<!\S)(-?)"([^"\n]{1,200})"(?!\S)')
 _EXCLUDED: Final = re.compile(r"(?<!\S)-(\w\S{1,200})(?!\S)")
 _FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
 _LONGEST: Final = 2000  # characters; a longer text is a message and no query with operators
+_NAMED: Final = 3  # unknown words that a message names
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +95,30 @@ def _filter(name: str, value: str) -> MetadataFilter:
     return MetadataFilter(
         key=WORDS, value=value, operator=FilterOperator.TEXT_MATCH if exact else FilterOperator.CONTAINS
     )
+
+
+def unknown_words(
+    text: str, analyzer: Analyzer, strange: Iterable[Group], like: Callable[[str], str | None] | None = None
+) -> str:
+    """Return a line on the words of a text that an index does not know, or "" where it knows all.
+
+    The line names the first three. A stop word is never one of them.
+
+    Args:
+        text: The text.
+        analyzer: The index's.
+        strange: Those terms of the text that nothing in the index holds.
+        like: Gives a word of the index that may have been meant; None where that must not be said.
+    """
+    unheard = {frozenset(group) for group in strange}
+    words = [word for word in WORD.findall(normalise(text)) if unheard and not analyzer.has_stop_words(word)]
+    terms = {word: analyzer.query_groups(word) for word in words}
+    lost = [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
+    if not lost:
+        return ""
+    named = [
+        f'"{word}"' + (f' (did you mean "{meant}"?)' if like and (meant := like(word)) else "")
+        for word in lost[:_NAMED]
+    ]
+    *before, last = [*named, "other words"] if len(lost) > _NAMED else named
+    return f"the index does not know {' and '.join(filter(None, [', '.join(before), last]))}"

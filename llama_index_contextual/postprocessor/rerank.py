@@ -1,4 +1,7 @@
-"""Rerankers by name: services, models on this machine, a language model. All of them read context and text."""
+"""What follows a search: the postprocessors that its settings name, and rerankers by name.
+
+Rerankers are services, models on this machine, or a language model. All of them read context and text.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import re
 from abc import abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index.core import Settings
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
@@ -17,6 +20,8 @@ from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMP
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
+from llama_index_contextual.postprocessor.grouping import GroupingPostprocessor
+from llama_index_contextual.postprocessor.recency import RecencyPostprocessor
 from llama_index_contextual.service import post
 from llama_index_contextual.text import replace_surrogates
 
@@ -24,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from llama_index.core.llms import LLM
+
+    from llama_index_contextual.config import Retrieval
 
 FORMS: Final = (
     "'cohere:MODEL', 'jina:MODEL', 'llama.cpp:http://HOST', 'fastembed:MODEL', 'sentence-transformers:MODEL', 'llm', "
@@ -34,6 +41,43 @@ _URLS: Final = {"cohere": "https://api.cohere.com/v2", "jina": "https://api.jina
 _ATTEMPTS: Final = 3  # somebody waits for the answer
 _READ_BY_LLM: Final = 30  # hits; ten a call
 _CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
+
+
+def chosen_postprocessors(
+    retrieval: Retrieval,
+    recency: bool | float | None = None,
+    rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
+    *,
+    pool: int,
+    llm: str | LLM | None = None,
+) -> list[BaseNodePostprocessor]:
+    """Return the postprocessors that some settings ask for, in the order in which they work.
+
+    Args:
+        retrieval: The settings of a search.
+        recency: Whether newer notes win among near equals; a number is the half-life in days. None is what the settings
+            say.
+        rerank: A reranker by name or any postprocessor. False is none; None is what the settings say.
+        pool: How many hits the postprocessors are given. A reranker returns all of them.
+        llm: The language model that the reranker ``"llm"`` asks.
+
+    Raises:
+        SettingError: A reranker has no such form, no key, or a model that cannot be loaded.
+        MissingExtraError: The package that serves it is not installed.
+    """
+    found: list[BaseNodePostprocessor] = []
+    wanted = retrieval.recency if recency is None else recency
+    if wanted is not None and wanted is not False:
+        days = retrieval.half_life_days if wanted is True else wanted
+        found.append(RecencyPostprocessor(**({} if days is None else {"half_life_days": days})))
+    chosen = retrieval.rerank if rerank is None else rerank
+    if isinstance(chosen, str):
+        found.append(reranker(chosen, pool, llm))
+    elif chosen:
+        found.append(chosen)
+    if retrieval.per_file is not None:
+        found.append(GroupingPostprocessor(group_size=retrieval.per_file))
+    return found
 
 
 def reranker(spec: str, pool: int, llm: str | LLM | None = None) -> BaseNodePostprocessor:

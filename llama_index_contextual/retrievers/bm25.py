@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
@@ -20,10 +20,8 @@ from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.filters import both, check_filters
 from llama_index_contextual.keyword.index import K1, B
-from llama_index_contextual.keyword.languages import normalise
 from llama_index_contextual.keyword.persistence import load_index, save_index
-from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.keyword.words import WORD
+from llama_index_contextual.keyword.query import parse_query, unknown_words
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
 
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NAMED: Final = 3  # unknown words of a question that a message names
-
 
 class ContextualBM25Retriever(BM25Retriever):
     """Retrieve by keywords; the index follows single edits, filters, persists, and is shared by all views of it.
@@ -48,9 +44,8 @@ class ContextualBM25Retriever(BM25Retriever):
     have the same analyzer. Adding or deleting a node touches that node only, and scores still equal those of a full
     rebuild. Scores are BM25 (Lucene's form), greater than 0. A node without a matching term is never returned; ties
     break by node id. Nodes come back as new objects, equal (same ``hash``) to those of the vector store. A query may
-    hold the operators of :mod:`llama_index_contextual.keyword.query`.
-
-    It is thread-safe: readers work on an immutable snapshot, writers take turns.
+    hold the operators of :mod:`llama_index_contextual.keyword.query`. It is thread-safe: readers work on an immutable
+    snapshot, writers take turns.
 
     Args:
         nodes: What to index; may be empty.
@@ -244,37 +239,19 @@ class ContextualBM25Retriever(BM25Retriever):
         return {group[0]: frequency for group, frequency in zip(terms.groups, terms.frequencies, strict=True)}
 
     def unknown(self, text: str) -> str:
-        """Return a line on the words of a text that no node holds, and on what may have been meant.
+        """Return a line on the words of a text that no node holds, "" where all are known; see :func:`unknown_words`.
 
-        It is "" where the index knows all words. It names the first three words that it does not know. A store that
-        scores keywords itself names no word that may have been meant, and neither does an arm with filters.
+        Neither a store that scores keywords itself nor an arm with filters says what may have been meant.
         """
-        groups = _groups(self.analyzer, text)
 
-        def work(store: KeywordSearch) -> list[str]:
-            terms = store.term_scores(groups, [])
-            strange = {
-                frozenset(one) for one, number in zip(terms.groups, terms.frequencies, strict=True) if not number
-            }
-            words = [
-                word for word in WORD.findall(normalise(text)) if strange and not self.analyzer.has_stop_words(word)
-            ]
-            own = {word: _groups(self.analyzer, word) for word in words}
-            lost = [word for word, found in own.items() if found and strange.issuperset(map(frozenset, found))]
+        def work(store: KeywordSearch) -> str:
+            terms = store.term_scores(_groups(self.analyzer, text), [])
+            strange = [one for one, number in zip(terms.groups, terms.frequencies, strict=True) if not number]
             # Behind filters a word may be of a note that is not to be seen.
             like = getattr(store, "word_like", None) if self.filters is None else None
-            named = [
-                f'"{word}"' + (f' (did you mean "{one}"?)' if like and (one := like(word)) else "")
-                for word in lost[:_NAMED]
-            ]
-            return [*named, "other words"] if len(lost) > _NAMED else named
+            return unknown_words(text, self.analyzer, strange, like)
 
-        named = self._ask(work)
-        return (
-            f"the index does not know {' and '.join(filter(None, [', '.join(named[:-1]), *named[-1:]]))}"
-            if named
-            else ""
-        )
+        return self._ask(work)
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Return the terms of a query that each node holds, most important first; [] for a node that holds none."""

@@ -10,7 +10,7 @@ from llama_index.core import MockEmbedding
 
 from llama_index_contextual.errors import ContextualWarning, StorageError
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.vectors import VectorCache
+from llama_index_contextual.index.vector_cache import VectorCache
 
 
 class Letters(MockEmbedding):

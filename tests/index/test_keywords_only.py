@@ -10,7 +10,7 @@ import pytest
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import FingerprintError, SettingError
 from llama_index_contextual.evaluation import Passage, Question, evaluate, markdown_report
-from llama_index_contextual.index.vectors import VectorCache
+from llama_index_contextual.index.vector_cache import VectorCache
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.retrievers import ContextualBM25Retriever
 

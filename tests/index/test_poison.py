@@ -8,7 +8,8 @@ from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.errors import EmbeddingError
 from llama_index_contextual.index import ContextualIndex, sources
-from llama_index_contextual.index.vectors import BATCH_TEXTS, fault_of
+from llama_index_contextual.index.vector_cache import fault_of
+from llama_index_contextual.index.vectors import BATCH_TEXTS
 
 
 class Server(MockEmbedding):

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.index.vectors import VectorCache
+from llama_index_contextual.index.vector_cache import VectorCache
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 

@@ -17,12 +17,11 @@ from llama_index_contextual.checks import optional_whole, refuse_unknown, whole
 from llama_index_contextual.context.base import BulkContextGenerator, ChunkContext
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
 from llama_index_contextual.context.headings import HeadingContextGenerator
-from llama_index_contextual.context.llm.estimate import estimate
 from llama_index_contextual.context.llm.event_loop import Connection
 from llama_index_contextual.context.llm.model import ModelSpec, ServerWatch, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
 from llama_index_contextual.context.llm.request import Caller, DirectCaller, Patience
-from llama_index_contextual.context.llm.run import Run, RunSettings
+from llama_index_contextual.context.llm.run import Run, RunSettings, estimate
 from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, list_prices
 from llama_index_contextual.errors import ContextError, SettingError, StorageError
