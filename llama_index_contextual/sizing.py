@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from llama_index_contextual.checks import amount
 from llama_index_contextual.context.usage import PRICES_OF, Tokens, list_prices
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, money
 
 if TYPE_CHECKING:
     from llama_index_contextual.context.usage import Prices
@@ -110,7 +110,7 @@ class Sizing:
             f"an embedding service would read {self.embedding_tokens:,} tokens",
         ]
         if self.llm_calls:
-            price = "no price is known: give --price" if self.price is None else f"{self.price:,.2f}"
+            price = "no price is known: give --price" if self.price is None else money(self.price)
             price += {"given": ", at your prices", "": ""}.get(self.priced_by, f" dollars, by the {self.priced_by}")
             tokens = self.llm_tokens
             lines += [

@@ -7,6 +7,7 @@ boundary too few makes a longer sentence; one too many cuts a sentence. So a dou
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from itertools import accumulate
@@ -94,6 +95,12 @@ _PLAIN: Final = re.compile(r"[^\W\d_][.?!] [A-Z]")  # in English nearly all boun
 def counted(number: int, thing: str) -> str:
     """Return a number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def money(amount: float) -> str:
+    """Return an amount with cents, and a small one with its first two digits: ``4,803.84``, ``0.0031``."""
+    digits = 1 - math.floor(math.log10(abs(amount))) if amount else 2
+    return f"{amount:,.{max(2, digits)}f}"
 
 
 def is_markdown(path: str) -> bool:

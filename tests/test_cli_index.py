@@ -106,7 +106,9 @@ def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_
     assert estimate["calls"] == 2, "a call for each page: a page has no more than eight chunks"
     assert 0 < estimate["price"] < 0.01
     assert sorted(path.name for path in (tmp_path / "notes").iterdir()) == ["gateway.md", "scheduler.md"]
-    assert "2 calls" in run(*arguments).stdout
+    shown = run(*arguments).stdout
+    assert "2 calls" in shown
+    assert re.search(r"^0\.00\d{2}, at your prices$", shown, re.MULTILINE), "less than a cent is no 0.00"
     local = run(*arguments[:-2]).stdout
     assert "0.00 to pay: the model is on this machine" in local
 

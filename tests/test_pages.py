@@ -10,13 +10,14 @@ from html import escape, unescape
 from itertools import pairwise
 
 import pytest
-from llama_index.core import Document
+from llama_index.core import Document, VectorStoreIndex
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualNodePostprocessor,
     HeadingAwareMarkdownNodeParser,
+    LocalEmbedding,
 )
 from llama_index_contextual.evaluation import Passage, Question, compare, html_report
 from llama_index_contextual.keyword import Analyzer
@@ -85,6 +86,15 @@ def test_hits_with_their_reasons(explanation):
     assert "<mark>60</mark>" not in page
     assert "Document: docs/<mark>gateway</mark>" in page, "words of the context are marked, too"
     assert page.count("rank 1, score") >= 2, "both arms are shown"
+
+
+def test_weights_are_shown_where_they_count(nodes, explanation):
+    assert "reciprocal_rerank; weights " in hits_page(explanation)
+    arms = [ContextualBM25Retriever(nodes), VectorStoreIndex(nodes, embed_model=LocalEmbedding()).as_retriever()]
+    learned = ContextualFusionRetriever(arms).explain("default value")
+    assert "Fusion: learned; " in hits_page(learned)
+    assert "weights" not in hits_page(learned)
+    assert str(learned).startswith("default value   (learned; bm25, ")
 
 
 def test_a_question_that_finds_nothing_has_a_page(explanation):

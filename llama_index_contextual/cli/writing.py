@@ -29,7 +29,7 @@ from llama_index_contextual.cli.common import (
 )
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.preview import lacking
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, money
 
 if TYPE_CHECKING:
     from llama_index_contextual.context import LLMContextGenerator
@@ -283,14 +283,15 @@ def _work_of(estimate: EmbeddingEstimate) -> str:
 
 def _lines(estimate: ContextEstimate) -> list[str]:
     tokens = estimate.tokens
-    price = "no price is known: give --price" if estimate.price is None else f"{estimate.price:.2f}"
+    price = "no price is known: give --price" if estimate.price is None else money(estimate.price)
     prices = {"given": ", at your prices", "local": " to pay: the model is on this machine", "": ""}
     price += prices.get(estimate.priced_by, f" dollars, by the {estimate.priced_by}")
     server = "a local" if estimate.local else "a remote"
+    again = f"{tokens.cached:,} of those in come again, and a server with a prefix cache skips them"
     return [
         f"{estimate.chunks} chunks need a context, {estimate.from_cache} have one in the cache",
         f"{estimate.calls} calls, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
-        f"{tokens.cached:,} of those in come again, and a server with a prefix cache skips them",
+        *([again] if tokens.cached else []),
         f"about {max(estimate.seconds / 60, 1):.0f} min, as {server} model usually takes",
         price,
     ]

@@ -47,14 +47,15 @@ def hits_page(explanation: Explanation, analyzer: Analyzer | None = None) -> str
         explanation: As :meth:`ContextualFusionRetriever.explain` gives it.
         analyzer: What splits texts into the words of the keyword arm. With None no word is highlighted.
     """
-    arms = ", ".join(f"{name} {weight:.2f}" for name, weight in explanation.arms.items())
+    weights = ", ".join(f"{name} {weight:.2f}" for name, weight in explanation.arms.items())
+    fusion = explanation.mode if explanation.learned else f"{explanation.mode}; weights {weights}"
     most = {
         arm: max((c.credit for hit in explanation if (c := hit.credit(arm))), default=0.0) for arm in explanation.arms
     }
     return render(
         "hits.html",
         title=explanation.queries[0],
-        summary=f"Fusion: {explanation.mode}; weights {arms}; {explanation.pool_size} chunks proposed by the arms.",
+        summary=f"Fusion: {fusion}; {explanation.pool_size} chunks proposed by the arms.",
         warnings=explanation.warnings,
         hits=[_hit(hit, most, analyzer) for hit in explanation],
     )

@@ -155,16 +155,20 @@ class Explanation:
         """Return :meth:`to_dict` as text."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
+    @property
+    def learned(self) -> bool:
+        """Return whether learned fusion made the ranking: it has no use for the weights of the arms."""
+        return self.mode == Mode.LEARNED.value
+
     def _heading(self) -> str:
-        arms = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
+        arms = ", ".join(name if self.learned else f"{name} {weight:.2f}" for name, weight in self.arms.items())
         asked = " ".join((" | ".join(self.queries), *self.operators))
         mode = f"{self.mode}, k={self.k:g}" if self.mode == Mode.RECIPROCAL_RANK else self.mode
         return f"{asked}   ({mode}; {arms}; pool of {self.pool_size})"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        learned = self.mode == Mode.LEARNED.value
-        header = ["#", "score", "relevance", *self.arms, *(["log-odds"] if learned else [])]
-        rows = [_row(hit, list(self.arms), learned=learned) for hit in self.hits]
+        header = ["#", "score", "relevance", *self.arms, *(["log-odds"] if self.learned else [])]
+        rows = [_row(hit, list(self.arms), learned=self.learned) for hit in self.hits]
         return [*header, "terms (documents)", "steps", "source", "text"], rows
 
     def __str__(self) -> str:
