@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
+import shutil
+import subprocess
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from llama_index.core import Document, Settings, StorageContext, VectorStoreIndex
@@ -44,6 +48,26 @@ def test_every_public_name_is_on_the_api_page():
 def test_every_page_is_in_the_navigation():
     pages = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), flags=re.MULTILINE)
     assert set(pages) == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
+def test_the_search_of_a_site_in_a_folder_needs_no_network(tmp_path):
+    """The theme fetches a script for it. The hook puts ours in its place, and a worker runs in a page of a folder."""
+    hook = runpy.run_path(str(ROOT / "docs" / "hooks.py"))["on_post_build"]
+    shutil.copy(ROOT / "docs" / "offline-search.js", tmp_path)
+    (tmp_path / "search.js").write_text("addEventListener('message', e => postMessage(e.data + ' found'));", "utf-8")
+    ask = "const w = new Worker('search.js'); w.addEventListener('message', e => document.body.textContent = e.data);"
+    page = tmp_path / "index.html"
+    page.write_text(
+        '<head><script src="https://unpkg.com/iframe-worker/shim"></script></head>'
+        f"<body>nothing</body><script>{ask} w.postMessage('a page');</script>",
+        "utf-8",
+    )
+    hook(config=SimpleNamespace(site_dir=str(tmp_path)))
+    assert "https://" not in page.read_text("utf-8")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom"]
+    seen = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120, check=True)  # noqa: S603
+    assert "a page found" in seen.stdout
 
 
 def test_troubleshooting_names_every_extra_for_users():

@@ -161,10 +161,10 @@ def reference() -> str:
             continue
         if table != section:
             section = table
-            lines += ["", f"## `[{table}]`", "", "| key | default | option | meaning |", "|---|---|---|---|"]
+            lines += ["", f"## `[{table}]`", "", "| key | meaning | default | option |", "|---|---|---|---|"]
         shown = shown_of(info)
         option = f"`{shown['option']}`" if shown["option"] else ""
-        lines.append(f"| `{name}` | {_cell(shown['default'])} | {option} | {info.description} |")
+        lines.append(f"| `{name}` | {info.description} | {_cell(shown['default'])} | {option} |")
     meaning = Configuration.model_fields["descriptions"].description
     lines += [
         "",
