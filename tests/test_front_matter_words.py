@@ -5,6 +5,7 @@ from llama_index.core import Document
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.metadata import DATE, FRONT_MATTER, HEADER_PATH, TITLE
 
 PAGE = """---
@@ -92,3 +93,11 @@ def test_its_title_and_date_are_metadata_as_ever():
 @pytest.mark.parametrize("text", ["---\n---\n", "---\n# a comment\n---\n\n", " \n"])
 def test_nothing_is_no_chunk(text):
     assert parsed(text) == []
+
+
+def test_a_block_that_is_no_yaml_is_told_with_the_line_to_look_at():
+    with pytest.warns(
+        ContextualWarning, match=r"a\.md cannot be read and is kept as text: line 3: mapping values are not"
+    ):
+        [node] = parsed("---\ntitle: Kiosk\nnote: this: that\n---\n# Kiosk\n")
+    assert "note: this: that" in node.text

@@ -77,9 +77,8 @@ def read_front_matter(text: str, source: str = "") -> FrontMatter:
             raise ValueError(f"it has {len(match[2]):,} characters, more than {_MOST_CHARS:,}")  # noqa: TRY301
         values = tomllib.loads(match[2].replace("\r\n", "\n")) if match[1] == "+++" else _read_yaml(match[2])
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         warnings.warn(
-            f"The front matter of {source or 'a document'} cannot be read and is kept as text: {reason}",
+            f"The front matter of {source or 'a document'} cannot be read and is kept as text: {_reason(error)}",
             ContextualWarning,
             stacklevel=2,
         )
@@ -87,6 +86,12 @@ def read_front_matter(text: str, source: str = "") -> FrontMatter:
     if values is None:
         return FrontMatter()
     return FrontMatter(match.end(), {str(key).lower(): value for key, value in values.items()})
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 2}: {error.problem}"  # counted from 0, and the fence is one
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _read_yaml(source: str) -> dict[str, Any] | None:
