@@ -17,6 +17,7 @@ import argparse
 import random
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -279,23 +280,27 @@ def costs(sets: dict[str, list[Asked]], variant: str) -> list[list[object]]:
 
 
 def calibration(sets: dict[str, list[Asked]]) -> list[list[object]]:
-    """How often gold was found among queries of one relevance, nonsense weighing as much as questions."""
+    """How often gold was found among queries of one relevance, those without an answer weighing as much as questions.
+
+    First nonsense has no answer, then questions of the other sets.
+    """
     edges = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0001)
-    right, every = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
-    for name, asked in sets.items():
-        if name == NOTES:
-            continue
-        fits = Fits.to([other for key, other in sets.items() if key not in {name, NOTES}], "cosine and words")
-        for own in (True, False):
-            part = [one for one in asked if (one.kind == "own") == own and one.kind in {"own", *KINDS}]
-            at = np.digitize(fits.chances(part), edges) - 1
-            for place, one in zip(at, part, strict=True):
-                every[place] += 1 / len(part)
-                right[place] += one.gained.any() / len(part)
-    return [
-        [f"{low:g} to {min(high, 1):g}", f"{100 * share / 6:.1f}", f"{100 * good / share:.0f}" if share else "-"]
-        for low, high, good, share in zip(edges, edges[1:], right, every, strict=False)
-    ]
+    rows: list[list[object]] = [[f"{low:g} to {min(high, 1):g}"] for low, high in pairwise(edges)]
+    for unanswered in (set(KINDS), {"stranger"}):
+        right, every = np.zeros(len(rows)), np.zeros(len(rows))
+        for name, asked in sets.items():
+            if name == NOTES:
+                continue
+            fits = Fits.to([other for key, other in sets.items() if key not in {name, NOTES}], "cosine and words")
+            for kinds in ({"own"}, unanswered):
+                part = [one for one in asked if one.kind in kinds]
+                at = np.digitize(fits.chances(part), edges) - 1
+                for place, one in zip(at, part, strict=True):
+                    every[place] += 1 / len(part)
+                    right[place] += one.gained.any() / len(part)
+        for row, good, share in zip(rows, right, every, strict=True):
+            row += [f"{100 * share / every.sum():.1f}", f"{100 * good / share:.0f}" if share else "-"]
+    return rows
 
 
 def main() -> None:
@@ -331,7 +336,7 @@ def main() -> None:
             *(f"{kind}: nothing" for kind in (*KINDS, "strangers", "other words", HALF)),
         ]
         parts.append(f"By {variant}:\n\n{markdown_table(header, costs(sets, variant))}")
-    header = ["relevance", "share of all queries, %", "gold among 20 hits, %"]
+    header = ["relevance", "share of queries, %", "gold among 20 hits, %", "beside strangers: share, %", "gold, %"]
     parts.append(f"Calibration, left out:\n\n{markdown_table(header, calibration(sets))}")
     text = "\n\n".join(parts)
     print(text)

@@ -80,7 +80,14 @@ def chunks() -> None:
         file = Path(folder) / "page.html"
         file.write_text(page, "utf-8")
         picture = f"--screenshot={IMAGES / 'chunks.png'}"
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,900", picture]
+        options = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--window-size=1240,720",
+            picture,
+        ]
         subprocess.run([chromium, *options, f"file://{file}"], check=True, capture_output=True)  # noqa: S603
 
 
