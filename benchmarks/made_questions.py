@@ -1,8 +1,10 @@
-"""Do questions that are made by rule rank settings as real questions do?
+"""Do questions that are made, by rule or by a language model, rank settings as real questions do?
 
     python benchmarks/made_questions.py [--sets codebases locomo-notes course-lessons kubernetes-docs] [--most 100]
+        [--kinds places sentences both] [--llm ollama:MODEL]
 
-Seven settings are asked the real questions of a set, and three kinds of made ones.
+Seven settings are asked the real questions of a set, three kinds that are made by rule, and with ``--llm`` those that a
+model makes as ``evaluate`` has it.
 Each gives a ranking of the settings by MRR in the first 10 chunks.
 Kendall's tau (b, which knows ties) says how far a made ranking agrees with the real one: 1 is the same order, 0 is
 chance, -1 is the opposite. Its interval is of a bootstrap over both kinds of questions. "Loss" is what somebody loses
@@ -19,15 +21,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from common import RememberingEmbedding, machine, markdown_table
+from common import CACHE, RememberingEmbedding, machine, markdown_table
 from datasets import DataSet, Question, codebases, course_lessons, kubernetes_docs, locomo_notes
 from llama_index.core.schema import QueryBundle
 from retrieval import Bench, Row
 
+from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.evaluation import Question as Made
-from llama_index_contextual.evaluation.made import WORD, drawn, passage, sentences
+from llama_index_contextual.evaluation.made import WORD, drawn, passage, questions_by_llm, sentences
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import TITLE, heading_titles, path_of
+from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["places", "sentences", "both"]
 KINDS: Final[tuple[Kind, ...]] = ("places", "sentences", "both")
+MODEL: Final = "model"
 _KEPT: Final = 8  # words of a question
 DEPTH = 10
 CONVERSATIONS = 3  # of locomo-notes
@@ -163,12 +168,19 @@ def agreement(real: np.ndarray[Any, Any], made: np.ndarray[Any, Any]) -> tuple[f
     return tau(real.mean(axis=1).tolist(), made.mean(axis=1).tolist()), float(low), float(high)
 
 
-def made_of(benches: dict[str, Bench], kind: Any, most: int) -> list[Question]:
+def made_of(benches: dict[str, Bench], kind: Any, most: int, llm: str) -> list[Question]:
     """Make questions of one kind in each collection; their gold is each chunk that holds the sentence."""
     asked = []
     for name, bench in benches.items():
-        nodes = bench.nodes("off")
-        for question in questions_by_rule(nodes, kind, most // len(benches)):
+        nodes, each = bench.nodes("off"), most // len(benches)
+        if kind == MODEL:
+            cache = SQLiteKVStore(CACHE / "questions.sqlite")
+            found = questions_by_llm(
+                nodes, LLMContextGenerator(llm, cache=False).llm, model=llm, cache=cache, most=each
+            )
+        else:
+            found = questions_by_rule(nodes, kind, each)
+        for question in found:
             gold = frozenset(node.node_id for node in nodes if question.covered_by(node))
             asked.append(Question(question.text, gold, name))
     return asked
@@ -179,8 +191,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--most", type=int, default=100, help="questions of each kind")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS, help="those that are made by rule")
+    parser.add_argument("--llm", default="", help="a language model, which makes questions besides")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
+    kinds = [*options.kinds, *([MODEL] if options.llm else [])]
     parts, agreed = [f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8."], []
     embedding = RememberingEmbedding()
     for name in options.sets:
@@ -189,8 +204,9 @@ def main() -> None:
         chunks = sum(len(bench.nodes("off")) for bench in benches.values())
         step = max(1, len(data.questions) // options.most)
         found: dict[str, Any] = {}
-        for kind in ("real", *KINDS):
-            asked = data.questions[::step][: options.most] if kind == "real" else made_of(benches, kind, options.most)
+        for kind in ("real", *kinds):
+            real = data.questions[::step][: options.most]
+            asked = real if kind == "real" else made_of(benches, kind, options.most, options.llm)
             covers = data.covers if kind == "real" else lambda node: frozenset({node.node_id})
             texts = sorted({question.text for question in asked})
             vectors = dict(zip(texts, map(embedding.get_query_embedding, texts), strict=True))
@@ -201,7 +217,7 @@ def main() -> None:
         counts = ["", *(f"{kind} ({found[kind].shape[1]})" for kind in found)]
         parts.append(f"{head}\n\n{markdown_table(counts, rows)}")
         truth = 100 * found["real"].mean(axis=1)
-        for kind in KINDS:
+        for kind in kinds:
             value, low, high = agreement(found["real"], found[kind])
             first = int(found[kind].mean(axis=1).argmax())
             loss = f"{truth[first] - truth.max():+.1f}"
