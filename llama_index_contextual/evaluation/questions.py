@@ -46,6 +46,12 @@ class Passage:
         if self.lines and not (self.path and 1 <= self.lines[0] <= self.lines[1]):
             raise SettingError(f"lines={self.lines} cannot be. Cure: give a path too, and first <= last, both from 1.")
 
+    def __str__(self) -> str:
+        lines = self.lines or (None, None)
+        return " ".join(
+            [*([names.citation(self.path, *lines)] if self.path else []), *([f'"{self.text}"'] if self.text else [])]
+        )
+
     def is_in(self, node: BaseNode) -> bool:
         """Return whether a chunk holds this passage.
 

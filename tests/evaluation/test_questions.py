@@ -38,6 +38,11 @@ def test_a_chunk_holds_a_passage_if_all_that_is_given_fits(passage, chunk, holds
     assert passage.is_in(chunk) is holds
 
 
+def test_a_message_names_a_passage_as_people_cite_it():
+    assert str(Passage("docs/a.md", (3, 5), "two words")) == 'docs/a.md#L3-L5 "two words"'
+    assert (str(Passage("docs/a.md")), str(Passage(text="two words"))) == ("docs/a.md", '"two words"')
+
+
 def test_lines_need_a_chunk_that_knows_its_own():
     with pytest.raises(SettingError, match=r"no start_line and end_line.*Cure"):
         Passage("a.md", (1, 2)).is_in(node(path="a.md"))
