@@ -35,6 +35,7 @@ from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.postprocessor.rerank import reranker
 from llama_index_contextual.retrievers import POOL, ContextualVectorRetriever
 from llama_index_contextual.sqlite_store import SQLiteKVStore
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -334,7 +335,7 @@ def _warn_of_lost_gold(nodes: Sequence[BaseNode], questions: Sequence[Question])
     ]
     if lost:
         warnings.warn(
-            f"{len(lost)} questions have answers that no chunk holds, and count as not found: "
+            f"No chunk holds an answer of {counted(len(lost), 'question')}, and it counts as not found: "
             f"{'; '.join(lost[:_NAMED])}{' …' if len(lost) > _NAMED else ''}. Cure: correct path and lines, and quote "
             "only a few words as text.",
             ContextualWarning,
