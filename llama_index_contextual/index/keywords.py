@@ -57,11 +57,23 @@ class Keywords:
         finally:
             self._lock.release()
 
-    def save(self, store: NodeStore, stamp: object) -> None:
-        """Keep the state of the store on disk; a failure to do so is none of the writer's, as it can be derived."""
+    def shows(self, stamp: object) -> bool:
+        """Return whether it shows this state of the store."""
+        return stamp == self._stamp
+
+    def save(self, store: NodeStore | None, stamp: object) -> None:
+        """Keep the state of the store on disk; a failure to do so is none of the writer's, as it can be derived.
+
+        Args:
+            store: Where it is read if it is not yet shown.
+            stamp: Of the state.
+        """
         with self._lock, contextlib.suppress(OSError, StorageError):
             if saved_stamp(self._folder) != (kept := self._kept_as(stamp)):
-                self.sync(store, stamp)
+                if store is not None:
+                    self.sync(store, stamp)
+                elif not self.shows(stamp):
+                    return
                 save_index(self.index, self._folder, stamp=kept)
 
     def _kept_as(self, stamp: object) -> str:

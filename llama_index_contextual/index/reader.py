@@ -225,6 +225,10 @@ class Reader:
 
     def save_keywords(self) -> None:
         """Keep the keyword index on disk as it is now, so that no question has to derive it; for writers."""
+        stamp = self._announced()
+        if not self._place.shared and self.keywords.shows(stamp):
+            self.keywords.save(None, stamp)  # Chroma would need 1.5 kB for each vector, and the old file is open still
+            return
 
         def work(view: OpenStore) -> None:
             if view.store.keywords() is None:

@@ -11,7 +11,8 @@ from llama_index.core.vector_stores import VectorStoreQuery
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.index import batches, chroma_files
+from llama_index_contextual.index import batches, chroma, chroma_files, reader
+from llama_index_contextual.index.chroma_files import compact_copy
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, KIND, embed_hash
 
 QUESTION = "Which vegetable does Cookie love?"
@@ -50,6 +51,15 @@ def pragma(index, name):
 
 def hits_of(index):
     return [(hit.node.node_id, hit.score) for hit in index.as_retriever(4).retrieve(QUESTION)]
+
+
+def test_chroma_is_not_opened_again_at_the_end_of_a_refresh(folder, opened, compact, monkeypatch):
+    openings, at = [], chroma.ChromaDatabase.at
+    monkeypatch.setattr(chroma.ChromaDatabase, "at", lambda *folder: openings.append(folder) or at(*folder))
+    monkeypatch.setattr(reader, "compact_copy", lambda folder: openings.append("compact") or compact_copy(folder))
+    with opened(embed_model="none") as index:
+        index.refresh()
+    assert openings.index("compact") == len(openings) - 1, "vectors would be in memory twice"
 
 
 def test_a_refresh_gives_back_what_chroma_does_not_use(folder, opened, before, monkeypatch, tmp_path):
