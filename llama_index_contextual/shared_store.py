@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from functools import cached_property, partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
@@ -52,7 +53,8 @@ class SharedStore:
 
     def put_all(self, values: Mapping[str, dict[str, Any]], collection: str) -> None:
         """Write several values."""
-        self._answered(lambda: self._put(list(values.items()), collection))
+        # In one order on all machines: two that write the same rows of a database in two orders wait for each other.
+        self._answered(lambda: self._put(sorted(values.items(), key=itemgetter(0)), collection))
 
     def _put(self, pairs: list[tuple[str, dict[str, Any]]], collection: str) -> None:
         try:
@@ -68,7 +70,10 @@ class SharedStore:
             raise
         except Exception as error:  # each store has errors of its own
             # An address that cannot be read is quoted by parts, and one of them may be the password.
-            why = type(error).__name__ + ("" if isinstance(error, ValueError) else f": {error}")
+            shown = (
+                [] if isinstance(error, ValueError) else str(error).splitlines()[:1]
+            )  # a database goes on with its query
+            why = ": ".join([type(error).__name__, *shown])
             raise StorageError(
                 f"the shared cache {self._name} cannot be used ({why}). What was paid for is "
                 "kept in the index's own file. Cure: see that it runs, then refresh; or leave shared_cache out."

@@ -126,6 +126,36 @@ def test_any_store_of_llama_index_will_do(folder, tmp_path):
     assert embedded[1] == 0
 
 
+class Database(SimpleKVStore):
+    """Writes down the order of keys, and fails as a database does: with its query after the reason."""
+
+    def __init__(self):
+        super().__init__()
+        self.orders, self.fails = [], False
+
+    def put_all(self, kv_pairs, collection="data", batch_size=1):
+        if self.fails:
+            raise RuntimeError("deadlock detected\n[SQL: INSERT INTO data VALUES ('0.1 0.2 0.3')]")
+        self.orders.append([key for key, _ in kv_pairs])
+        super().put_all(kv_pairs, collection, batch_size)
+
+
+def test_rows_are_written_in_one_order_and_a_message_is_one_line(folder, tmp_path):
+    store = Database()
+    model = Counted(model_name="counted", texts=[])
+    with ContextualIndex.open(folder, storage=tmp_path / "a", embed_model=model, shared_cache=store) as index:
+        index.refresh()
+        assert max(map(len, store.orders)) > 1
+        assert all(keys == sorted(keys) for keys in store.orders)
+        store.fails = True
+        (folder / "new.md").write_text("# New\n\nA page that is new.\n", "utf-8")
+        with pytest.raises(StorageError, match=r"Database cannot be used \(RuntimeError: deadlock detected\)") as error:
+            index.refresh()
+        assert "SQL" not in str(error.value)
+        store.fails = False
+        assert index.refresh().embedded == 0, "what was paid for is in the file"
+
+
 @pytest.mark.parametrize("value", [{"vector": "AAA"}, {"x": 1}, {"vector": "AACAPw=="}])
 def test_what_another_left_there_and_cannot_be_used_is_made_here(folder, tmp_path, value):
     store, model = SimpleKVStore(), Counted(model_name="counted", texts=[])
