@@ -1,9 +1,14 @@
-"""Workers of one kind on Ray: pieces of work are given to them, and are done again where one dies."""
+"""Workers of one kind on Ray: pieces of work are given to them, and are done again where one dies or hangs.
+
+The pieces of a worker that is lost go to the others at once. One in its place joins them when it has started, if Ray
+has room for it: where a machine of a cluster is gone, it may never.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import Counter
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 
 _AHEAD: Final = 2  # pieces of work that a worker has: one that it does, one that waits
 _DEATHS: Final = 3  # of workers in a row over one piece of work, after which it is given up
+_HANGS: Final = 1800.0  # seconds without an answer, after which a worker is ended; a slow model takes a minute or two
+_FETCH: Final = 60.0  # of them at least for an answer that is made to arrive
 _START_SECONDS: Final = 120.0  # for a worker to start and import its packages
 
 
@@ -45,7 +52,17 @@ class Task:
     slot: int
     actor: Any
     ref: Any
+    given: float
     deaths: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """An actor, what it will answer when it has made its parts, and the node of Ray that it runs on."""
+
+    actor: Any
+    answer: Any
+    node: str = ""
 
 
 class RayPool:
@@ -62,27 +79,38 @@ class RayPool:
         self._busy: Counter[int] = Counter()  # pieces of work by worker
         self._lock = threading.Lock()
         self._closed = False
-        self._actors = [make() for _ in range(size)]
+        self._ready: dict[int, _Worker] = {}  # by number
+        self._starting: dict[int, _Worker] = {}
+        for slot in range(size):
+            self._start(slot)
 
     def __len__(self) -> int:
-        return len(self._actors)
+        return len(self._ready) + len(self._starting)
 
-    def check(self, actors: Sequence[Any] = ()) -> None:
-        """Wait until workers have made their parts: all of them, or those that are given.
+    def _start(self, slot: int) -> None:
+        actor = self._make()
+        self._starting[slot] = _Worker(actor, actor.ready.remote())
+
+    def check(self) -> None:
+        """Wait until all workers have made their parts.
 
         Raises:
             SettingError: They do not start, or are of another version.
         """
+        self._check(list(self._starting.values()), _START_SECONDS)
+        self._ready, self._starting = self._starting, {}
+
+    def _check(self, workers: Sequence[_Worker], seconds: float) -> None:
         from llama_index_contextual import __version__
 
-        ray, actors = load_ray(), actors or self._actors
+        ray = load_ray()
         try:
-            versions = set(ray.get([actor.ready.remote() for actor in actors], timeout=_START_SECONDS))
+            answers = ray.get([worker.answer for worker in workers], timeout=seconds)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from error
         except ray.exceptions.GetTimeoutError:
             raise SettingError(
-                f"{len(actors)} workers did not start in {_START_SECONDS:.0f} s: Ray has {_room(ray)}. Cure: fewer "
+                f"{len(workers)} workers did not start in {_START_SECONDS:.0f} s: Ray has {_room(ray)}. Cure: fewer "
                 "([ray] parse and embed), or more machines."
             ) from None
         except ray.exceptions.RayError as error:
@@ -90,6 +118,9 @@ class RayPool:
                 f"a worker could not start ({reason_of(error)}). Cure: the same Python, Ray and llama-index-contextual "
                 "on every machine."
             ) from error
+        versions = {version for version, _ in answers}
+        for worker, (_, node) in zip(workers, answers, strict=True):
+            worker.node = node
         if versions - {__version__}:
             raise SettingError(
                 f"workers have llama-index-contextual {', '.join(sorted(versions))}, and this process has "
@@ -108,13 +139,39 @@ class RayPool:
             tasks.remove(task)
             yield task.number, self.outcome(task)
 
-    def given(self, number: int, item: Any, slot: int | None = None) -> Task:
-        """Give an item to one worker, or to the one that has the least to do."""
+    def to_each(self, item: Any) -> list[Task]:
+        """Give an item to every worker."""
         with self._lock:
-            slot = min(range(len(self)), key=self._busy.__getitem__) if slot is None else slot
-            self._busy[slot] += 1
-            actor = self._actors[slot]
-            return Task(number, item, slot, actor, actor.do.remote(item))
+            return [self._task(0, item, slot) for slot in self._ready]
+
+    def given(self, number: int, item: Any) -> Task:
+        """Give an item to the worker that has the least to do."""
+        with self._lock:
+            return self._task(number, item, self._free())
+
+    def _task(self, number: int, item: Any, slot: int) -> Task:
+        self._busy[slot] += 1
+        actor = self._ready[slot].actor
+        return Task(number, item, slot, actor, actor.do.remote(item), time.monotonic())
+
+    def _free(self) -> int:
+        """Return the worker that has the least to do; one that is starting is waited for where there is no other."""
+        while self._starting:
+            answers = {worker.answer: slot for slot, worker in self._starting.items()}
+            done, _ = load_ray().wait(list(answers), timeout=0 if self._ready else _START_SECONDS)
+            if not done and self._ready:
+                break
+            slot = answers[done[0]] if done else next(iter(self._starting))
+            worker = self._starting.pop(slot)
+            try:
+                self._check([worker], 0)
+            except Exception:
+                self._end(worker)
+                if not len(self):  # nobody is left
+                    raise
+            else:
+                self._ready[slot] = worker
+        return min(self._ready, key=self._busy.__getitem__)
 
     def outcome(self, task: Task) -> Any:
         """Return what came of a piece of work, or the exception that it raised."""
@@ -122,44 +179,56 @@ class RayPool:
         try:
             while True:
                 try:
-                    return load_ray().get(task.ref)
+                    return load_ray().get(task.ref, timeout=max(self._left(task), _FETCH))
                 except exceptions.RayTaskError as error:  # noqa: PERF203  it is tried again
                     return error.cause
-                except exceptions.RayError as error:  # the worker died, or the machine that had its answer
+                except exceptions.RayError as error:  # the worker died or hangs, or the machine is gone
+                    hangs = isinstance(error, exceptions.GetTimeoutError)
+                    why = f"no answer in {_HANGS:.0f} s" if hangs else reason_of(error)
                     if not self._again(task):
-                        return self._failure(f"it ended {_DEATHS} workers one after the other ({reason_of(error)}).")
+                        return self._failure(f"it ended {_DEATHS} workers one after the other ({why}).")
         finally:
             with self._lock:
                 self._busy[task.slot] -= 1
 
+    @staticmethod
+    def _left(task: Task) -> float:
+        """Return the seconds that a worker has for its answer."""
+        return task.given + _HANGS - time.monotonic()
+
     def _first_done(self, tasks: Sequence[Task]) -> Task:
-        done, _ = load_ray().wait([task.ref for task in tasks], num_returns=1)
-        return next(task for task in tasks if task.ref == done[0])
+        """Return a task that is done, or whose worker has had its time."""
+        oldest = min(tasks, key=lambda task: task.given)
+        done, _ = load_ray().wait([task.ref for task in tasks], num_returns=1, timeout=max(self._left(oldest), 0))
+        return next((task for task in tasks if task.ref in done), oldest)
 
     def _again(self, task: Task) -> bool:
-        """Give a piece of work to a new worker in the place of one that died; return False where it is given up."""
+        """Give a piece of work to another worker than the one that was lost; return False where it is given up."""
         with self._lock:
             if self._closed:
                 raise CancelledError
-            if self._actors[task.slot] is task.actor:  # else it was waiting behind the one that the worker died over
-                task.deaths += 1
-                self._end(task.actor)
-                self._actors[task.slot] = self._make()
-                self.check([self._actors[task.slot]])
-            task.actor = self._actors[task.slot]
+            worker = self._ready.get(task.slot)
+            if worker is not None and worker.actor is task.actor:  # else it waited behind what the worker died over
+                there = {node["NodeID"] for node in load_ray().nodes() if node["Alive"]}
+                task.deaths += worker.node in there  # else the machine is gone, with every worker that it had
+                for slot in [slot for slot, one in self._ready.items() if one is worker or one.node not in there]:
+                    self._end(self._ready.pop(slot))
+                    self._start(slot)
             if task.deaths < _DEATHS:
-                task.ref = task.actor.do.remote(task.item)
+                self._busy[task.slot] -= 1
+                again = self._task(task.number, task.item, self._free())
+                task.slot, task.actor, task.ref, task.given = again.slot, again.actor, again.ref, again.given
             return task.deaths < _DEATHS
 
     def close(self) -> None:
         """End the workers; whoever waits for one is told."""
         self._closed = True
-        for actor in self._actors:
-            self._end(actor)
+        for worker in [*self._ready.values(), *self._starting.values()]:
+            self._end(worker)
 
-    def _end(self, actor: Any) -> None:
+    def _end(self, worker: _Worker) -> None:
         with contextlib.suppress(Exception):  # it is gone already, or Ray is
-            load_ray().kill(actor)
+            load_ray().kill(worker.actor)
 
 
 def _room(ray: Any) -> str:

@@ -1,7 +1,7 @@
 """Worker processes on Ray, which make their parts from settings that are written down.
 
-A worker is given no more than two pieces of work, so reading waits for parsing, and parsing for the store. One that
-dies is replaced, and only the pieces that it had are done again.
+A worker is given no more than two pieces of work, so reading waits for parsing, and parsing for the store. Where one
+dies or hangs, only the pieces that it had are done again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import socket
+import threading
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -121,19 +122,14 @@ class RayWorkers:
             SettingError: The settings cannot be written down, the cluster cannot be reached, or has too little room.
         """
         recipe = _Recipe.of(settings)
-        ray = load_ray()
-        ours = not ray.is_initialized()
-        if ours:
-            _connect(self.address or os.environ.get("RAY_ADDRESS") or None)
         team = _Team(recipe.write_contexts)
-        try:
-            team.start(self, recipe)
-            with team.asking(_model_of(settings.pipeline)):
-                yield team
-        finally:
-            team.close()
-            if ours:
-                ray.shutdown()
+        with _connected(self.address or os.environ.get("RAY_ADDRESS") or None):
+            try:
+                team.start(self, recipe)
+                with team.asking(_model_of(settings.pipeline)):
+                    yield team
+            finally:
+                team.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +202,8 @@ class _Worker(ABC):
     def __init__(self, recipe: _Recipe) -> None:
         self._recipe = recipe
 
-    def ready(self) -> str:
-        """Make the parts, and return the version of this package.
+    def ready(self) -> tuple[str, str]:
+        """Make the parts; return the version of this package, and the node of Ray.
 
         Raises:
             SettingError: One cannot be made on this machine.
@@ -219,7 +215,7 @@ class _Worker(ABC):
         except UnwritableError as error:
             cure = "Cure: install there what it needs."
             raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
-        return __version__
+        return __version__, load_ray().get_runtime_context().get_node_id()
 
     @abstractmethod
     def _make(self) -> None:
@@ -392,9 +388,36 @@ class _RemoteCaller:
         return answer
 
     def probe(self, seconds: float) -> str | None:
-        tasks = [self._pool.given(0, ("probe", (seconds,)), slot) for slot in range(len(self._pool))]
+        tasks = self._pool.to_each(("probe", (seconds,)))
         reasons = [outcome for task in tasks if (outcome := self._pool.outcome(task)) is not None]
         return str(reasons[0]) if reasons else None
+
+
+class _Use:
+    """Who uses the Ray of this process: it has one, whatever the number of refreshes at a time."""
+
+    lock = threading.Lock()
+    refreshes = 0
+    ours = False
+
+
+@contextlib.contextmanager
+def _connected(address: str | None) -> Iterator[None]:
+    """Connect with Ray, unless this process is connected; the last refresh ends what the first has started."""
+    ray = load_ray()
+    with _Use.lock:
+        if not ray.is_initialized():
+            _connect(address)
+            _Use.ours = True
+        _Use.refreshes += 1
+    try:
+        yield
+    finally:
+        with _Use.lock:
+            _Use.refreshes -= 1
+            if _Use.ours and not _Use.refreshes:
+                ray.shutdown()
+                _Use.ours = False
 
 
 def _connect(address: str | None) -> None:
