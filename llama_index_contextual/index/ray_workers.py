@@ -17,6 +17,7 @@ import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -309,15 +310,29 @@ class _Team:
             self._hire(_Embedder, recipe, self.embedders, EmbeddingError, **options)
         self._hire(_Cutter, recipe, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
         if recipe.model is not None:
-            machines = sum(node["Alive"] for node in ray.nodes())
-            options = {"num_cpus": 0, "scheduling_strategy": "SPREAD"}
-            self._hire(_Asker, recipe, wanted.contexts or machines, CallFailedError, **options)
+            machines = _machines(ray.nodes())
+            size, options = wanted.contexts or len(machines), {"num_cpus": 0, "machines": machines}
+            self._hire(_Asker, recipe, size, CallFailedError, **options)
         for pool in self._pools.values():
             pool.check()
 
-    def _hire(self, kind: type[_Worker], recipe: _Recipe, size: int, failure: type[Exception], **options: Any) -> None:
-        remote = load_ray().remote(max_restarts=0, **options)(kind)
-        self._pools[kind] = RayPool(lambda: remote.remote(recipe), size, failure)
+    def _hire(
+        self,
+        kind: type[_Worker],
+        recipe: _Recipe,
+        size: int,
+        failure: type[Exception],
+        machines: Sequence[str] = (),
+        **options: Any,
+    ) -> None:
+        """Start workers of one kind: on some machines in turn, or where Ray wants them."""
+        ray = load_ray()
+        affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        places = cycle([affinity(machine, soft=True) for machine in machines] or ["DEFAULT"])
+        remote = ray.remote(max_restarts=0, **options)(kind)
+        self._pools[kind] = RayPool(
+            lambda: remote.options(scheduling_strategy=next(places)).remote(recipe), size, failure
+        )
 
     @contextlib.contextmanager
     def asking(self, generator: LLMContextGenerator | None) -> Iterator[None]:
@@ -357,6 +372,12 @@ class _Team:
         """End all workers."""
         for pool in self._pools.values():
             pool.close()
+
+
+def _machines(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the machines that have a CPU to give, or all where none has: Ray's own SPREAD leaves some out."""
+    alive = [node for node in nodes if node["Alive"]]
+    return [node["NodeID"] for node in alive if node["Resources"].get("CPU")] or [node["NodeID"] for node in alive]
 
 
 def _refuse_without_room(embed: int, options: Mapping[str, Any], there: Mapping[str, float]) -> None:

@@ -239,6 +239,15 @@ def test_the_warnings_of_workers_are_heard_here(tmp_path, embedding, on_ray):
         index.refresh(workers=on_ray)
 
 
+def test_each_machine_with_a_cpu_asks_its_own_model():
+    def node(name, cpus, alive=True):
+        return {"NodeID": name, "Alive": alive, "Resources": {"CPU": cpus} if cpus else {"memory": 1.0}}
+
+    nodes = [node("head", 0), node("one", 2.0), node("gone", 2.0, alive=False), node("two", 1.0)]
+    assert ray_workers._machines(nodes) == ["one", "two"]
+    assert ray_workers._machines([node("head", 0), node("gone", 2.0, alive=False)]) == ["head"]
+
+
 def test_a_limit_of_calls_holds_for_all_workers_together(pages, fake_model, on_ray):
     settings = {"context": "llm", "llm": fake_model.llm, "max_calls": 5, "patience": {"probe_timeout": 10}}
     with ContextualIndex.open(pages, embed_model="none", **settings) as index, pytest.warns(ContextualWarning):
