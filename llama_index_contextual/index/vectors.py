@@ -18,6 +18,7 @@ from llama_index_contextual.errors import EmbeddingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.store import EMBED_HASH
 from llama_index_contextual.index.vector_cache import fault_of
+from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
 # The one number of a node without an embedding: Chroma takes no node without a vector, and this one costs 0.25 kB.
 _NOTHING: Final = 1.0
+_ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
 _SHOWN: Final = 60  # characters of a text in a message
 
 
@@ -253,14 +255,17 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
     except EmbeddingError:
         raise
     except Exception as error:
-        raise _failed(embedding, f"{len(texts)} texts", error) from error
+        raise _failed(embedding, counted(len(texts), "text"), error) from error
     if len(vectors) != len(texts):
         raise EmbeddingError(f"{embedding.model_name} gave {len(vectors)} vectors for {len(texts)} texts.")
     return vectors
 
 
 def _failed(embedding: BaseEmbedding, what: str, error: Exception) -> EmbeddingError:
+    name, is_absent = embedding.model_name, getattr(error, "status_code", None) == _ABSENT
+    is_ollama = type(error).__module__.partition(".")[0] == "ollama"
+    cure = f"ollama pull {name}" if is_ollama and is_absent else "see to the model"
     return EmbeddingError(
-        f"{embedding.model_name} could not embed {what} ({type(error).__name__}: {error}). "
-        "What was finished is kept. Cure: see to the model, then refresh."
+        f"{name} could not embed {what} ({type(error).__name__}: {error}). "
+        f"What was finished is kept. Cure: {cure}, then refresh."
     )

@@ -12,9 +12,11 @@ from pathlib import Path
 import chromadb
 import pytest
 from llama_index.core import Document, MockEmbedding
+from llama_index.embeddings.ollama import OllamaEmbedding
+from servers import ollama_shim
 
 from llama_index_contextual import sqlite_store
-from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.errors import EmbeddingError, FingerprintError, StorageError
 from llama_index_contextual.index import ContextualIndex, refresh
 from llama_index_contextual.index import state as manifest_room
 from llama_index_contextual.index import vectors as vectors_room
@@ -331,3 +333,11 @@ def test_a_model_that_gives_no_vectors_is_named(folder):
 
     with pytest.raises(Exception, match=r"gave .* vectors"):
         vectors_room.embed_texts(Broken(3), ["a", "b"])
+
+
+def test_a_model_that_ollama_lacks_is_named_with_the_command_that_brings_it():
+    with (
+        ollama_shim() as url,
+        pytest.raises(EmbeddingError, match=r"1 text .*Cure: ollama pull absent"),
+    ):
+        vectors_room.embed_texts(OllamaEmbedding("absent", base_url=url), ["a"])
