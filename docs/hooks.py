@@ -5,11 +5,30 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mkdocs.structure.files import File
+
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
+
+_BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 _ROLE = re.compile(r":(?:attr|class|data|exc|func|meth|mod):<code>~?(?:[\w.]+\.)?(\w+)</code>")
 _FETCHED = "https://unpkg.com/iframe-worker/shim"
 _log = logging.getLogger("mkdocs.hooks.site")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Make the figures part of the site, so that links to them lead somewhere wherever it is."""
+    for page in (_BENCHMARKS / "RESULTS.md", *sorted((_BENCHMARKS / "results").glob("*.md"))):
+        name = page.relative_to(_BENCHMARKS.parent).as_posix()
+        files.append(File.generated(config, name, content=page.read_text("utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Point to the figures where the site has them."""
+    return markdown.replace("](../benchmarks/", "](benchmarks/")
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -19,8 +38,10 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def on_post_build(config: Any, **_: Any) -> None:
     """Take what the search needs in a folder from the site itself: the theme's pages fetch it from the network."""
-    for page in Path(config.site_dir).glob("*.html"):
+    site = Path(config.site_dir)
+    for page in site.rglob("*.html"):
         text = page.read_text("utf-8")
         if _FETCHED not in text:
             _log.warning("%s does not fetch %s: see docs/offline-search.js", page.name, _FETCHED)
-        page.write_text(text.replace(_FETCHED, "offline-search.js"), "utf-8")
+        upwards = "../" * (len(page.relative_to(site).parts) - 1)
+        page.write_text(text.replace(_FETCHED, f"{upwards}offline-search.js"), "utf-8")
