@@ -6,28 +6,24 @@ docs/design.md or docs/security.md is broken. The errors of this package are no 
 
 from __future__ import annotations
 
-import copy
 import datetime as dt
-import json
 import re
-import tempfile
-import time
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fuzz_files import make_manifest, make_settings, scratch, use_manifest, use_settings
 from llama_index.core import Document, MockEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
-from llama_index_contextual.config import load_configuration
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.store import EMBED_HASH, Row
 from llama_index_contextual.index.vector_cache import VectorCache, fault_of
 from llama_index_contextual.index.vectors import Vectorizer
@@ -39,6 +35,9 @@ from llama_index_contextual.memory.digest import MemoryEntry, sanitise
 from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, derive_queries, gate
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.tokens import CHARS_PER_TOKEN, make_scale
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+import growth  # the tests' own
 
 if TYPE_CHECKING:
     import random
@@ -291,17 +290,6 @@ def vectorizer() -> tuple[Vectorizer, Numbers]:
     return Vectorizer(VectorCache(Path(scratch()) / "cache.sqlite3", "numbers"), model), model
 
 
-@cache
-def scratch() -> str:
-    """A folder for the life of the process."""
-    held = tempfile.TemporaryDirectory(prefix="fuzz-")
-    KEPT.append(held)
-    return held.name
-
-
-KEPT: list[tempfile.TemporaryDirectory[str]] = []
-
-
 def make_vectors(dice: random.Random) -> list[Any]:
     """Vectors of some texts: mostly of the right length, of numbers that stores take and that they do not."""
     lengths = (DIMENSIONS,) * 6 + (0, 1, DIMENSIONS + 1)
@@ -324,140 +312,6 @@ def use_vectors(answers: list[Any]) -> None:
     worker.cache.keep_only(())
 
 
-# Files of an index and of settings, damaged
-
-SETTINGS = """[files]
-include = ["*.md", "*.txt"]
-[chunks]
-size = 300
-tokenizer = "cl100k"
-[context]
-mode = "headings"
-[retrieval]
-top_k = 5
-half_life_days = 30.0
-[memory]
-evergreen = ["MEMORY.md"]
-[descriptions]
-"api/" = "REST reference"
-"""
-VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    2**70,
-    1.5,
-    float("nan"),
-    "",
-    "x",
-    "\0",
-    "\ud800",
-    "../..",
-    "/",
-    [],
-    ["x"],
-    [[]],
-    {},
-    {"x": 1},
-)
-
-
-@cache
-def whole() -> tuple[Path, bytes]:
-    """A folder with an index, and its manifest."""
-    folder = Path(scratch()) / "docs"
-    folder.mkdir()
-    for number in range(3):
-        (folder / f"{number}.md").write_text(f"# Page {number}\n\nSome words.\n")
-    with opened(folder) as index:
-        index.refresh()
-        return folder, index.settings.layout.manifest.read_bytes()
-
-
-def opened(folder: Path) -> ContextualIndex:
-    """The index of a folder, with an embedding that costs nothing."""
-    return ContextualIndex.open(folder, embed_model=MockEmbedding(4, model_name="mock"))
-
-
-def damaged(content: bytes, dice: random.Random) -> bytes:
-    """Some bytes of a file flipped, left out or put in."""
-    data = bytearray(content)
-    for _ in range(dice.choice((1, 1, 2, 20))):
-        at = dice.randrange(len(data) + 1)
-        kind = dice.randrange(4)
-        if kind == 0 and at < len(data):
-            data[at] = dice.randrange(256)
-        elif kind == 1:
-            data[at:at] = dice.choice(
-                (b'"', b"{", b"[", b"\0", b"\xff", b"9" * 5000, b"[" * 5000, b"=", b"\n", b"'''", b"-")
-            )
-        elif kind == 2:
-            del data[at : at + dice.choice((1, 10, 1000))]
-        else:
-            data[at:at] = data[: dice.randrange(200)]
-    return bytes(data)
-
-
-def make_manifest(dice: random.Random) -> bytes:
-    """A manifest with damaged bytes, or whole JSON in which values became others."""
-    content = whole()[1]
-    if dice.random() < 0.5:
-        return damaged(content, dice)
-    tree = json.loads(content)
-    for _ in range(dice.randint(1, 3)):
-        place = tree
-        while True:
-            key = dice.choice(list(place) if isinstance(place, dict) else range(len(place)))
-            if not place[key] or not isinstance(place[key], dict | list) or dice.random() < 0.4:
-                break
-            place = place[key]
-        place[key] = copy.deepcopy(dice.choice(VALUES))  # what is put into it later stays out of the next input
-    return json.dumps(tree).encode()
-
-
-def use_manifest(content: bytes) -> None:
-    """Open the index, ask how far it is behind, and what it holds."""
-    folder, _ = whole()
-    (folder / ".contextual" / "manifest.json").write_bytes(content)
-    try:
-        with opened(folder) as index:
-            manifest = index.manifest()
-            json.dumps(index.freshness(5.0).changed)
-            manifest.context_sources()
-            index.settings.differences(manifest)
-            index.settings.check(manifest)
-            index.settings.check_writing(manifest)
-    except ContextualError:
-        pass
-
-
-def make_settings(dice: random.Random) -> bytes:
-    """A configuration with damaged bytes, or with other values."""
-    if dice.random() < 0.5:
-        return damaged(SETTINGS.encode(), dice)
-    lines = SETTINGS.splitlines()
-    for _ in range(dice.randint(1, 3)):
-        at = dice.randrange(len(lines))
-        value = dice.choice(
-            ("1", "-1", "1.5", "nan", "1e400", '""', '"x"', "[]", "[[]]", "{}", "true", "1979-05-27", "[1, 'a']")
-        )
-        lines[at] = f"{lines[at].partition('=')[0]} = {value}"
-    return "\n".join(lines).encode()
-
-
-def use_settings(content: bytes) -> None:
-    """Read it from a file, and open an index with it."""
-    folder = Path(scratch()) / "settings"
-    folder.mkdir(exist_ok=True)
-    (folder / "contextual.toml").write_bytes(content)
-    try:
-        load_configuration(folder)
-        opened(folder).close()
-    except ContextualError:
-        pass
-
-
 def promise(holds: bool, otherwise: str) -> None:
     """Raise where a promise does not hold."""
     if not holds:
@@ -474,19 +328,8 @@ KINDS = {
 }
 
 
-def seconds(work: Callable[[str], object], source: str) -> float:
-    """The least processor time of three calls."""
-    best = float("inf")
-    for _ in range(3):
-        began = time.thread_time()
-        work(source)
-        best = min(best, time.thread_time() - began)
-    return best
-
-
 def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
     """Whether four times the text takes more than nine times as long: a square would take sixteen times."""
     short = source * max(1, 2000 // len(source))
     work(short)
-    tries = range(3)  # other work on the machine slows single runs
-    return all(seconds(work, short * 4) >= 9 * max(seconds(work, short), 0.01) for _ in tries)
+    return growth.grows_too_fast(work, short, short * growth.FACTOR, noise=0.09)

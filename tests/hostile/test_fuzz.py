@@ -8,7 +8,7 @@ import pytest
 
 with pytest.MonkeyPatch.context() as patch:  # not for longer: other packages are called as files in there are
     patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    fuzz, fuzz_kinds = import_module("fuzz"), import_module("fuzz_kinds")
+    fuzz, fuzz_kinds, fuzz_files = map(import_module, ("fuzz", "fuzz_kinds", "fuzz_files"))
 
 COUNTS = {"documents": 1500, "messages": 500, "answers": 500, "vectors": 100, "manifests": 25, "settings": 500}
 
@@ -20,7 +20,7 @@ def test_a_short_run_finds_nothing(kind, count):
 
 
 def manifest(**values):
-    tree = json.loads(fuzz_kinds.whole()[1])
+    tree = json.loads(fuzz_files.whole()[1])
     for path, value in values.items():
         place, _, key = path.rpartition("__")
         (tree[place] if place else tree)[key] = value

@@ -1,16 +1,12 @@
-"""Messages and notes that are made to cost time: what memory does with them grows no faster than they do.
-
-Four times the text may take four times as long. A step that is quadratic takes sixteen times as long, so nine is the
-line between both. Times are of the processor, and those below ten milliseconds are noise and pass.
-"""
+"""Messages and notes that are made to cost time: what memory does with them grows no faster than they do."""
 
 import re
-import time
 from datetime import date
 from importlib import import_module
 from pkgutil import iter_modules
 
 import pytest
+from growth import FACTOR, grows_too_fast
 
 from llama_index_contextual import memory
 from llama_index_contextual.keyword.analyzer import Analyzer
@@ -27,26 +23,12 @@ HOSTILE = [
     "``~~~`",
     f"{HEADER}\n", "today ", "> - [", ": ", "? ", "# a\n", "## 2026-11-1\n",
 ]  # fmt: skip
-SMALL, FACTOR, LINE, NOISE = 4_000, 4, 9, 0.010
+SMALL = 4_000
 
 
-def seconds(call, text):
-    best = float("inf")
-    for _ in range(3):
-        start = time.thread_time()
-        call(text)
-        best = min(best, time.thread_time() - start)
-    return best
-
-
-def grows_too_fast(call, seed):
-    """Measured again before it counts: other work on the machine slows single runs."""
-    for _ in range(3):
-        small, large = ((seed * size)[:size] + "!" for size in (SMALL, SMALL * FACTOR))
-        long = seconds(call, large)
-        if long < NOISE or long < LINE * seconds(call, small):
-            return False
-    return True
+def slows(work, seed):
+    """Whether the work grows too fast with texts of a seed again and again, ended by what does not match."""
+    return grows_too_fast(work, *((seed * size)[:size] + "!" for size in (SMALL, SMALL * FACTOR)))
 
 
 def expressions():
@@ -64,7 +46,7 @@ def test_every_expression_of_memory_is_linear(pattern):
         sum(1 for _ in pattern.finditer(text))
         pattern.match(text)
 
-    assert [seed for seed in HOSTILE if grows_too_fast(use, seed)] == []
+    assert [seed for seed in HOSTILE if slows(use, seed)] == []
 
 
 def dates(text):
@@ -81,7 +63,7 @@ def snippet(text):
     ids=["gate", "clean_message", "sanitise", "snippet", "unaccented", "dates"],
 )
 def test_every_step_of_memory_is_linear(step):
-    assert [seed for seed in HOSTILE if grows_too_fast(step, seed)] == []
+    assert [seed for seed in HOSTILE if slows(step, seed)] == []
 
 
 def test_a_message_is_read_up_to_its_limit():
