@@ -63,23 +63,27 @@ def one_after_the_other(action: Any, *arguments: Any) -> Future[Any]:
     return done
 
 
-def index_once(kind: str, count: int, *, together: bool) -> tuple[float, int, str]:
-    """Index the pages; return seconds, chunks, and a hash of all that is stored."""
-    embedding, generator = KINDS[kind]
-    model = embedding() if embedding is LocalEmbedding else embedding(model_name="slow", embed_batch_size=64)
-    refresh.in_thread = TOGETHER if together else one_after_the_other
+def index_pages(count: int, embedding: Any, context: Any = "headings", workers: Any = None) -> tuple[float, int, str]:
+    """Index so many pages; return seconds, chunks, and a hash of all that is stored."""
     with tempfile.TemporaryDirectory() as folder:
         for path, text in pages(count):
             (Path(folder) / path).write_text(text, "utf-8")
-        options: dict[str, Any] = {"node_parser": default_parser(LocalEmbedding())}
-        context = "headings" if generator is None else generator()
-        with ContextualIndex.open(folder, embed_model=model, context=context, **options) as index:
+        options: dict[str, Any] = {"context": context, "node_parser": default_parser(LocalEmbedding())}
+        with ContextualIndex.open(folder, embed_model=embedding, **options) as index:
             began = time.perf_counter()
-            chunks = index.refresh().chunks
+            chunks = index.refresh(workers=workers).chunks
             took = time.perf_counter() - began
             stored = index._storage.reader.ask(lambda view: list(view.store.all_with_text()))  # noqa: SLF001
             rows = sorted((item.id, text, sorted(item.metadata.items())) for item, text in stored)
     return took, chunks, hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def index_once(kind: str, count: int, *, together: bool) -> tuple[float, int, str]:
+    """Index the pages with the embedding and the contexts of a kind, at the same time or one after the other."""
+    embedding, generator = KINDS[kind]
+    model = embedding() if embedding is LocalEmbedding else embedding(model_name="slow", embed_batch_size=64)
+    refresh.in_thread = TOGETHER if together else one_after_the_other
+    return index_pages(count, model, "headings" if generator is None else generator())
 
 
 def main() -> None:

@@ -13,20 +13,14 @@ that sleeps: 0.5 s for 64 texts.
 from __future__ import annotations
 
 import argparse
-import hashlib
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from common import machine, markdown_table
-from overlap import SlowService
-from scale import pages
+from overlap import SlowService, index_pages
 
-from llama_index_contextual import ContextualIndex, LocalEmbedding
 from llama_index_contextual.embedding import resolve_embedding
 from llama_index_contextual.index import ray_workers
-from llama_index_contextual.index.pipeline import default_parser
 
 CREWS: dict[str, int | None] = {"this process": None, "Ray, 1 embeds": 1, "Ray, 2 embed": 2, "Ray, 4 embed": 4}
 KINDS = {"local": ("local", 2), "e5": ("e5", 2), "service": ("service", 4)}  # and how many processes are worth a try
@@ -49,22 +43,12 @@ ray_workers._Team.start = timed(ray_workers._Team.start)  # type: ignore[method-
 
 
 def index_once(model: str, count: int, embed: int | None) -> tuple[float, int, str]:
-    """Index the pages; return seconds, chunks, and a hash of all that is stored."""
+    """Index the pages with so many processes that embed; None is this process."""
+    STARTS.clear()
     service = SlowService(model_name="slow", embed_batch_size=64)
     embedding = service if model == "service" else resolve_embedding(model)
     hiring = None if embed is None else ray_workers.RayWorkers(parse=1, embed=embed, embed_options={"num_cpus": 0})
-    with tempfile.TemporaryDirectory() as folder:
-        for path, text in pages(count):
-            (Path(folder) / path).write_text(text, "utf-8")
-        parser = default_parser(LocalEmbedding())
-        with ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index:
-            STARTS.clear()
-            began = time.perf_counter()
-            chunks = index.refresh(workers=hiring).chunks
-            took = time.perf_counter() - began
-            stored = index._storage.reader.ask(lambda view: list(view.store.all_with_text()))  # noqa: SLF001
-            rows = sorted((item.id, text, sorted(item.metadata.items())) for item, text in stored)
-    return took, chunks, hashlib.sha256(repr(rows).encode()).hexdigest()
+    return index_pages(count, embedding, workers=hiring)
 
 
 def main() -> None:
