@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from chunkers import count
-from common import RememberingEmbedding, machine, markdown_table
+from common import RememberingEmbedding, intervals, machine, markdown_table
 from datasets import DATA
 
 from llama_index_contextual.tokens import tiktoken_cl100k
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     Splitter = Callable[[str], Chunks]
 
 TOP_K: Final = 5
-RESAMPLES: Final = 2000
 
 
 # --- the splitters -------------------------------------------------------------------------------------------------
@@ -241,15 +240,6 @@ def evaluate(
     return chunks, np.array(rows)
 
 
-def interval(mine: np.ndarray, theirs: np.ndarray) -> str:
-    """How much higher ours is in recall: the mean difference and its 95 % bootstrap interval over questions."""
-    differences = 100 * (mine - theirs)
-    dice = np.random.default_rng(0)
-    means = differences[dice.integers(0, len(differences), (RESAMPLES, len(differences)))].mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return f"{differences.mean():+.1f} [{low:+.1f}, {high:+.1f}]"
-
-
 def table(
     size: int,
     names: Iterable[str],
@@ -264,7 +254,7 @@ def table(
         began = time.perf_counter()
         chunks, figures = evaluate(SPLITTERS[name](size), corpora, questions, embedding)
         reference = figures if name == "ours" else reference
-        against = "" if reference is None or name == "ours" else interval(reference[:, 0], figures[:, 0])
+        against = "" if reference is None or name == "ours" else intervals(100 * (reference[:, :1] - figures[:, :1]))[0]
         tokens = float(np.mean([count(chunk.text) for chunk in chunks]))
         unplaced = sum(chunk.start == chunk.end for chunk in chunks)
         means = (100 * figures.mean(axis=0)).tolist()

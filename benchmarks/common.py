@@ -1,4 +1,4 @@
-"""What the benchmarks share: an embedding that remembers, the machine's description, Markdown tables."""
+"""What the benchmarks share: an embedding that remembers, the machine's description, intervals, Markdown tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
 from llama_index_contextual.embedding import model_id, resolve_embedding
+from llama_index_contextual.evaluation.metrics import interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
 
 CACHE = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_CACHE") or Path(__file__).resolve().parents[1] / ".benchmarks-cache"
@@ -85,6 +88,11 @@ def machine() -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     today = dt.datetime.now(tz=dt.timezone.utc).date().isoformat()
     return f"{today}, {platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}, {versions}"
+
+
+def intervals(points: npt.ArrayLike) -> list[str]:
+    """Write the mean of each column, with its sign and its 95 % interval by bootstrap over the rows."""
+    return [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" for mean, low, high in interval(points)]
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

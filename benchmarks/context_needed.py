@@ -28,10 +28,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from common import RememberingEmbedding, machine, markdown_table
+from common import RememberingEmbedding, intervals, machine, markdown_table
 from datasets import DataSet, kubernetes_docs
 from llama_index.core.schema import BaseNode, Document, MetadataMode, QueryBundle
-from retrieval import Bench, Row, intervals, measure
+from retrieval import Bench, Row, measure
 
 from llama_index_contextual import ContextualNodePostprocessor
 from llama_index_contextual.metadata import heading_titles
@@ -154,7 +154,7 @@ def own_questions(bench: Bench, rows: dict[str, Row]) -> str:
     cells: list[list[object]] = [[name, *(100 * one.mean(axis=0)).tolist()] for name, one in found.items()]
     columns = ["", "@5", "@10", "@20", "5 pages", "10 pages"]
     baseline = found.pop("text alone")
-    cells += [[f"{name} less text alone", *intervals(one - baseline)] for name, one in found.items()]
+    cells += [[f"{name} less text alone", *intervals(100 * (one - baseline))] for name, one in found.items()]
     return f"The set's own {len(data.questions)} questions:\n\n{markdown_table(columns, cells)}"
 
 

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 import chromadb
 import numpy as np
-from common import RememberingEmbedding, machine, markdown_table
+from common import RememberingEmbedding, intervals, machine, markdown_table
 from datasets import (
     DataSet,
     Question,
@@ -290,9 +290,9 @@ def differences(measured: Sequence[Measured], *, pages: bool) -> list[list[objec
     ours = next(one for one in measured if one.name.startswith("**"))
     rows = []
     for other in (one for one in measured if one.name.startswith(COMPARED)):
-        cells = [f"ours less {other.name.removeprefix('ours: ')}", *intervals(ours.recalls - other.recalls), ""]
-        cells += intervals(ours.by_length - other.by_length)
-        rows.append(cells + ([*intervals(ours.by_document - other.by_document), ""] if pages else []))
+        cells = [f"ours less {other.name.removeprefix('ours: ')}", *intervals(100 * (ours.recalls - other.recalls)), ""]
+        cells += intervals(100 * (ours.by_length - other.by_length))
+        rows.append(cells + ([*intervals(100 * (ours.by_document - other.by_document)), ""] if pages else []))
     return rows
 
 
@@ -315,14 +315,6 @@ def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Me
                     rows.append([one.name.strip("*"), rule, part, avoided.questions, *cells])
     head = f"Failures avoided against text alone, %, with 95 % intervals (needed by words: {NEEDED:.0%} of the weight)."
     return f"{head}\n\n{markdown_table(['', 'rule', 'context is', 'questions', '@5', '@10', '@20'], rows)}"
-
-
-def intervals(difference: Recalls) -> list[str]:
-    """Return the mean of each column of differences, in points, with its 95 % bootstrap interval."""
-    points = 100 * difference  # (questions, 3)
-    drawn = np.random.default_rng(0).integers(len(points), size=(2000, len(points)))
-    low, high = np.percentile(points[drawn].mean(axis=1), [2.5, 97.5], axis=0)
-    return [f"{m:+.1f} [{a:+.1f}, {z:+.1f}]" for m, a, z in zip(points.mean(axis=0), low, high, strict=True)]
 
 
 def main() -> None:

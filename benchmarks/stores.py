@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from common import RememberingEmbedding, machine, markdown_table
+from common import RememberingEmbedding, intervals, machine, markdown_table
 from datasets import first_collections
 from llama_index.core.schema import MetadataMode
 from qdrant_client import QdrantClient
-from retrieval import POOL, SETS, Bench, Row, intervals, measure
+from retrieval import POOL, SETS, Bench, Row, measure
 
 from llama_index_contextual.index import store as seam
 from llama_index_contextual.index.qdrant import QdrantDatabase
@@ -94,7 +94,7 @@ def main() -> None:
                 rows.append([store, kind, *(100 * one.recalls.mean(axis=0)).tolist(), 100 * one.mrr])
         for kind in kinds:
             difference = found["Qdrant", kind].recalls - found["Chroma and BM25", kind].recalls
-            rows.append(["Qdrant less Chroma", kind, *intervals(difference), ""])
+            rows.append(["Qdrant less Chroma", kind, *intervals(100 * difference), ""])
         table = markdown_table(["store", "", "recall@5, %", "@10", "@20", "MRR"], rows)
         asked = f"{name}: {len(data.documents)} indexes, {len(texts)} questions"
         parts.append(f"## {asked}\n\n{table}")

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from common import RememberingEmbedding, machine, markdown_table
+from common import RememberingEmbedding, intervals, machine, markdown_table
 from datasets import (
     DataSet,
     chat_notes,
@@ -282,7 +282,7 @@ def dates(sets: Sequence[Pools], model: FusionModel) -> str:
                 rows.append([f"{one.name}, {half} half, {len(part)} questions", *before[part].mean(axis=0).tolist()])
                 for weight in (0.5, DATE_WEIGHT, 1.5, 2.0):
                     gain = one.measure(raw + weight * day)[part] - before[part]
-                    rows.append([f"with a weight of {weight:g}", *interval(gain)])
+                    rows.append([f"with a weight of {weight:g}", *intervals(gain)])
     return markdown_table(["questions that name the day of a note", "recall", "", "", "MRR"], rows)
 
 
@@ -296,13 +296,6 @@ def left_out(sets: Sequence[Pools], columns: Sequence[int]) -> list[Any]:
     return found
 
 
-def interval(difference: Any) -> list[str]:
-    """Mean and 95 % paired bootstrap interval of each column."""
-    drawn = np.random.default_rng(0).integers(len(difference), size=(2000, len(difference)))
-    low, high = np.percentile(difference[drawn].mean(axis=1), [2.5, 97.5], axis=0)
-    return [f"{m:+.1f} [{a:+.1f}, {z:+.1f}]" for m, a, z in zip(difference.mean(axis=0), low, high, strict=True)]
-
-
 def report(sets: Sequence[Pools], *, tried: bool) -> str:
     """The tables."""
     before = [one.measure(one.ranks) for one in sets]
@@ -312,8 +305,8 @@ def report(sets: Sequence[Pools], *, tried: bool) -> str:
     rows: list[list[object]] = []
     for one, old, by_score, new in zip(sets, before, scores, trained, strict=True):
         rows.append([f"{one.name}, {len(old)} questions: ranks", *old.mean(axis=0).tolist()])
-        rows.append(["scores less ranks", *interval(by_score - old)])
-        rows.append(["learned, left out, less ranks", *interval(new - old)])
+        rows.append(["scores less ranks", *intervals(by_score - old)])
+        rows.append(["learned, left out, less ranks", *intervals(new - old)])
     parts = [markdown_table(["", "recall", "", "", "MRR"], rows)]
     choices: list[tuple[str, list[Any]]] = [("by scores", scores), ("learned", trained)]
     names = [*FEATURES, *TRIED]
