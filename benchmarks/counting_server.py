@@ -139,10 +139,9 @@ def _text(message: dict[str, Any]) -> str:
 def serve(reader: Reader, *, prefix_cache: bool) -> Iterator[Server]:
     """Start a server that has read nothing yet."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-    local = import_module("servers").llama_cpp  # the tests' own
+    servers = import_module("servers")  # the tests' own
 
-    with nullcontext(None) if reader == "count" else local() as upstream:
+    with nullcontext(None) if reader == "count" else servers.llama_cpp() as upstream:
         server = Server(upstream, prefix_cache=prefix_cache)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+        with servers.served(server):
+            yield server

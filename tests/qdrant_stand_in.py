@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from pydantic_core import to_jsonable_python
 from qdrant_client import QdrantClient, models
+from servers import served
 
 VERSION = "1.20.0"
 
@@ -127,14 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
 def qdrant_stand_in(port=0):
     """Serve an empty Qdrant; give its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
-    server.daemon_threads = True
     server.client, server.lock = QdrantClient(":memory:"), threading.Lock()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(server) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

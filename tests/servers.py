@@ -136,6 +136,18 @@ def chroma_server(tmp_path_factory):
         yield url
 
 
+@contextlib.contextmanager
+def served(server):
+    """Have a server of this process answer in a thread; give its URL."""
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 # Ollama's interface in front of llama.cpp's
 
 
@@ -143,15 +155,9 @@ def chroma_server(tmp_path_factory):
 def ollama_shim(*, chat: str | None = None, embed: str | None = None):
     """Serve Ollama's ``/api/version|tags|show|chat|embed`` in a thread; give its URL."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _OllamaHandler)
-    server.daemon_threads = True
     server.chat, server.embed = chat, embed  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(server) as url:
+        yield url
 
 
 # Ollama's option → OpenAI's field. num_ctx has no counterpart: llama.cpp's window is fixed when it starts.

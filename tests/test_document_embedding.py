@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
@@ -13,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_index.core import Document
 from llama_index.core.ingestion import IngestionPipeline
-from servers import llama_cpp, missing
+from servers import llama_cpp, missing, served
 
 from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser, service
 from llama_index_contextual.document_embedding import EmbedDocuments, plan_windows
@@ -88,11 +87,9 @@ def vendor(monkeypatch):
     monkeypatch.setenv("JINA_API_KEY", KEY)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Vendor)
     server.asked, server.faults = [], []
-    server.url = f"http://127.0.0.1:{server.server_port}/v1"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with served(server) as url:
+        server.url = f"{url}/v1"
+        yield server
 
 
 def voyage(vendor, **settings):

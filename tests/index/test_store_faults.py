@@ -19,7 +19,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.vector_stores.qdrant import QdrantVectorStore
 from qdrant_client import QdrantClient, models
 from qdrant_stand_in import qdrant_stand_in
-from servers import chroma_run, free_port
+from servers import chroma_run, free_port, served
 
 from llama_index_contextual.errors import (
     ContextualWarning,
@@ -57,11 +57,8 @@ class _Older(BaseHTTPRequestHandler):
 
 @contextmanager
 def older_server():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Older)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), _Older)) as url:
+        yield url
 
 
 @pytest.mark.parametrize("kind", ["chroma", "qdrant"])

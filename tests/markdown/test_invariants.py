@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from test_specifications import examples
 
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.tokens import tiktoken_cl100k
@@ -157,12 +158,5 @@ def test_every_page_in_spanish(data):
 
 @pytest.mark.parametrize("folder", ["commonmark", "gfm"])
 def test_every_example_of_the_specifications(data, folder):
-    texts = [path.read_bytes().decode("utf-8") for path in (data("markdown") / folder).glob("*.txt")]
-    examples = [
-        example.replace("→", "\t")
-        for text in texts
-        for example in re.findall(r"^`{32} example[^\n]*\n(.*?)^\.$", text, re.DOTALL | re.MULTILINE)
-    ]
-    assert len(examples) > 600
-    for sample in examples:
+    for sample in examples(data("markdown") / folder):
         check(sample, ChunkSettings(chunk_size=10, chunk_overlap=2, min_chunk_size=2, tokenizer="cl100k"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from llama_index.core import Settings
 from llama_index.core.llms import MockLLM
 from llama_index.core.schema import NodeWithScore, TextNode
+from servers import served
 
 from llama_index_contextual import ContextualIndex, LocalEmbedding, service
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
@@ -29,8 +29,6 @@ QUESTION = "What is the default timeout of the gateway?"
 
 class CosineServer(ThreadingHTTPServer):
     """Scores documents by the cosine of their vectors to the question's."""
-
-    daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -64,11 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     made = CosineServer()
-    threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    made.url = f"http://127.0.0.1:{made.server_port}"
-    yield made
-    made.shutdown()
-    made.server_close()
+    with served(made) as made.url:
+        yield made
 
 
 def chunk(name, context):
