@@ -94,7 +94,7 @@ class Sizing:
     embedded_store: bool
     extrapolated: bool
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return plain data, with the constants that it rests on."""
         return {**asdict(self), "measured": {key: one._asdict() for key, one in _MEASURED.items()}}
 

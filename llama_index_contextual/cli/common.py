@@ -103,6 +103,14 @@ def print_json(data: Any) -> None:
     typer.echo(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
+def print_report(report: Any, *, as_json: bool) -> None:
+    """Print a report as JSON or as lines."""
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        print_text(str(report))
+
+
 def print_text(text: str) -> None:
     """Print lines. Control characters of names and texts are shown, and do nothing."""
     typer.echo(printable(text))

@@ -30,6 +30,7 @@ from llama_index_contextual.cli.common import (
     Storage,
     open_index,
     print_json,
+    print_report,
     print_text,
     tell,
     tell_freshness,
@@ -337,20 +338,14 @@ def status(folder: Indexed = None, storage: Storage = None, as_json: AsJson = Fa
     """Show what an index holds, what made it, and what a refresh would do."""
     with open_index(folder, storage, create=False, reindex="ignore") as index:
         found = index.status()
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        print_text(str(found))
+    print_report(found, as_json=as_json)
 
 
 def verify(folder: Indexed = None, storage: Storage = None, as_json: AsJson = False) -> None:
     """Check that files, manifest, vectors and keyword index agree. Exit code 3 if they do not."""
     with open_index(folder, storage, create=False, reindex="ignore") as index:
         found = index.verify()
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        print_text(str(found))
+    print_report(found, as_json=as_json)
     if not found.ok:
         raise typer.Exit(EXIT_INCOMPLETE)
 

@@ -24,6 +24,7 @@ from llama_index_contextual.cli.common import (
     Store,
     open_index,
     print_json,
+    print_report,
     print_text,
     tell,
 )
@@ -152,10 +153,7 @@ def plan(
         raise SettingError(f"--price={price!r} is only for --context llm. Cure: leave it out")
     given = PAGE_CHARS if page_chars is None else page_chars
     found = sizing(pages, page_chars=given, llm=llm, prices=_prices(price), days=days)
-    if as_json:
-        print_json(found.as_dict())
-    else:
-        print_text(str(found))
+    print_report(found, as_json=as_json)
 
 
 def move(
@@ -222,7 +220,7 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if as_json:
         said = {} if words is None else {"lacking": words._asdict()}
-        print_json({**report.as_dict(), **said})
+        print_json({**report.to_dict(), **said})
     else:
         print_text(str(report) if words is None else f"{report}\n{words}")
     for failure in report.failed:

@@ -82,7 +82,7 @@ class IndexStatus:
     complete: bool
     generation: int
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         return asdict(self)
 
@@ -127,7 +127,7 @@ class Verification:
         """Whether everything agrees."""
         return not self.problems
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         return {"ok": self.ok, **asdict(self)}
 

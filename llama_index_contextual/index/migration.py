@@ -54,7 +54,7 @@ class MigrationReport:
     contexts: dict[str, int] = field(default_factory=dict)
     samples: list[tuple[str, str]] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
 

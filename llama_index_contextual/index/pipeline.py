@@ -142,7 +142,7 @@ class Fingerprint:
         """Hash of what shapes nodes and their contexts; a document made with another is made again."""
         return short_hash([self.parser, self.context, self.reading], escaped=False)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data for the manifest."""
         return {
             "parser": self.parser,

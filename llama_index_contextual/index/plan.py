@@ -155,7 +155,7 @@ class RefreshReport:
         """How many documents needed nothing."""
         return len(self.unchanged)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         return {
             "added": self.added,

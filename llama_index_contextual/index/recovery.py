@@ -213,7 +213,7 @@ def start_successor(
     if begun is None:
         name = next_name(manifest.collection)
         database.drop(name)
-        begun = Manifest(collection=name, fingerprint=fingerprint.as_dict(), complete=False)
+        begun = Manifest(collection=name, fingerprint=fingerprint.to_dict(), complete=False)
         save_manifest(layout.building, begun)
     return begun, database.collection(begun.collection, str(fingerprint.embedding["model"]))
 

@@ -88,7 +88,7 @@ class IndexSettings:
 
     def differences(self, manifest: Manifest) -> list[Difference]:
         """Return the settings that differ from those an index was made with."""
-        return differences(manifest.fingerprint, self.fingerprint.as_dict())
+        return differences(manifest.fingerprint, self.fingerprint.to_dict())
 
     def other_model(self, manifest: Manifest) -> bool:
         """Return whether the vectors of an index are another model's."""
@@ -166,7 +166,7 @@ class IndexSettings:
         """Return a manifest that says what the index is made with from now on."""
         return replace(
             manifest,
-            fingerprint=self.fingerprint.as_dict(),
+            fingerprint=self.fingerprint.to_dict(),
             choices=self.remembered.choices.copy(),
             unremembered=list(self.remembered.unremembered),
             folder=str(self.folder),

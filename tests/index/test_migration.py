@@ -85,7 +85,7 @@ def test_status_says_what_there_is_and_what_is_behind(opened, folder):
     assert (found.pending.added, found.pending.changed, found.pending.deleted) == (1, 1, 1)
     assert found.settings["embedding.model"].startswith("LocalEmbedding:")
     assert "to refresh  1 added, 1 changed, 1 deleted" in str(found)
-    json.dumps(found.as_dict())
+    json.dumps(found.to_dict())
 
 
 def test_verify_names_what_does_not_agree_and_a_refresh_mends_it(opened, folder):
