@@ -1,4 +1,4 @@
-"""Worker processes on Ray, which make their parts from settings that are written down.
+"""Worker processes on Ray: hired for one refresh, given pieces of work, and ended.
 
 A worker is given no more than two pieces of work, so reading waits for parsing, and parsing for the store. Where one
 dies or hangs, only the pieces that it had are done again.
@@ -9,56 +9,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import platform
 import re
 import socket
 import threading
 import warnings
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import wraps
 from itertools import cycle
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import numpy as np
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.node_parser import NodeParser
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import optional_whole
-from llama_index_contextual.context.llm.generator import LLMContextGenerator
-from llama_index_contextual.context.llm.model import ModelSpec
-from llama_index_contextual.context.llm.request import CallFailedError, DirectCaller
-from llama_index_contextual.embedding import NoEmbedding, resolve_embedding
+from llama_index_contextual.context.llm.request import CallFailedError
 from llama_index_contextual.errors import ContextualWarning, DocumentError, EmbeddingError, SettingError
-from llama_index_contextual.index.pipeline import NodePipeline
+from llama_index_contextual.index.ray_actors import Asker, Cutter, Embedder, Recipe, model_of
 from llama_index_contextual.index.ray_pool import RayPool, load_ray, reason_of
-from llama_index_contextual.index.recipe import (
-    UnwritableError,
-    read_object,
-    written_embedding,
-    written_generator,
-    written_parser,
-)
-from llama_index_contextual.index.vectors import embed_texts
-from llama_index_contextual.local_embedding import LocalEmbedding
-from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    import numpy.typing as npt
     from llama_index.core.llms import ChatMessage
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.config import Configuration
+    from llama_index_contextual.context.llm.generator import LLMContextGenerator
     from llama_index_contextual.context.llm.request import Answer
+    from llama_index_contextual.index.ray_actors import Worker
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.vectors import Vectors
     from llama_index_contextual.index.workers import Hiring, Workers
-
-_T = TypeVar("_T")
 
 _REACH_SECONDS: Final = 5.0  # for a cluster to answer at its address; Ray itself would try for minutes
 _OBJECT_STORE: Final = 200_000_000  # bytes of a Ray that is started here; what is under way takes a few MB
@@ -122,168 +100,15 @@ class RayWorkers:
         Raises:
             SettingError: The settings cannot be written down, the cluster cannot be reached, or has too little room.
         """
-        recipe = _Recipe.of(settings)
+        recipe = Recipe.of(settings)
         team = _Team(recipe.write_contexts)
         with _connected(self.address or os.environ.get("RAY_ADDRESS") or None):
             try:
                 team.start(self, recipe)
-                with team.asking(_model_of(settings.pipeline)):
+                with team.asking(model_of(settings.pipeline)):
                     yield team
             finally:
                 team.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _Recipe:
-    """What workers make their parts from, as plain values."""
-
-    parser: dict[str, Any]
-    contexts: dict[str, Any] | None  # None: they are not made where documents are parsed
-    model: tuple[str, int | None, int] | None
-    embedding: str | dict[str, Any] | None
-
-    @property
-    def write_contexts(self) -> bool:
-        return self.contexts is not None
-
-    @classmethod
-    def of(cls, settings: IndexSettings) -> _Recipe:
-        """Write down the settings of an index.
-
-        Raises:
-            SettingError: One of them cannot be.
-        """
-        pipeline, asked = settings.pipeline, _model_of(settings.pipeline)
-        generator = pipeline.contexts.generator
-        given: dict[str, Any] = {
-            "show_context_to_llm": pipeline.contexts.show_context_to_llm,
-            "descriptions": pipeline.contexts.descriptions,
-            "root": pipeline.contexts.root or str(Path.cwd()),  # a worker has another one
-        }
-        with _writing("node_parser"):
-            parser = written_parser(pipeline.parser)
-        with _writing("context"):
-            free = {"generator": None if generator is None or asked else written_generator(generator)}
-        model = None if asked is None else asked.model_by_name()
-        if asked is not None and model is None:
-            raise SettingError(_UNWRITABLE.format("llm", "the name of a model, such as 'openai:MODEL@http://HOST/v1'"))
-        embedding: str | dict[str, Any] | None = settings.remembered.choices.get("embed_model")
-        with _writing("embed_model"):
-            if isinstance(settings.embedding, NoEmbedding):
-                embedding = None
-            elif embedding is None:
-                embedding = written_embedding(settings.embedding)
-        return cls(parser, None if asked else {**given, **free}, model, embedding)
-
-
-_UNWRITABLE: Final = (
-    "workers: {} is an object that cannot be written down, and each worker has to make its own. Cure: {}; or leave "
-    "workers (--workers) out."
-)
-
-
-@contextlib.contextmanager
-def _writing(name: str) -> Iterator[None]:
-    try:
-        yield
-    except UnwritableError as error:
-        cure = "a name, or a class that can be imported and made again from its plain settings"
-        raise SettingError(_UNWRITABLE.format(f"{name} ({error})", cure)) from error
-
-
-def _model_of(pipeline: NodePipeline) -> LLMContextGenerator | None:
-    generator = pipeline.contexts.generator
-    first = getattr(generator, "first", generator)
-    return first if isinstance(first, LLMContextGenerator) else None
-
-
-class _Worker(ABC):
-    """An actor. It makes its parts when it is told to, so that a failure has a message."""
-
-    def __init__(self, recipe: _Recipe) -> None:
-        self._recipe = recipe
-
-    def ready(self) -> tuple[str, str]:
-        """Make the parts; return the version of this package, and the node of Ray.
-
-        Raises:
-            SettingError: One cannot be made on this machine.
-        """
-        from llama_index_contextual import __version__
-
-        try:
-            self._make()
-        except UnwritableError as error:
-            cure = "Cure: install there what it needs."
-            raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
-        return __version__, load_ray().get_runtime_context().get_node_id()
-
-    @abstractmethod
-    def _make(self) -> None:
-        """Make the parts from the recipe."""
-
-
-def _heard(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
-    """Have a worker's method return its warnings, too: those of another process are seen by nobody."""
-
-    @wraps(work)
-    def call(*arguments: Any) -> tuple[_T, list[str]]:
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            made = work(*arguments)
-        return made, [str(one.message) for one in heard if issubclass(one.category, ContextualWarning)]
-
-    return call
-
-
-class _Cutter(_Worker):
-    """Parses documents, and makes the contexts that are free."""
-
-    def _make(self) -> None:
-        given = self._recipe.contexts or {"generator": None}
-        options = given if given["generator"] else {**given, "context": "off"}
-        self._pipeline = NodePipeline(
-            read_object(self._recipe.parser, NodeParser), ContextualNodePostprocessor(**options)
-        )
-
-    @_heard
-    def do(self, documents: Sequence[Document]) -> list[BaseNode]:
-        nodes = self._pipeline.parse(documents)
-        if self._recipe.write_contexts:
-            self._pipeline.contextualize(nodes, documents)
-        return nodes
-
-
-class _Embedder(_Worker):
-    """Embeds texts."""
-
-    def _make(self) -> None:
-        known = self._recipe.embedding
-        made = resolve_embedding(known) if isinstance(known, str) else read_object(known or {}, BaseEmbedding)
-        if isinstance(made, LocalEmbedding) and not made.threads:
-            made.threads = 1  # it would take every core for itself
-        self._embedding: BaseEmbedding = made
-
-    @_heard
-    def do(self, texts: list[str]) -> Vectors | npt.NDArray[np.float32]:
-        vectors = embed_texts(self._embedding, texts)
-        if len(set(map(len, vectors))) > 1:
-            return vectors  # the process that writes says which of them cannot be used
-        return np.asarray(vectors, np.float32)  # as they are kept; half of what lists would take
-
-
-class _Asker(_Worker):
-    """Sends requests to a language model."""
-
-    def _make(self) -> None:
-        name, window, max_tokens = self._recipe.model or ("", None, 0)
-        self._caller = DirectCaller(ModelSpec.parse(name).make(api_key=None, window=window, max_tokens=max_tokens))
-
-    async def do(self, request: tuple[str, tuple[Any, ...]]) -> Any:
-        what, arguments = request
-        if what == "probe":
-            return await asyncio.to_thread(self._caller.probe, *arguments)
-        return await self._caller.send(*arguments)
 
 
 class _Team:
@@ -291,9 +116,9 @@ class _Team:
 
     def __init__(self, write_contexts: bool) -> None:
         self.write_contexts, self.embedders = write_contexts, 1
-        self._pools: dict[type[_Worker], RayPool] = {}
+        self._pools: dict[type[Worker], RayPool] = {}
 
-    def start(self, wanted: RayWorkers, recipe: _Recipe) -> None:
+    def start(self, wanted: RayWorkers, recipe: Recipe) -> None:
         """Start as many of each kind as are wanted, and wait for them.
 
         Raises:
@@ -307,19 +132,19 @@ class _Team:
             self.embedders = wanted.embed or max(1, cpus - parse)
             options = {"num_cpus": 1, **wanted.embed_options}
             _refuse_without_room(self.embedders, options, there)
-            self._hire(_Embedder, recipe, self.embedders, EmbeddingError, **options)
-        self._hire(_Cutter, recipe, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
+            self._hire(Embedder, recipe, self.embedders, EmbeddingError, **options)
+        self._hire(Cutter, recipe, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
         if recipe.model is not None:
             machines = _machines(ray.nodes())
             size, options = wanted.contexts or len(machines), {"num_cpus": 0, "machines": machines}
-            self._hire(_Asker, recipe, size, CallFailedError, **options)
+            self._hire(Asker, recipe, size, CallFailedError, **options)
         for pool in self._pools.values():
             pool.check()
 
     def _hire(
         self,
-        kind: type[_Worker],
-        recipe: _Recipe,
+        kind: type[Worker],
+        recipe: Recipe,
         size: int,
         failure: type[Exception],
         machines: Sequence[str] = (),
@@ -340,7 +165,7 @@ class _Team:
         if generator is None:
             yield
             return
-        generator.caller = _RemoteCaller(self._pools[_Asker])
+        generator.caller = _RemoteCaller(self._pools[Asker])
         try:
             yield
         finally:
@@ -348,19 +173,19 @@ class _Team:
 
     def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
         """Have documents parsed; see :meth:`Workers.cut`."""
-        for _, nodes in self._done(_Cutter, documents, in_order=True):
+        for _, nodes in self._done(Cutter, documents, in_order=True):
             if isinstance(nodes, Exception) and not isinstance(nodes, DocumentError):
                 raise nodes
             yield nodes
 
     def embed(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
         """Have texts embedded; see :meth:`Workers.embed`."""
-        for number, vectors in self._done(_Embedder, lists, in_order=False):
+        for number, vectors in self._done(Embedder, lists, in_order=False):
             if isinstance(vectors, Exception):
                 raise vectors
             yield number, vectors
 
-    def _done(self, kind: type[_Worker], items: Iterable[Any], *, in_order: bool) -> Iterator[tuple[int, Any]]:
+    def _done(self, kind: type[Worker], items: Iterable[Any], *, in_order: bool) -> Iterator[tuple[int, Any]]:
         """Yield the number of each piece of work, and what came of it; repeat the warnings of workers here."""
         for number, outcome in self._pools[kind].map(items, in_order=in_order):
             made, heard = (outcome, []) if isinstance(outcome, Exception) else outcome

@@ -21,7 +21,7 @@ from llama_index.core.schema import Document
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index import ContextualIndex, batches, ray_pool, ray_workers, vectors
+from llama_index_contextual.index import ContextualIndex, batches, ray_actors, ray_pool, ray_workers, vectors
 from llama_index_contextual.index.ray_workers import RayWorkers
 from llama_index_contextual.index.workers import Here
 
@@ -67,7 +67,7 @@ class Poisoned(HeadingAwareMarkdownNodeParser):
         return super().get_nodes_from_documents(documents, show_progress, **kwargs)
 
 
-class DyingAsker(ray_workers._Asker):
+class DyingAsker(ray_actors.Asker):
     """Ends its process when it is first told to ask, once."""
 
     def _die_once(self, died):
@@ -186,7 +186,7 @@ def test_what_was_embedded_before_the_model_failed_is_kept(pages, tmp_path, on_r
 def test_a_model_is_asked_as_often_as_from_here_though_a_worker_dies_before_it_asks(
     pages, tmp_path, fake_model, on_ray, monkeypatch
 ):
-    monkeypatch.setattr(ray_workers, "_Asker", DyingAsker)
+    monkeypatch.setattr(ray_workers, "Asker", DyingAsker)
     asked, found = [], []
     for name, workers in {"here": None, "ray": RayWorkers(parse=1, contexts=2, embed=1)}.items():
         before = len(fake_model.requests)
@@ -270,7 +270,7 @@ def test_the_documents_of_any_reader_come_as_an_iterator(pages, tmp_path, embedd
 
 
 def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
-    class Slow(ray_workers._Worker):
+    class Slow(ray_actors.Worker):
         def _make(self):
             pass
 
@@ -289,7 +289,7 @@ def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
         pool.close()
 
 
-class Echo(ray_workers._Worker):
+class Echo(ray_actors.Worker):
     """Gives back what it is given; it hangs, or ends its process, at the first sight of something, once."""
 
     def _make(self):

@@ -1,0 +1,207 @@
+"""What runs in a worker process on Ray: actors that make their parts from settings that are written down.
+
+Each kind does one thing: parse, embed, or ask a language model. None of them reads files or writes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import platform
+import warnings
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.node_parser import NodeParser
+
+from llama_index_contextual.context.llm.generator import LLMContextGenerator
+from llama_index_contextual.context.llm.model import ModelSpec
+from llama_index_contextual.context.llm.request import DirectCaller
+from llama_index_contextual.embedding import NoEmbedding, resolve_embedding
+from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.index.pipeline import NodePipeline
+from llama_index_contextual.index.ray_pool import load_ray
+from llama_index_contextual.index.recipe import (
+    UnwritableError,
+    read_object,
+    written_embedding,
+    written_generator,
+    written_parser,
+)
+from llama_index_contextual.index.vectors import embed_texts
+from llama_index_contextual.local_embedding import LocalEmbedding
+from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy.typing as npt
+    from llama_index.core.schema import BaseNode, Document
+
+    from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.vectors import Vectors
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What workers make their parts from, as plain values."""
+
+    parser: dict[str, Any]
+    contexts: dict[str, Any] | None  # None: they are not made where documents are parsed
+    model: tuple[str, int | None, int] | None
+    embedding: str | dict[str, Any] | None
+
+    @property
+    def write_contexts(self) -> bool:
+        """Return whether contexts are made where documents are parsed."""
+        return self.contexts is not None
+
+    @classmethod
+    def of(cls, settings: IndexSettings) -> Recipe:
+        """Write down the settings of an index.
+
+        Raises:
+            SettingError: One of them cannot be.
+        """
+        pipeline, asked = settings.pipeline, model_of(settings.pipeline)
+        generator = pipeline.contexts.generator
+        given: dict[str, Any] = {
+            "show_context_to_llm": pipeline.contexts.show_context_to_llm,
+            "descriptions": pipeline.contexts.descriptions,
+            "root": pipeline.contexts.root or str(Path.cwd()),  # a worker has another one
+        }
+        with _writing("node_parser"):
+            parser = written_parser(pipeline.parser)
+        with _writing("context"):
+            free = {"generator": None if generator is None or asked else written_generator(generator)}
+        model = None if asked is None else asked.model_by_name()
+        if asked is not None and model is None:
+            raise SettingError(_UNWRITABLE.format("llm", "the name of a model, such as 'openai:MODEL@http://HOST/v1'"))
+        embedding: str | dict[str, Any] | None = settings.remembered.choices.get("embed_model")
+        with _writing("embed_model"):
+            if isinstance(settings.embedding, NoEmbedding):
+                embedding = None
+            elif embedding is None:
+                embedding = written_embedding(settings.embedding)
+        return cls(parser, None if asked else {**given, **free}, model, embedding)
+
+
+_UNWRITABLE: Final = (
+    "workers: {} is an object that cannot be written down, and each worker has to make its own. Cure: {}; or leave "
+    "workers (--workers) out."
+)
+
+
+@contextlib.contextmanager
+def _writing(name: str) -> Iterator[None]:
+    try:
+        yield
+    except UnwritableError as error:
+        cure = "a name, or a class that can be imported and made again from its plain settings"
+        raise SettingError(_UNWRITABLE.format(f"{name} ({error})", cure)) from error
+
+
+def model_of(pipeline: NodePipeline) -> LLMContextGenerator | None:
+    """Return the generator that asks a language model, where a pipeline has one."""
+    generator = pipeline.contexts.generator
+    first = getattr(generator, "first", generator)
+    return first if isinstance(first, LLMContextGenerator) else None
+
+
+class Worker(ABC):
+    """An actor. It makes its parts when it is told to, so that a failure has a message."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+
+    def ready(self) -> tuple[str, str]:
+        """Make the parts; return the version of this package, and the node of Ray.
+
+        Raises:
+            SettingError: One cannot be made on this machine.
+        """
+        from llama_index_contextual import __version__
+
+        try:
+            self._make()
+        except UnwritableError as error:
+            cure = "Cure: install there what it needs."
+            raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
+        return __version__, load_ray().get_runtime_context().get_node_id()
+
+    @abstractmethod
+    def _make(self) -> None:
+        """Make the parts from the recipe."""
+
+
+def _heard(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
+    """Have a worker's method return its warnings, too: those of another process are seen by nobody."""
+
+    @wraps(work)
+    def call(*arguments: Any) -> tuple[_T, list[str]]:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            made = work(*arguments)
+        return made, [str(one.message) for one in heard if issubclass(one.category, ContextualWarning)]
+
+    return call
+
+
+class Cutter(Worker):
+    """Parses documents, and makes the contexts that are free."""
+
+    def _make(self) -> None:
+        given = self._recipe.contexts or {"generator": None}
+        options = given if given["generator"] else {**given, "context": "off"}
+        self._pipeline = NodePipeline(
+            read_object(self._recipe.parser, NodeParser), ContextualNodePostprocessor(**options)
+        )
+
+    @_heard
+    def do(self, documents: Sequence[Document]) -> list[BaseNode]:
+        """Return the nodes of documents."""
+        nodes = self._pipeline.parse(documents)
+        if self._recipe.write_contexts:
+            self._pipeline.contextualize(nodes, documents)
+        return nodes
+
+
+class Embedder(Worker):
+    """Embeds texts."""
+
+    def _make(self) -> None:
+        known = self._recipe.embedding
+        made = resolve_embedding(known) if isinstance(known, str) else read_object(known or {}, BaseEmbedding)
+        if isinstance(made, LocalEmbedding) and not made.threads:
+            made.threads = 1  # it would take every core for itself
+        self._embedding: BaseEmbedding = made
+
+    @_heard
+    def do(self, texts: list[str]) -> Vectors | npt.NDArray[np.float32]:
+        """Return the vectors of texts."""
+        vectors = embed_texts(self._embedding, texts)
+        if len(set(map(len, vectors))) > 1:
+            return vectors  # the process that writes says which of them cannot be used
+        return np.asarray(vectors, np.float32)  # as they are kept; half of what lists would take
+
+
+class Asker(Worker):
+    """Sends requests to a language model."""
+
+    def _make(self) -> None:
+        name, window, max_tokens = self._recipe.model or ("", None, 0)
+        self._caller = DirectCaller(ModelSpec.parse(name).make(api_key=None, window=window, max_tokens=max_tokens))
+
+    async def do(self, request: tuple[str, tuple[Any, ...]]) -> Any:
+        """Send a request, or ask whether the server answers; return what it says."""
+        what, arguments = request
+        if what == "probe":
+            return await asyncio.to_thread(self._caller.probe, *arguments)
+        return await self._caller.send(*arguments)
