@@ -1,4 +1,4 @@
-"""Tell LlamaIndex's instrumentation how long each step takes and what it does.
+"""Tell LlamaIndex's instrumentation how long each step takes and what it does, also from threads of our own.
 
 Each step is a span, and a :class:`StepEvent` at its end. LlamaIndex itself tells of a retriever's ``retrieve()``, of
 each batch that an embedding makes and of each call of a language model; its spans lie inside of ours and around them.
@@ -7,18 +7,23 @@ Nothing of a text, a vector or a question is told here, unless the message of an
 
 from __future__ import annotations
 
+import contextvars
 import inspect
+import threading
 import time
 import uuid
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.instrumentation.span import active_span_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+_T = TypeVar("_T")
 
 _dispatcher: Final = get_dispatcher("llama_index_contextual")
 _TAKES_ANY: Final = inspect.signature(lambda **facts: facts)
@@ -70,3 +75,22 @@ def step(name: str, /, **facts: str | float) -> Iterator[dict[str, str | int | f
         _dispatcher.span_exit(**span, result=told)
     finally:
         active_span_id.reset(token)
+
+
+def in_thread(action: Callable[..., _T], *arguments: object) -> Future[_T]:
+    """Call a function in a new daemon thread, and return the future of what it returns or raises.
+
+    In an executor, a call that hangs would starve later callers, and keep the event loop and the process from ending.
+    """
+    future: Future[_T] = Future()
+    context = contextvars.copy_context()  # LlamaIndex's spans and callbacks live in context variables
+
+    def call() -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(context.run(action, *arguments))
+        except BaseException as error:  # noqa: BLE001  SystemExit in there must not leave its caller waiting
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future

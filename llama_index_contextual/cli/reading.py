@@ -38,6 +38,7 @@ from llama_index_contextual.cli.common import (
 )
 from llama_index_contextual.config import FILE, descriptions_of, load_configuration
 from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.metadata import citation
 from llama_index_contextual.preview import printable
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ def _hit_to_dict(hit: NodeWithScore, said: Mapping[str, str]) -> dict[str, Any]:
 
 def _hit_to_text(rank: int, hit: NodeWithScore, said: Mapping[str, str]) -> str:
     meta = hit.node.metadata
-    place = f"{printable(str(meta.get('path')), one_line=True)}#L{meta.get('start_line')}-L{meta.get('end_line')}"
+    path = printable(str(meta.get("path")), one_line=True)
+    place = citation(path, meta.get("start_line"), meta.get("end_line"))
     lines = [f"{rank}. {hit.score or 0:.2f}  {place}"]
     if meta.get("header_path"):
         lines.append(f"   {printable(str(meta['header_path']), one_line=True)}")

@@ -22,7 +22,7 @@ from llama_index_contextual.context.llm.request import CallFailedError
 from llama_index_contextual.errors import ContextualWarning, DocumentError, EmbeddingError, SettingError
 from llama_index_contextual.index.ray_actors import Asker, Cutter, Embedder, Recipe, model_of
 from llama_index_contextual.index.ray_pool import RayPool, load_ray, reason_of
-from llama_index_contextual.threads import in_thread
+from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

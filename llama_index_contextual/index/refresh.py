@@ -28,8 +28,7 @@ from llama_index_contextual.index.sources import check_source, gather, settled
 from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.store import DamagedError, Stored
 from llama_index_contextual.index.workers import Here
-from llama_index_contextual.threads import in_thread
-from llama_index_contextual.watching import step
+from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -24,8 +24,7 @@ from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import Mode, Ranking
 from llama_index_contextual.retrievers.search import Candidate
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
-from llama_index_contextual.threads import in_thread
-from llama_index_contextual.watching import step
+from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
