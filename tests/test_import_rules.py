@@ -83,6 +83,23 @@ def test_no_files_import_one_another_in_a_circle():
         pytest.fail(f"circle of imports: {' -> '.join(error.args[1])}")
 
 
+def test_every_file_of_a_larger_room_is_in_the_table_once():
+    table = DESIGN.partition("## Files of the larger rooms")[2].partition("\n## ")[0]
+    room, drawn = "", []
+    for first, files in re.findall(r"^\| (`[\w/]+`)? ?\|[^|]*\| (.*) \|$", table, re.MULTILINE):
+        room = first.strip("`/") or room
+        drawn += [f"{room}/{name}" for name in re.findall(r"`(\w+)`", files)]
+    there = [path.relative_to(PACKAGE).with_suffix("").as_posix() for path in PACKAGE.glob("*/**/*.py")]
+    assert sorted(drawn) == sorted(name for name in there if not name.endswith("__init__"))
+
+
+def test_each_walk_has_at_most_fifteen_steps():
+    walks = DESIGN.partition("## Two walks")[2].partition("\n## ")[0].split("\n**")[1:]
+    steps = [len(re.findall(r"^\d+\. ", walk, re.MULTILINE)) for walk in walks]
+    assert len(steps) == 2
+    assert all(0 < count <= 15 for count in steps)
+
+
 @pytest.mark.parametrize("step", sorted(set(re.findall(r"`([\w/]+:[\w.]+)`", DESIGN))))
 def test_what_the_walks_name_exists(step):
     file, name = step.split(":")
