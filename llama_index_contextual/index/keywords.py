@@ -43,7 +43,7 @@ class Keywords:
         self._cost = self._synced_at = 0.0
 
     def sync(self, store: NodeStore, stamp: object) -> None:
-        """Bring it up to the store's state; others go on with the last one meanwhile, unless there is none."""
+        """Bring it up to the store's state. Other threads go on with the last state meanwhile, where there is one."""
         if stamp == self._stamp or not self._lock.acquire(blocking=self._stamp is None):
             return
         try:
@@ -62,7 +62,7 @@ class Keywords:
         return stamp == self._stamp
 
     def save(self, store: NodeStore | None, stamp: object) -> None:
-        """Keep the state of the store on disk; a failure to do so is none of the writer's, as it can be derived.
+        """Keep the state of the store on disk. Where that fails, nothing is lost: the next process derives it.
 
         Args:
             store: Where it is read if it is not yet shown.

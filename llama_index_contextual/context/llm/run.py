@@ -251,7 +251,7 @@ class Run:
             await self._group(todo, [index])
 
     def _refusal(self, context: str, todo: Todo, index: int) -> str | None:
-        """Return why a context is none; the model knew the document, its path, title, date and the chunk's section."""
+        """Return why a context cannot be used. The model knew the document's text, path, title, day and sections."""
         node, document = todo.nodes[index], todo.document
         shared = {**document.metadata, **node.metadata}
         known = [document.text, document.path, *(str(shared.get(key) or "") for key in (TITLE, DATE, HEADER_PATH))]
