@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _LONGEST_WAIT: Final = 60.0  # seconds, whatever a server asks for
 _TIMEOUT: Final = httpx.Timeout(120, connect=10)
+_NOT_OFFERED: Final = 501  # what llama.cpp answers where it was not started for this
 _SHOWN: Final = 200  # characters of an answer that an error shows
 
 
@@ -71,7 +72,8 @@ def _post_once(
         answer = httpx.post(url, json=body, headers=headers, timeout=_TIMEOUT)
     except httpx.TransportError as error:
         raise _Busy(f"{type(error).__name__}: {error}") from error
-    if answer.status_code in (408, 409, 425, 429) or answer.status_code >= 500:  # noqa: PLR2004
+    code = answer.status_code
+    if code in (408, 409, 425, 429) or (code >= 500 and code != _NOT_OFFERED):  # noqa: PLR2004
         reason = f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}"
         raise _Busy(reason, _seconds(answer.headers.get("retry-after")))
     if answer.is_error:

@@ -151,6 +151,7 @@ def test_a_server_that_fails_or_talks_nonsense_is_named(server, hits, monkeypatc
     made = reranker(f"llama.cpp:{server.url}", 100)
     for fault, message in [
         ((503, "loading"), r"failed 3 times: HTTP 503 'loading'"),
+        ((501, "not started for it"), r"refused the request: HTTP 501 'not started for it'.* Cure: see that"),
         ((400, "no such model"), r"refused the request: HTTP 400 'no such model'"),
         ((200, '{"message": "hello"}'), "answered without scores"),
         ((200, '{"results": [{"index": 0, "relevance_score": 0.5}]}'), "gave 3 usable scores|usable scores for 3"),
