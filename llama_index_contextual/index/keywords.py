@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # While another process writes, the keyword index follows its batches only for a tenth of the time.
 _SYNC_SHARE: Final = 10.0
+_AT_ONCE: Final = 2000  # nodes that are in memory while all are read for the first time: 5 kB each
 
 
 class Keywords:
@@ -108,11 +109,16 @@ class Keywords:
                 self._stamp = after
 
     def _follow(self, store: NodeStore) -> None:
-        changed, seen = [], {}
+        changed, seen, nobody_looks = [], {}, self._stamp is None
+        if nobody_looks:  # so it can be made in parts; what an earlier attempt left of it is thrown away
+            self.index, self._shown = KeywordIndex(self.index.analyzer), {}
         for stored, text in store.all_with_text():
             seen[stored.id] = digest = _digest(stored.metadata)
             if self._shown.get(stored.id) != digest:
                 changed.append(to_node(stored, text))
+            if nobody_looks and len(changed) >= _AT_ONCE:
+                self.index.add(changed)
+                changed = []
         self.index.add(changed)
         self._forget([id_ for id_ in self._shown if id_ not in seen])
         self._shown = seen

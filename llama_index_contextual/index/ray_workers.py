@@ -73,7 +73,7 @@ class RayWorkers:
             this process uses already is used as it is, whatever the address.
         parse: Processes that parse documents and make free contexts. Default: one for every eight that embed.
         contexts: Processes that ask a language model, each as many calls at a time as the generator's ``num_workers``.
-            Default: one on each machine, so that ``ollama:MODEL`` is each machine's own server.
+            Default: one on each machine with a CPU, so that ``ollama:MODEL`` is each machine's own server.
         embed: Processes that embed. Default: one for each CPU that is left.
         embed_options: What Ray is told of a process that embeds, such as ``{"num_gpus": 1}``.
 

@@ -1,7 +1,9 @@
 """What an index takes on disk: Chroma's file is made compact, nothing is lost by it, and older rows are read."""
 
+import shutil
 import sqlite3
 from contextlib import closing
+from functools import partialmethod
 
 import chromadb
 import pytest
@@ -11,9 +13,11 @@ from llama_index.core.vector_stores import VectorStoreQuery
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.index import batches, chroma, chroma_files, reader
+from llama_index_contextual.index import batches, chroma, chroma_files, keywords
+from llama_index_contextual.index import reader as reading
 from llama_index_contextual.index.chroma_files import compact_copy
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, KIND, embed_hash
+from llama_index_contextual.keyword import KeywordIndex
 
 QUESTION = "Which vegetable does Cookie love?"
 
@@ -56,10 +60,32 @@ def hits_of(index):
 def test_chroma_is_not_opened_again_at_the_end_of_a_refresh(folder, opened, compact, monkeypatch):
     openings, at = [], chroma.ChromaDatabase.at
     monkeypatch.setattr(chroma.ChromaDatabase, "at", lambda *folder: openings.append(folder) or at(*folder))
-    monkeypatch.setattr(reader, "compact_copy", lambda folder: openings.append("compact") or compact_copy(folder))
+    monkeypatch.setattr(reading, "compact_copy", lambda folder: openings.append("compact") or compact_copy(folder))
     with opened(embed_model="none") as index:
         index.refresh()
     assert openings.index("compact") == len(openings) - 1, "vectors would be in memory twice"
+
+
+def test_the_keyword_index_is_derived_in_parts_to_the_same_hits(folder, opened, monkeypatch):
+    pages(folder, 10)
+    index = opened(embed_model="none")
+    index.refresh()
+    shutil.rmtree(index.settings.layout.bm25)
+    found, add = [], KeywordIndex.add
+
+    def added(self, sizes, nodes):
+        sizes.append(len(nodes))
+        add(self, nodes)
+
+    for most in (1000, 7):
+        monkeypatch.setattr(keywords, "_AT_ONCE", most)
+        sizes = []
+        with monkeypatch.context() as patched, opened(embed_model="none") as reader:
+            patched.setattr(KeywordIndex, "add", partialmethod(added, sizes))
+            found.append(hits_of(reader))
+            assert max(sizes) <= most
+            assert sum(sizes) == index.status().chunks
+    assert found[0] == found[1] != []
 
 
 def test_a_refresh_gives_back_what_chroma_does_not_use(folder, opened, before, monkeypatch, tmp_path):
