@@ -153,7 +153,8 @@ class _Team:
         """Start workers of one kind: on some machines in turn, or where Ray wants them."""
         ray = load_ray()
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-        places = cycle([affinity(machine, soft=True) for machine in machines] or ["DEFAULT"])
+        # Of an actor that takes no CPU Ray ignores a soft wish, and puts all of them on one machine.
+        places = cycle([affinity(machine, soft=False) for machine in machines] or ["DEFAULT"])
         remote = ray.remote(max_restarts=0, **options)(kind)
         self._pools[kind] = RayPool(
             lambda: remote.options(scheduling_strategy=next(places)).remote(recipe), size, failure
