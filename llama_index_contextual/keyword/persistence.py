@@ -17,14 +17,13 @@ next save removes them. Saving after an edit writes the new segment and the mani
 from __future__ import annotations
 
 import base64
-import io
 import json
 import logging
 import mmap
 import os
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 from filelock import FileLock
@@ -37,7 +36,7 @@ from llama_index_contextual.keyword.segments import Postings, Records, Segment, 
 from llama_index_contextual.keyword.snapshot import Snapshot, Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -96,7 +95,7 @@ def _save(folder: Path, snapshot: Snapshot, settings: dict[str, Any]) -> None:
         entries.append({**entry, "live": _pack(segment.live) if segment.has_dead else None})
     content = {"settings": settings, "segments": entries}
     manifest = {"format": FORMAT, "checksum": _checksum_of(content), "content": content}
-    _write(folder / MANIFEST, json.dumps(manifest).encode())
+    _write(folder / MANIFEST, lambda file: file.write(json.dumps(manifest).encode()))
     _sweep(folder, {segment.key for segment in snapshot.segments})
 
 
@@ -191,16 +190,15 @@ def _write_segment(folder: Path, segment: Segment, words: Sequence[str]) -> dict
         "codes": np.array([column.codes for column in columns.values()], dtype=np.int32),
         "texts": np.frombuffer(json.dumps(texts).encode(), dtype=np.uint8),
     }
-    packed = io.BytesIO()
-    np.savez(packed, **arrays)
-    files = {
-        f"{segment.key}.npz": packed.getbuffer(),  # no copies: a segment of 100,000 chunks has 100 MB
-        f"{segment.key}.records": memoryview(segment.records.blob),
-        f"{segment.key}.order": np.ascontiguousarray(segment.order.codes, "<u2").data,
+    codes = np.ascontiguousarray(segment.order.codes, "<u2")
+    files: dict[str, Callable[[IO[bytes]], object]] = {  # no copies in memory: a segment of 100,000 chunks has 100 MB
+        f"{segment.key}.npz": lambda file: np.savez(file, **arrays),
+        f"{segment.key}.records": lambda file: file.write(memoryview(segment.records.blob)),
+        f"{segment.key}.order": lambda file: file.write(codes.data),
     }
-    for name, content in files.items():
-        _write(folder / name, content)
-    return {"key": segment.key, "checksums": {name: zlib.crc32(content) for name, content in files.items()}}
+    for name, write in files.items():
+        _write(folder / name, write)
+    return {"key": segment.key, "checksums": {name: _checksum_of_file(folder / name) for name in files}}
 
 
 def _read_segment(folder: Path, entry: dict[str, Any], vocabulary: Terms) -> Segment:
@@ -229,12 +227,16 @@ def _read_segment(folder: Path, entry: dict[str, Any], vocabulary: Terms) -> Seg
     )
 
 
-def _check(path: Path, expected: int) -> None:
+def _checksum_of_file(path: Path) -> int:
     checksum = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):
             checksum = zlib.crc32(block, checksum)
-    if checksum != expected:
+    return checksum
+
+
+def _check(path: Path, expected: int) -> None:
+    if _checksum_of_file(path) != expected:
         raise ValueError(f"{path.name} has a wrong checksum")
 
 
@@ -253,11 +255,11 @@ def _unpack(packed: str, size: int) -> Any:
     return np.unpackbits(bits, count=size).astype(np.bool_)
 
 
-def _write(path: Path, content: bytes | memoryview) -> None:
+def _write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Replace a file as a whole: readers see the old or the new file, even after a power cut."""
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
-        file.write(content)
+        write(file)
         _sync(file)
     temporary.replace(path)
 
