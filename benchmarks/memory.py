@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.memory.message import Query
-    from llama_index_contextual.memory.search import HitPool, PlainSearch
+    from llama_index_contextual.memory.search import HitPool, PoolSearch
 
 Hit = tuple[str, int, int]  # path, first line, last line
 SEARCHES: dict[Path, OneSearchAQuestion] = {}  # by the storage of the index
@@ -119,18 +119,20 @@ def plain(index: ContextualIndex) -> Callable[[str, date], Sequence[Hit]]:
 class OneSearchAQuestion:
     """Lets all settings rank the same pools: they differ only in what comes after the search."""
 
-    def __init__(self, search: PlainSearch) -> None:
+    def __init__(self, search: PoolSearch) -> None:
         self._search = search
         self._pools: dict[Any, HitPool] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._search, name)
 
-    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
+    def search(
+        self, queries: Sequence[Query], filters: MetadataFilters | None = None, today: date | None = None
+    ) -> HitPool:
         """The pool, searched for once."""
-        key = (tuple(queries), repr(filters))
+        key = (tuple(queries), repr(filters), today)
         if key not in self._pools:
-            self._pools[key] = self._search.search(queries, filters)
+            self._pools[key] = self._search.search(queries, filters, today)
         return self._pools[key]
 
 
@@ -146,13 +148,13 @@ def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Seq
     return ask
 
 
-EVIDENCE = (0.0, 0.45, 0.65, 0.75)  # settings of min_evidence beside the default; 0 never abstains
+RELEVANCE = (0.0, 0.3, 0.7, 0.9)  # settings of min_relevance beside the default; 0 never abstains
 WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Hit]]]] = {
     "hybrid search, original question": plain,
     "digest (defaults)": digest,
     "digest, recency off": lambda index: digest(index, include_recency=False),
     "digest, named dates not boosted": lambda index: digest(index, date_boost=0.0),
-    **{f"digest, min_evidence {least}": functools.partial(digest, min_evidence=least) for least in EVIDENCE},
+    **{f"digest, min_relevance {least}": functools.partial(digest, min_relevance=least) for least in RELEVANCE},
     "digest, recency weight .05": lambda index: digest(index, recency_weight=0.05),
     "digest, recency weight .2": lambda index: digest(index, recency_weight=0.2),
     "digest, recency weight .2, floor .5": lambda index: digest(index, recency_weight=0.2, recency_floor=0.5),
@@ -175,7 +177,7 @@ def quality(asked: Sequence[Question], embedding: RememberingEmbedding) -> str:
             scores[way] += [
                 (one.names_a_date, recall(hits, one.gold, 4), recall(hits, one.gold, 10)) for one, hits in answers
             ]
-            if "evidence" in way or "default" in way:  # no other setting abstains differently
+            if "relevance" in way or "default" in way:  # no other setting abstains differently
                 foreign[way] += [bool(ask(one.text, now)) for one in sample]
     rows = []
     for way, found in scores.items():
@@ -333,7 +335,7 @@ def latency(chunks: int, repeats: int) -> str:
         embedding = LocalEmbedding()
         vector = ContextualVectorRetriever(store, embedding, companion=keyword)
         retriever = ContextualFusionRetriever([vector, keyword])
-        memory = MemoryContext(retriever, min_evidence=0.0)
+        memory = MemoryContext(retriever, min_relevance=0.0)
         asked = [f"{question.text}" for question in kubernetes_docs().questions][:repeats]
         small_talk = ["thanks a lot!", "ok", "hola, buenos días", "/status", *asked[:4]]
         rows = [

@@ -161,7 +161,7 @@ def test_an_index_and_what_asks_it_are_copied_as_handles_and_never_pickled(index
 
 
 def test_memory_over_words_alone_and_its_digest_are_pickled(nodes):
-    memory = MemoryContext(ContextualFusionRetriever([ContextualBM25Retriever(nodes)]), min_evidence=0.1)
+    memory = MemoryContext(ContextualFusionRetriever([ContextualBM25Retriever(nodes)]), min_relevance=0.1)
     digest = memory.get(QUESTION)
     assert digest.entries
     assert pickled(memory).get(QUESTION) == pickled(digest) == copy.deepcopy(digest) == digest

@@ -62,8 +62,8 @@ Recency = Annotated[
 Enabled = Annotated[
     bool | None, typer.Option("--enabled/--disabled", help="Disabled, memory says so in one line and stops.")
 ]
-MinEvidence = Annotated[
-    float | None, typer.Option(help="The evidence that a hit needs; 0 shows all hits. Default: 0.55")
+MinRelevance = Annotated[
+    float | None, typer.Option(help="How likely the best hit has to answer, 0 to 1; 0 shows all. Default: 0.5")
 ]
 Refresh = Annotated[
     Literal["auto", "never", "wait"] | None,
@@ -170,7 +170,7 @@ def context(
     config: Config = None,
     embed_model: EmbedModel = None,
     max_results: Results = None,
-    min_evidence: MinEvidence = None,
+    min_relevance: MinRelevance = None,
     half_life_days: HalfLife = None,
     recency: Recency = None,
     enabled: Enabled = None,
@@ -182,7 +182,7 @@ def context(
     from llama_index_contextual.memory import MemoryContext, MemorySettings
     from llama_index_contextual.memory.context import gate_digest
 
-    given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
+    given = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
     may_make = False
     if folder or not storage:  # else only the index knows its folder, and so its configuration
         said = load_configuration(folder or Path(), file=config, options=given).memory
@@ -214,7 +214,7 @@ def mcp(
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
     max_results: Results = None,
-    min_evidence: MinEvidence = None,
+    min_relevance: MinRelevance = None,
     half_life_days: HalfLife = None,
     recency: Recency = None,
     enabled: Enabled = None,
@@ -226,7 +226,7 @@ def mcp(
     """Serve a folder of notes to agents over the Model Context Protocol."""
     from llama_index_contextual.mcp_server import serve
 
-    given = _memory_options(max_results, min_evidence, half_life_days, recency, enabled, refresh)
+    given = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
     given["embedding.model"] = embed_model
     if transport == "http":
         _require_port(port)
@@ -269,7 +269,7 @@ def _require_port(port: int) -> None:
 
 def _memory_options(
     max_results: int | None,
-    min_evidence: float | None,
+    min_relevance: float | None,
     half_life_days: float | None,
     recency: bool | None,
     enabled: bool | None,
@@ -279,7 +279,7 @@ def _memory_options(
         raise SettingError(f"--half-life-days={half_life_days} is not finite. Cure: days, such as 30, or --no-recency")
     return {
         "memory.max_results": max_results,
-        "memory.min_evidence": min_evidence,
+        "memory.min_relevance": min_relevance,
         "memory.half_life_days": half_life_days,
         "memory.recency": recency,
         "memory.enabled": enabled,

@@ -280,11 +280,12 @@ class Memory(_Section):
     date_boost: float | None = _setting(
         "The gain of a note of a day that the message names, as a share of its score.", 0.5, ge=0
     )
-    min_evidence: float | None = _setting(
-        "The evidence (cosine plus share of matched words) that a hit needs; 0 shows all hits.",
-        0.55,
-        option="--min-evidence",
+    min_relevance: float | None = _setting(
+        "How likely the best hit has to answer the message, 0 to 1; 0 shows all hits.",
+        0.5,
+        option="--min-relevance",
         ge=0,
+        le=1,
     )
     candidate_pool: int | None = _setting("Hits that are ranked before the cut.", 50, ge=1)
     evergreen: Texts | None = _setting("Patterns of notes that never age.", ("MEMORY.md",))

@@ -47,13 +47,15 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
         memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
         await agent.run("does JC like ginger?", memory=memory)
 
-    A hit that was given in one of a session's last turns is not given again.
+    The hit that led the digest of one of a session's last turns is not given again.
     """
 
     name: str = Field(default="prior_context", description="Name of the block, the tag that LlamaIndex puts around it.")
     description: str | None = Field(default="What the user's notes say about the last message.")
     priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
-    remember_turns: int = Field(default=8, description="For so many turns a hit is not repeated; 0 repeats always.")
+    remember_turns: int = Field(
+        default=8, description="So many turns the first hit of a digest is not repeated."
+    )
     _context: MemoryContext = PrivateAttr()
     _given: OrderedDict[tuple[str, str], tuple[frozenset[str], str]] = PrivateAttr(default_factory=OrderedDict)
 
@@ -73,7 +75,8 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
             )
             digest = await self._context.aget(text, seen=seen)
             shown = digest.markdown if digest.entries else ""
-            self._given[turn] = frozenset(entry.id for entry in digest.entries), shown
+            # What stood further down was no answer then, and may be the answer to a later message.
+            self._given[turn] = frozenset(entry.id for entry in digest.entries[:1]), shown
         shown = self._given[turn][1]
         while len(self._given) > max(1, self.remember_turns):
             self._given.popitem(last=False)

@@ -23,7 +23,7 @@ from llama_index_contextual.memory.message import (
     gate,
 )
 from llama_index_contextual.memory.ranking import entries_of, rank, select
-from llama_index_contextual.memory.search import HitPool, days_filter, search_over
+from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
 from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 
@@ -57,8 +57,8 @@ class MemoryContext:
     Thread-safe; it keeps no state between messages (give ``seen=`` to leave out what was shown already).
 
     Args:
-        source: A ``ContextualIndex``, a ``ContextualFusionRetriever``, or any LlamaIndex retriever (which gives no
-            evidence, so that its hits are never held back).
+        source: A ``ContextualIndex``, a ``ContextualFusionRetriever``, or any LlamaIndex retriever (which does not say
+            how relevant its hits are, so that they are never held back).
         settings: See :class:`MemorySettings`. Default: what the configuration of the index says.
         clock: The present, for recency and for words such as "yesterday"; default the system's, in local time.
         **changes: Single settings.
@@ -78,7 +78,7 @@ class MemoryContext:
         self.settings = replace(settings or _configured(source), **changes)
         self._lexicon = lexicon(self.settings.languages)
         self._clock = clock
-        self._search = search_over(source, self.settings.candidate_pool)
+        self._search = PoolSearch(source, self.settings.candidate_pool)
 
     def get(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
         """Give the digest for a message.
@@ -92,8 +92,9 @@ class MemoryContext:
             return closed
         present = self._now(now)
         derived = self._derive(message, present)
-        pool = self._search.search(derived.queries)
-        dated = self._search.search(derived.queries[:1], _days(derived)) if derived.dates else HitPool()
+        today, original = present.date(), derived.queries[:1]
+        pool = self._search.search(derived.queries, today=today)
+        dated = self._search.search(original, _days(derived), today) if derived.dates else HitPool()
         return self._digest(derived, pool, dated, seen, present)
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
@@ -102,9 +103,10 @@ class MemoryContext:
             return closed
         present = self._now(now)
         derived = await asyncio.to_thread(self._derive, message, present)  # rarity may wait for the keyword index
+        today, original = present.date(), derived.queries[:1]
         pool, dated = await asyncio.gather(
-            self._search.asearch(derived.queries),
-            self._search.asearch(derived.queries[:1], _days(derived)) if derived.dates else _nothing(),
+            self._search.asearch(derived.queries, today=today),
+            self._search.asearch(original, _days(derived), today) if derived.dates else _nothing(),
         )
         return await asyncio.to_thread(self._digest, derived, pool, dated, seen, present)
 
@@ -155,10 +157,17 @@ class MemoryContext:
             )
         ranked = rank(pool, dated, derived.dates, recency, settings)
         has_subject = len(derived.queries) > 1
-        chosen = select(ranked, settings, seen=seen, has_subject=has_subject)
+        chosen = select(
+            ranked,
+            settings,
+            relevance=pool.relevance,
+            relevance_on_day=dated.relevance,
+            seen=seen,
+            has_subject=has_subject,
+        )
         query = derived.queries[0].text
         entries = entries_of(chosen, self._search.alternatives(query), self._search.terms, settings.max_tokens)
-        reason = "found" if entries else ("no hit with enough evidence" if ranked else "nothing found")
+        reason = "found" if entries else ("nothing relevant enough" if ranked else "nothing found")
         return MemoryDigest(
             applicable=True,
             reason=reason,
@@ -179,7 +188,7 @@ class MemoryContext:
         return replace(
             self.settings,
             max_results=min(whole("max_results", max_results), pool),
-            min_evidence=0.0,
+            min_relevance=0.0,
             max_tokens=_SEARCH_TOKENS * whole("max_results", max_results),
         )
 

@@ -51,7 +51,8 @@ class MemoryEntry:
     snippet: str
     """The most relevant sentences, sanitised, on one line, all of one day."""
     score: float
-    """1 for the best hit of the pool before boosts; comparable within one digest only."""
+    """How likely it answers the message, 0 to 1, times what ``reasons`` say; for a retriever that is not ours, a share
+    of the best hit's score."""
     queries: tuple[str, ...] = ()
     """Kinds of the queries that found it."""
     date: str | None = None

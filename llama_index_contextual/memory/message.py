@@ -169,8 +169,6 @@ class Query:
     kind: str
     """``"original"``, ``"keywords"`` or ``"names"``."""
     text: str
-    asides: str = ""
-    """The original's words of asking, which a hit need not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +201,7 @@ def derive_queries(
     keywords = find_keywords(text, lexicon, dates=dates, names=names, rarity=rarity)
     if rarity is not None:
         names = [name for name in names if (rare := rarity(name)) is None or rare >= _RARE_NAME]
-    queries = [Query("original", text, _asides(text, lexicon, dates))]
+    queries = [Query("original", text)]
     for kind, found in (("keywords", keywords), ("names", names)):
         derived = " ".join(found)
         if derived and all(_same_words(derived, query.text) is False for query in queries):
@@ -256,11 +254,6 @@ def find_names(text: str, lexicon: Lexicon, dates: Sequence[NamedDate] = ()) -> 
             continue
         found.setdefault(name)
     return list(found)[:_MAX_NAMES]
-
-
-def _asides(text: str, lexicon: Lexicon, dates: Sequence[NamedDate]) -> str:
-    """``What did we decide about retries?`` is about retries. Dates stay: the notes of that day hold them."""
-    return " ".join(word for word in words(_blank(text, dates)) if lexicon.is_stop_word(_POSSESSIVE.sub("", word)))
 
 
 def _is_name(word: str, lexicon: Lexicon, *, plain_capitals: bool, opens: bool) -> bool:

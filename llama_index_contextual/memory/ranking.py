@@ -1,4 +1,4 @@
-"""Order the hits of several queries, leave out what is no evidence or was said already, cut. Pure functions."""
+"""Order hits, abstain, leave out what was said already, cut. Pure functions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.memory.settings import MemorySettings
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 
-_EVIDENCE_SHARE_ON_DAY: Final = 0.3
+_LEAST_ON_DAY: Final = 0.3  # of the relevance that an answer needs, for notes of a named day
+_LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
-_AGREEMENT: Final = 1.15  # from the source: a weak signal of relevance
-_AGREEING: Final = 10  # recall@4 in a prototype on LoCoMo notes: 74.8 with 10, 74.6 with 100, 73.7 without
 _LAST_LATIN: Final = "\u024f"
 _LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks say the same
@@ -44,8 +43,6 @@ class Ranked:
     queries: tuple[str, ...]
     reasons: tuple[str, ...]
     on_named_day: bool
-    evidence: float | None
-    """Cosine plus share of the subject's terms that it holds, by rarity; None where the retriever gives none."""
 
     @property
     def id(self) -> str:
@@ -60,7 +57,7 @@ def rank(
     recency: RecencyPostprocessor | None,
     settings: MemorySettings,
 ) -> list[Ranked]:
-    """Order a pool: best query, agreement, then the named date or else recency.
+    """Order what was found: by score, times the named date or else recency.
 
     Args:
         pool: What all queries found.
@@ -70,41 +67,28 @@ def rank(
         settings: Boosts.
     """
     hits = {one.node.node_id: one for one in (*dated.hits, *pool.hits)}
-    by_query = _by_query(pool)
-    merged, agreed = merge_scores(list(by_query.values()))
-    by_query["dates"] = {
-        one.node.node_id: _DATED_SHARE * one.scores.get("original", 0.0) / dated.best for one in dated.hits
-    }
-    for node_id, score in by_query["dates"].items():
-        if score > merged.get(node_id, 0.0):
-            merged[node_id] = score
-            agreed.discard(node_id)
-    scores, reasons = merged, dict[str, str]()
+    found = {one.node.node_id: one.score for one in pool.hits}
+    of_days = {one.node.node_id: _DATED_SHARE * one.score for one in dated.hits}
+    scores = {node_id: max(found.get(node_id, 0.0), of_days.get(node_id, 0.0)) for node_id in hits}
+    reasons = dict[str, str]()
     if dates:
-        scores, reasons = _by_date(hits, merged, dates, settings.date_boost)
+        scores, reasons = _by_date(hits, scores, dates, settings.date_boost)
     elif recency is not None:
-        scores, reasons = _by_age(hits, merged, recency)
+        scores, reasons = _by_age(hits, scores, recency)
     ranked = [
         Ranked(
-            hits[node_id],
-            score,
-            tuple(kind for kind, found in by_query.items() if node_id in found),
-            (*([f"agreement x{_AGREEMENT}"] if node_id in agreed else []), *filter(None, [reasons.get(node_id)])),
-            _on_named_day(hits[node_id].node, dates),
-            _evidence(hits[node_id], pool),
+            hit,
+            scores[node_id],
+            (*(hit.queries if node_id in found else ()), *(["dates"] if node_id in of_days else [])),
+            (
+                *([f"agreement x{hit.agreement:g}"] if hit.agreement != 1 else []),
+                *filter(None, [reasons.get(node_id)]),
+            ),
+            _on_named_day(hit.node, dates),
         )
-        for node_id, score in scores.items()
+        for node_id, hit in hits.items()
     ]
     return sorted(ranked, key=lambda one: (-one.score, one.id))
-
-
-def _by_query(pool: HitPool) -> dict[str, dict[str, float]]:
-    """Scores by kind of query and node id, as shares of the best that a hit can have."""
-    by_query: dict[str, dict[str, float]] = {}
-    for one in pool.hits:
-        for kind, score in one.scores.items():
-            by_query.setdefault(kind, {})[one.node.node_id] = score / pool.best
-    return by_query
 
 
 def _by_date(
@@ -132,26 +116,33 @@ def _by_age(
 
 
 def select(
-    ranked: Sequence[Ranked], settings: MemorySettings, *, seen: Collection[str] = (), has_subject: bool = True
+    ranked: Sequence[Ranked],
+    settings: MemorySettings,
+    *,
+    relevance: float | None = None,
+    relevance_on_day: float | None = None,
+    seen: Collection[str] = (),
+    has_subject: bool = True,
 ) -> list[Ranked]:
-    """Leave out hits without evidence, those seen before, and near-duplicates; cut to the limit.
+    """Abstain, or leave out padding, near-duplicates and hits that were seen before; cut to the limit.
 
     Args:
         ranked: Best first.
-        settings: The evidence that a hit needs, and how many hits there may be.
+        settings: The relevance that an answer needs, and how many hits there may be.
+        relevance: How likely the best hit answers the message; None where that is not known, which never abstains.
+        relevance_on_day: The same among notes of the days that the message names, which need less.
         seen: Ids or citations to leave out.
-        has_subject: Whether the message has keywords or names. "What did we do yesterday?" has none, so a note of that
-            day needs no evidence; where it has some, a note of that day needs less than others.
+        has_subject: Whether the message has keywords or names. "What did we do yesterday?" has none, so the notes of
+            that day are its answer whatever they say.
     """
-    least = settings.min_evidence
-    least_on_day = _EVIDENCE_SHARE_ON_DAY * least if has_subject else 0.0
-    told = [
-        one
-        for one in ranked
-        if (one.evidence is None or one.evidence >= (least_on_day if one.on_named_day else least) or not least)
-        and not {one.id, _entry(one, "", None).citation} & set(seen)
-    ]
-    kept = told[: 4 * settings.max_results]
+    least = settings.min_relevance
+    if relevance is not None and relevance < least:
+        on_day = not has_subject or (relevance_on_day or 0.0) >= _LEAST_ON_DAY * least
+        ranked = [one for one in ranked if one.on_named_day and on_day]
+    if least and ranked:
+        ranked = [one for one in ranked if one.score >= _LEAST_SHARE * ranked[0].score]
+    unseen = [one for one in ranked if not {one.id, _entry(one, "", None).citation} & set(seen)]
+    kept = unseen[: 4 * settings.max_results]
     repeated = near_duplicates([one.hit.node.get_content() for one in kept])
     return [one for position, one in enumerate(kept) if position not in repeated][: settings.max_results]
 
@@ -210,16 +201,6 @@ def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
     )
 
 
-def _evidence(found: PoolHit, pool: HitPool) -> float | None:
-    if pool.query_weight is None:
-        return None
-    weight = sum(weight for term, weight in found.terms.items() if term in pool.subject)
-    held = min(1.0, weight / pool.query_weight) if pool.query_weight else 0.0
-    if not pool.has_vectors:
-        return 2 * held  # no cosine to add
-    return held + (found.cosine or 0.0)
-
-
 def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
     metadata = one.hit.node.metadata
     day = day or day_of(one.hit.node)
@@ -243,26 +224,6 @@ def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
 def _line(metadata: Mapping[str, object], key: str) -> int | None:
     value = metadata.get(key)
     return value if isinstance(value, int) else None
-
-
-def merge_scores(pools: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], set[str]]:
-    """Score each id by its best query, × 1.15 if at least two queries have it among their first ten.
-
-    The maximum, not the sum: derived queries overlap with the original, and a sum would count the same words twice.
-    In a small index every query finds everything, so only what is high up agrees.
-
-    Returns:
-        The scores, and the ids on which queries agree.
-    """
-    best: dict[str, float] = {}
-    agreeing: dict[str, int] = {}
-    for pool in pools:
-        for node_id, score in pool.items():
-            best[node_id] = max(score, best.get(node_id, score))
-        for node_id in sorted(pool, key=lambda one: (-pool[one], one))[:_AGREEING]:
-            agreeing[node_id] = agreeing.get(node_id, 0) + 1
-    agreed = {node_id for node_id, queries in agreeing.items() if queries > 1}
-    return {node_id: score * (_AGREEMENT if node_id in agreed else 1) for node_id, score in best.items()}, agreed
 
 
 def near_duplicates(texts: Sequence[str]) -> set[int]:

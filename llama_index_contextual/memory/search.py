@@ -1,19 +1,17 @@
-"""Ask a retriever for a pool of hits, with what each query found and the evidence for each hit.
+"""Ask a retriever for a pool of hits, each with its score, the queries that found it, and the reasons.
 
-Ours answers everything at once and explains itself. Any other LlamaIndex retriever is asked once a query. It gives no
-evidence, so memory does not abstain from its hits.
+Any LlamaIndex retriever will do: what is no fusion of ours becomes the one arm of such a fusion. Only ours know how
+likely an index answers a message at all, so memory does not abstain from the hits of others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import math
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
@@ -28,16 +26,13 @@ from llama_index_contextual.retrievers import ContextualBM25Retriever, Contextua
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from llama_index.core.base.base_retriever import BaseRetriever
-    from llama_index.core.schema import BaseNode, NodeWithScore
+    from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.memory.message import Query
     from llama_index_contextual.retrievers import Explanation, Hit
 
-_DERIVED_SHARE: Final = 0.6  # what a derived query counts where a retriever has no keyword arm with a weight of its own
-_K: Final = 20.0  # RRF's constant for retrievers that are not ours
+_K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
 _FEW_NODES: Final = 50
-_MOST_TERMS: Final = 8  # a long message need not be covered whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +40,12 @@ class PoolHit:
     """One hit of the pool."""
 
     node: BaseNode
-    scores: Mapping[str, float]
-    """Kind of each query that found it, and the score there."""
+    score: float
+    """How likely it answers the message, 0 to 1; where that is not known, a share of the best hit's score."""
+    queries: tuple[str, ...] = ("original",)
+    """Kinds of the queries that found it."""
+    agreement: float = 1.0
+    """What its odds were multiplied by because at least two queries found it."""
     cosine: float | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
     """Matched query terms as the analyzer writes them, and how rare each is."""
@@ -57,105 +56,38 @@ class HitPool:
     """What a retriever proposed."""
 
     hits: tuple[PoolHit, ...] = ()
-    best: float = 1.0
-    """The score of a hit that would be first in every arm for the original query."""
-    query_weight: float | None = None
-    """Rarity of all terms of the message's subject together; None where the index does not tell."""
-    subject: frozenset[str] = frozenset()
-    """These terms."""
-    has_vectors: bool = False
+    relevance: float | None = None
+    """How likely the best hit answers the message, 0 to 1; None where the retriever does not tell."""
 
 
-def search_over(source: Any, pool: int) -> PlainSearch:
-    """Adapt a retriever, or anything with ``as_retriever(similarity_top_k=…)`` such as ``ContextualIndex``."""
-    is_index = hasattr(source, "as_retriever") and not hasattr(source, "retrieve")
-    retriever = source.as_retriever(similarity_top_k=pool) if is_index else source
-    if not hasattr(retriever, "retrieve"):
-        raise SettingError(
-            f"MemoryContext({source!r}) has nothing to ask. Cure: an index or a retriever, as in "
-            f"MemoryContext(ContextualIndex.open({source!r}))"
-        )
-    if isinstance(retriever, ContextualFusionRetriever):
-        return FusionSearch(retriever, pool, source if is_index else None)
-    return PlainSearch(retriever)
+class PoolSearch:
+    """Asks a retriever for pools: all queries in one call, of which derived ones reach keyword arms only.
 
+    Args:
+        source: A retriever, or anything with ``as_retriever(similarity_top_k=…)`` such as ``ContextualIndex``.
+        pool: Most hits.
+    """
 
-class PlainSearch:
-    """Any LlamaIndex retriever, asked once a query; only ranks count, since its scores may mean anything."""
-
-    def __init__(self, retriever: BaseRetriever) -> None:
-        self._retriever = retriever
-
-    @property
-    def analyzer(self) -> Analyzer:
-        """What cuts texts into terms."""
-        return Analyzer()
-
-    @property
-    def can_filter(self) -> bool:
-        """Whether it can be asked of some notes only; if not, it finds none of them."""
-        return False
-
-    def terms(self, text: str) -> Collection[str]:
-        """Cut a text into terms as the index does."""
-        return self.analyzer.tokens(text)
-
-    def alternatives(self, text: str) -> Sequence[tuple[str, ...]]:
-        """Cut a query into terms, each with what it may be in other languages; the first stands for all."""
-        return self.analyzer.query_groups(text)
-
-    def rarity(self, word: str) -> float | None:  # noqa: ARG002
-        """Give the share of nodes that lack a word, 1 if all do; None where the index does not tell."""
-        return None
-
-    def unknown(self, text: str) -> str:  # noqa: ARG002
-        """Say which words of a text no node holds; "" where the index knows all, or does not tell."""
-        return ""
-
-    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
-        """Ask all queries, of all notes or of those that the filters admit."""
-        if filters is not None:
-            return HitPool()
-        return self._merged(queries, [self._retriever.retrieve(query.text) for query in queries])
-
-    async def asearch(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
-        """Do the same off the event loop."""
-        if filters is not None:
-            return HitPool()
-        return self._merged(queries, [await self._retriever.aretrieve(query.text) for query in queries])
-
-    def _merged(self, queries: Sequence[Query], answers: Sequence[Sequence[NodeWithScore]]) -> HitPool:
-        nodes: dict[str, BaseNode] = {}
-        scores: dict[str, dict[str, float]] = {}
-        for query, answer in zip(queries, answers, strict=True):
-            share = 1.0 if query.kind == "original" else _DERIVED_SHARE
-            for rank, hit in enumerate(answer, start=1):
-                nodes.setdefault(hit.node.node_id, hit.node)
-                scores.setdefault(hit.node.node_id, {}).setdefault(query.kind, share / (_K + rank))
-        groups = self.alternatives(queries[0].text)
-        hits = []
-        for node_id, node in nodes.items():
-            held = set(self.terms(node.get_content(metadata_mode=MetadataMode.EMBED)))
-            terms = {group[0]: 1.0 for group in groups if held.intersection(group)}
-            hits.append(PoolHit(node, scores[node_id], None, terms))
-        return HitPool(tuple(hits), 1 / (_K + 1))
-
-
-class FusionSearch(PlainSearch):
-    """Our hybrid retriever: one call for all queries; derived ones reach the keyword arms only."""
-
-    def __init__(self, retriever: ContextualFusionRetriever, pool: int, index: Any | None = None) -> None:
-        self._index = index
+    def __init__(self, source: Any, pool: int) -> None:
+        is_index = hasattr(source, "as_retriever") and not hasattr(source, "retrieve")
+        retriever = source.as_retriever(similarity_top_k=pool) if is_index else source
+        if not hasattr(retriever, "retrieve"):
+            raise SettingError(
+                f"MemoryContext({source!r}) has nothing to ask. Cure: an index or a retriever, as in "
+                f"MemoryContext(ContextualIndex.open({source!r}))"
+            )
+        if not isinstance(retriever, ContextualFusionRetriever):
+            retriever = ContextualFusionRetriever([retriever], on_arm_failure="raise", count_unscored=True)
+        self._index = source if is_index else None
         self._pool = pool
         self._fusion = self._widened(retriever)
 
     def _widened(self, retriever: ContextualFusionRetriever) -> ContextualFusionRetriever:
         """Return the pool instead of the cut, and leave recency to memory: applied twice it would count twice."""
         view = copy.copy(retriever)
-        view.mode = FUSION_MODES.RECIPROCAL_RANK  # its scores can be told apart by query
         view.similarity_top_k = self._pool
         view.candidate_pool = max(self._pool, retriever.candidate_pool)
-        view.min_score = 0.0  # memory weighs the evidence of each hit by itself
+        view.min_score = 0.0  # memory abstains by itself
         view.node_postprocessors = [
             one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)
         ]
@@ -167,14 +99,22 @@ class FusionSearch(PlainSearch):
 
     @property
     def analyzer(self) -> Analyzer:
-        """What the keyword arm cuts texts with."""
+        """What cuts texts into terms: the keyword arm's."""
         found = getattr(self._keyword_arm, "analyzer", None)
         return found if isinstance(found, Analyzer) else Analyzer()
 
     @property
     def can_filter(self) -> bool:
-        """Whether its arms take filters."""
+        """Whether it can be asked of some notes only; if not, it finds none of them."""
         return self._index is not None or all(hasattr(arm, "with_filters") for arm in self._fusion.retrievers)
+
+    def terms(self, text: str) -> Collection[str]:
+        """Cut a text into terms as the index does."""
+        return self.analyzer.tokens(text)
+
+    def alternatives(self, text: str) -> Sequence[tuple[str, ...]]:
+        """Cut a query into terms, each with what it may be in other languages; the first stands for all."""
+        return self.analyzer.query_groups(text)
 
     def rarity(self, word: str) -> float | None:
         """Give the share of nodes that lack a word; None in an index so small that shares mean nothing."""
@@ -184,84 +124,82 @@ class FusionSearch(PlainSearch):
         return 1 - min(arm.document_frequency(word).values(), default=0) / len(arm)
 
     def unknown(self, text: str) -> str:
-        """Say which words of a text no node holds."""
+        """Say which words of a text no node holds; "" where the index knows all, or does not tell."""
         arm = self._keyword_arm
         if not isinstance(arm, ContextualBM25Retriever):
             return ""
         return arm.unknown(parse_query(text, arm.analyzer).text)  # without operators, which are no words
 
-    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
-        """Ask all queries at once."""
-        retriever = self._restricted(filters)
-        return (
-            self._explained(retriever.explain(*(query.text for query in queries)), queries) if retriever else HitPool()
-        )
+    def search(
+        self, queries: Sequence[Query], filters: MetadataFilters | None = None, today: date | None = None
+    ) -> HitPool:
+        """Ask all queries at once, of all notes or of those that the filters admit.
 
-    async def asearch(self, queries: Sequence[Query], filters: MetadataFilters | None = None) -> HitPool:
+        Args:
+            queries: The original first.
+            filters: Notes that may be found.
+            today: From which "last week" counts; default the day it is.
+        """
+        retriever = self._restricted(filters, today)
+        return self._explained(retriever.explain(*(one.text for one in queries)), queries) if retriever else HitPool()
+
+    async def asearch(
+        self, queries: Sequence[Query], filters: MetadataFilters | None = None, today: date | None = None
+    ) -> HitPool:
         """Do the same off the event loop."""
-        retriever = await asyncio.to_thread(self._restricted, filters)
+        retriever = await asyncio.to_thread(self._restricted, filters, today)
         if retriever is None:
             return HitPool()
         explanation = await retriever.aexplain(*(query.text for query in queries))
         return await asyncio.to_thread(self._explained, explanation, queries)
 
-    def _restricted(self, filters: MetadataFilters | None) -> ContextualFusionRetriever | None:
+    def _restricted(self, filters: MetadataFilters | None, today: date | None) -> ContextualFusionRetriever | None:
         """Restrict to notes that filters admit; None where the retriever's arms cannot."""
         if filters is None:
-            return self._fusion
-        if self._index is not None:
-            return self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
-        return self._fusion.with_filters(filters) if self.can_filter else None
+            view = copy.copy(self._fusion)
+        elif self._index is not None:
+            view = self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
+        elif self.can_filter:
+            view = self._fusion.with_filters(filters)
+        else:
+            return None
+        view.today = today
+        return view
 
     def _explained(self, explanation: Explanation, queries: Sequence[Query]) -> HitPool:
         kinds = {query.text: query.kind for query in queries}
         ordered = [kinds.get(text, "original") for text in explanation.queries]
+        groups = None if self._keyword_arm is not None else self.alternatives(queries[0].text)
         # A reranker of the user's has the last word on the order, and its scores may mean anything.
         reranked = bool(self._fusion.node_postprocessors)
+        likely = 1.0 if explanation.relevance is None else explanation.relevance
         hits = tuple(
             PoolHit(
                 hit.node.node,
-                {"original": 1 / (explanation.k + hit.rank)} if reranked else _scores(hit, explanation, ordered),
+                likely * (_by_place(hit) if reranked or hit.fused is None else max(hit.fused.score, 0.0)),
+                _found_by(hit, ordered),
+                1.0 if hit.fused is None or reranked else hit.fused.boost,
                 hit.cosine,
-                {term.term: term.idf for term in hit.terms},
+                {term.term: term.idf for term in hit.terms} if groups is None else self._held(hit.node.node, groups),
             )
             for hit in explanation
         )
-        best = 1 / (explanation.k + 1) if reranked or explanation.mode == "reciprocal_rerank" else 1.0
-        vectors = any(one.cosine is not None for one in hits)
-        weights = self._term_weights(queries[0])
-        if weights is None:
-            return HitPool(hits, best, has_vectors=vectors)
-        heaviest = sorted(weights.values(), reverse=True)[:_MOST_TERMS]
-        return HitPool(hits, best, math.fsum(heaviest), frozenset(weights), has_vectors=vectors)
+        return HitPool(hits, explanation.relevance)
 
-    def _term_weights(self, query: Query) -> dict[str, float] | None:
-        """Say how rare each term of a query's subject is; None without a keyword arm."""
-        arm = self._keyword_arm
-        if arm is None:
-            return None
-        aside = {term for group in self.alternatives(query.asides) for term in group}
-        groups = self.alternatives(query.text)
-        subject = {group[0] for group in groups if aside.isdisjoint(group)} or {group[0] for group in groups}
-        return {
-            term: math.log(1 + (len(arm) - df + 0.5) / (df + 0.5))
-            for term, df in arm.document_frequency(query.text).items()
-            if term in subject
-        }
+    def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:
+        """Say which query terms a node holds, all equally rare, where no keyword arm tells."""
+        held = set(self.terms(node.get_content(metadata_mode=MetadataMode.EMBED)))
+        return {group[0]: 1.0 for group in groups if held.intersection(group)}
 
 
-def _scores(hit: Hit, explanation: Explanation, kinds: Sequence[str]) -> dict[str, float]:
-    """Score a hit for each query by itself: fusion splits an arm's weight among its queries, which is undone here."""
-    scores: dict[str, float] = {}
-    if hit.fused is None:  # a postprocessor of the user's brought it
-        return {"original": hit.score}
-    for credit in hit.fused.credits:
-        kind = kinds[credit.query]
-        earned = credit.credit
-        if explanation.mode == "reciprocal_rerank":
-            earned = explanation.arms[credit.arm] / (explanation.k + credit.rank)
-        scores[kind] = scores.get(kind, 0.0) + earned
-    return scores
+def _by_place(hit: Hit) -> float:
+    """Score a hit by its rank alone."""
+    return (_K + 1) / (_K + hit.rank)
+
+
+def _found_by(hit: Hit, kinds: Sequence[str]) -> tuple[str, ...]:
+    found = {one.query for one in hit.fused.credits if one.rank} if hit.fused else set()
+    return tuple(kinds[query] for query in sorted(found)) or ("original",)
 
 
 # Which notes

@@ -41,11 +41,10 @@ class MemorySettings:
     """The least that the decay falls to, 0 to 1."""
     date_boost: float = 0.5
     """What a note of a day that the message names gains, as a share of its score."""
-    min_evidence: float = 0.55
-    """Cosine plus share of matched query terms (by rarity) that a hit needs; 0 never abstains.
+    min_relevance: float = 0.5
+    """How likely the best hit has to answer the message, 0 to 1, else the digest is empty; 0 never abstains.
 
-    Measured for the local embedding (benchmarks/results/memory.md). A model whose unrelated texts have higher cosines
-    abstains less often; raise it there.
+    Measured for the local embedding (benchmarks/results/memory.md).
     """
     candidate_pool: int = 50
     """Hits that are ranked before the cut."""
@@ -69,10 +68,9 @@ class MemorySettings:
     def __post_init__(self) -> None:
         for name in ("max_results", "max_tokens", "candidate_pool"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
-        for name in ("recency_weight", "recency_floor"):
+        for name in ("recency_weight", "recency_floor", "min_relevance"):
             amount(name, getattr(self, name), zero=True, most=1)
-        for name in ("date_boost", "min_evidence"):
-            amount(name, getattr(self, name), zero=True)
+        amount("date_boost", self.date_boost, zero=True)
         amount("half_life_days", self.half_life_days)
         if self.max_results > self.candidate_pool:
             raise SettingError(

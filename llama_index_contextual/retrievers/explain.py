@@ -116,6 +116,7 @@ class Explanation:
         pool_size: Documents that any arm proposed.
         warnings: What was degraded or ignored: arms that failed or were late, operators that nothing satisfies.
         operators: Operators of the query that the answer obeys, such as ``path:notes/``.
+        relevance: How likely the index answers the question at all, 0 to 1; None where that is not known.
     """
 
     queries: tuple[str, ...]
@@ -126,6 +127,7 @@ class Explanation:
     pool_size: int
     warnings: tuple[str, ...] = field(default=())
     operators: tuple[str, ...] = ()
+    relevance: float | None = None
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
@@ -147,6 +149,7 @@ class Explanation:
             "mode": self.mode,
             "k": self.k,
             "pool_size": self.pool_size,
+            "relevance": self.relevance,
             "warnings": list(self.warnings),
             "hits": [hit.to_dict() for hit in self.hits],
         }

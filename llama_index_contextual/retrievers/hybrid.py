@@ -46,6 +46,7 @@ from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import date
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
@@ -193,6 +194,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.min_score = None if min_score is None else amount("min_score", min_score, zero=True, most=1)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
+        self.today: date | None = None  # from which "last week" counts; None is the day it is
         self._retrievers = arms
         self._retriever_weights = arm_weights(arms, retriever_weights)
         self._names = arm_names(arms)
@@ -335,7 +337,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         if (keyword := keyword_arm(arms.values())) is not None:
             ids = list(dict.fromkeys(one.node_id for ranking in rankings for one in ranking.candidates))
             name = next(name for name, arm in arms.items() if arm is keyword)
-            words = words_of(query, name, keyword, ids)
+            words = words_of(query, name, keyword, ids, self.today)
         kinds = {name: is_keyword(arm) for name, arm in arms.items()}
         return fuse_learned(rankings, kinds, words, agreement_boost=boost, why=why)
 
@@ -402,5 +404,13 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         fused = {one.node_id: one for one in pool.fused}
         hits = hits_of(answer.nodes, fused, answer.steps, terms, vectors, pool.relevance)
         return Explanation(
-            queries, self.arms, self.mode.value, self.rrf_k, hits, len(pool.fused), pool.warnings, pool.operators
+            queries,
+            self.arms,
+            self.mode.value,
+            self.rrf_k,
+            hits,
+            len(pool.fused),
+            pool.warnings,
+            pool.operators,
+            pool.relevance,
         )

@@ -74,7 +74,7 @@ async def test_a_storage_brings_the_settings_of_its_folder(folder, tmp_path):
     with ContextualIndex.open(folder, storage=storage) as index:
         index.refresh()
     (folder / "contextual.toml").write_text("[memory]\nenabled = false\n", "utf-8")
-    (elsewhere / "contextual.toml").write_text("[memory]\nmin_evidence = -1\n", "utf-8")
+    (elsewhere / "contextual.toml").write_text("[memory]\nmin_relevance = -1\n", "utf-8")
     command = ["-m", "llama_index_contextual"]
     parameters = mcp.StdioServerParameters(
         command=sys.executable,

@@ -106,8 +106,9 @@ async def test_a_block_can_repeat_itself_or_forget_after_some_turns(context):
     assert await repeats.aget(turns(1)) == await repeats.aget(turns(2)) != ""
     forgets = MemoryContextBlock(context=context, remember_turns=1)
     shown = [await forgets.aget(turns(count)) for count in (1, 2, 3)]
-    assert shown[0] != shown[1]
-    assert shown[2] == shown[0]
+    best = [digest.splitlines()[1] for digest in shown]
+    assert best[0] == best[2]
+    assert best[0] not in shown[1]
 
 
 async def test_a_block_is_shortened_line_by_line(context):

@@ -136,9 +136,9 @@ def test_a_reranker_of_the_users_keeps_the_last_word(arms):
             return [NodeWithScore(node=hit.node, score=-(hit.score or 0)) for hit in reversed(nodes)]
 
     message = "does JC like ginger?"
-    plain = MemoryContext(ContextualFusionRetriever(list(arms)), min_evidence=0).get(message, now=NOW)
+    plain = MemoryContext(ContextualFusionRetriever(list(arms)), min_relevance=0).get(message, now=NOW)
     reranked = ContextualFusionRetriever(list(arms), node_postprocessors=[Backwards()])
-    turned = MemoryContext(reranked, min_evidence=0, include_recency=False).get(message, now=NOW)
+    turned = MemoryContext(reranked, min_relevance=0, include_recency=False).get(message, now=NOW)
     assert turned.entries[0].id != plain.entries[0].id
     assert turned.entries[0].id not in [entry.id for entry in plain.entries]
 
@@ -156,11 +156,11 @@ def test_near_duplicates_are_shown_once(memory):
 
 
 def test_limits(retriever):
-    one = MemoryContext(retriever, max_results=1, min_evidence=0).get("does JC like ginger?", now=NOW)
+    one = MemoryContext(retriever, max_results=1, min_relevance=0).get("does JC like ginger?", now=NOW)
     assert len(one.entries) == 1
-    short = MemoryContext(retriever, max_tokens=1, min_evidence=0).get("does JC like ginger?", now=NOW)
+    short = MemoryContext(retriever, max_tokens=1, min_relevance=0).get("does JC like ginger?", now=NOW)
     assert len(short.entries) == 1  # the first is shown whatever it costs
-    all_four = MemoryContext(retriever, min_evidence=0).get("does JC like ginger?", now=NOW)
+    all_four = MemoryContext(retriever, min_relevance=0).get("does JC like ginger?", now=NOW)
     assert len(all_four.entries) == 4
 
 
@@ -228,7 +228,11 @@ def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arm
         "memory/2026-04-05.md",
     }
     with pytest.raises(SettingError, match=r"cannot filter\. Cure: "):
-        MemoryContext(arms[1]).search("tea", filters=people)
+        MemoryContext(Fixed()).search("tea", filters=people)
+    assert {one.path for one in MemoryContext(arms[1]).search("tea", filters=days).entries} == {
+        "memory/2026-04-02.md",
+        "memory/2026-04-05.md",
+    }
     with pytest.raises(SettingError, match="are not MetadataFilters"):
         memory.search("tea", filters={"path": "people/"})
 

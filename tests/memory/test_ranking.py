@@ -1,14 +1,52 @@
+from datetime import date
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
 
-from llama_index_contextual.memory.ranking import estimate_tokens, merge_scores, near_duplicates
+from llama_index_contextual.keyword.dates_in_text import NamedDate
+from llama_index_contextual.memory.ranking import estimate_tokens, near_duplicates, rank, select
+from llama_index_contextual.memory.search import HitPool, PoolHit
+from llama_index_contextual.memory.settings import MemorySettings
+
+DAY = date(2026, 4, 9)
+NAMED = (NamedDate(DAY, DAY, "yesterday", 0),)
 
 
-def test_the_best_query_counts_and_agreement_is_a_tiebreaker():
-    merged, agreed = merge_scores([{"a": 0.5, "b": 0.6}, {"a": 0.2, "c": 0.1}, {"a": 0.1}])
-    assert agreed == {"a"}
-    assert merged == pytest.approx({"a": 0.5 * 1.15, "b": 0.6, "c": 0.1})  # 1.15 once, however many agree
+def hit(name, score, **more):
+    return PoolHit(TextNode(id_=name, text=f"says {name}", metadata={"path": f"{name}.md"}), score, **more)
+
+
+def test_a_note_of_a_named_day_counts_wherever_it_was_found():
+    pool = HitPool((hit("best", 0.8), hit("2026-04-09", 0.5, agreement=1.15)), 0.8)
+    dated = HitPool((hit("2026-04-09", 0.6), hit("2026-04-10", 0.5)), 0.6)
+    ranked = rank(pool, dated, NAMED, None, MemorySettings(date_boost=1.0))
+    assert [(one.id, one.queries) for one in ranked] == [
+        ("2026-04-09", ("original", "dates")),  # .5 twice; among the notes of its day .6 x .6 is less
+        ("best", ("original",)),
+        ("2026-04-10", ("dates",)),
+    ]
+    assert ranked[0].score == pytest.approx(1.0)
+    assert ranked[0].reasons == ("agreement x1.15", "named date x2.00")
+
+
+@pytest.mark.parametrize(
+    ("relevance", "on_day", "has_subject", "shown"),
+    [
+        (0.5, None, True, ["best", "2026-04-09"]),
+        (0.49, None, True, []),
+        (None, None, True, ["best", "2026-04-09"]),  # a retriever that does not tell
+        (0.49, 0.15, True, ["2026-04-09"]),
+        (0.49, 0.14, True, []),
+        (0.0, 0.0, False, ["2026-04-09"]),  # "what did we do yesterday?"
+    ],
+)
+def test_an_irrelevant_answer_is_none(relevance, on_day, has_subject, shown):
+    found = (hit("best", 0.8), hit("2026-04-09", 0.3), hit("padding", 0.2))
+    ranked = rank(HitPool(found), HitPool(), NAMED, None, MemorySettings())
+    chosen = select(ranked, MemorySettings(), relevance=relevance, relevance_on_day=on_day, has_subject=has_subject)
+    assert [one.id for one in chosen] == shown
 
 
 def test_near_duplicates_are_dropped_after_the_first():
