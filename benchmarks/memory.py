@@ -163,11 +163,11 @@ WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Hit]]
 }
 
 
-def quality(asked: Sequence[Question], embedding: RememberingEmbedding) -> str:
+def quality(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> str:
     """The table of recall, and of the questions about another conversation that got any hit."""
     scores: dict[str, list[tuple[bool, float, float]]] = {way: [] for way in WAYS}
     foreign: dict[str, list[bool]] = {way: [] for way in WAYS}
-    for conversation in conversations("locomo-notes", asked, embedding):
+    for conversation in conversations(dataset, asked, embedding):
         own, now = conversation.questions, conversation.now
         others = [question for question in asked if question not in own]
         sample = random.Random(0).sample(others, min(len(own), len(others)))  # noqa: S311
@@ -371,15 +371,16 @@ def main() -> None:
     options.add_argument("--chunks", type=int, default=10_000, help="size of the index for latency")
     parts = ("recall", "shown", "updates", "latency")
     options.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for the part shown")
+    options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for the parts recall and shown")
     options.add_argument("--chats", type=int, help="of chat-notes for the part updates, the first so many")
     given = options.parse_args()
     embedding = OneEmbeddingAQuestion()
     print("# Memory\n")
     print(machine(), "\n")
     if "recall" in given.parts:
-        print("## Recall of gold lines on locomo-notes, %\n")
-        print(quality(questions("locomo-notes", given.questions), embedding), "\n")
+        for name in given.sets:
+            print(f"## Recall of gold lines on {name}, %\n")
+            print(quality(name, questions(name, given.questions), embedding), "\n", flush=True)
     if "shown" in given.parts:
         header = ["%", "cited @4", "words shown", "words shown where cited", "half of the words shown", "tokens"]
         rows = [row for name in given.sets for row in shown(name, questions(name, given.questions), embedding)]
