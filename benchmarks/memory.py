@@ -126,13 +126,11 @@ class OneSearchAQuestion:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._search, name)
 
-    def search(
-        self, queries: Sequence[Query], filters: MetadataFilters | None = None, today: date | None = None
-    ) -> HitPool:
+    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
         """The pool, searched for once."""
-        key = (tuple(queries), repr(filters), today)
+        key = (tuple(queries), repr(filters), *asked.values())
         if key not in self._pools:
-            self._pools[key] = self._search.search(queries, filters, today)
+            self._pools[key] = self._search.search(queries, filters, **asked)
         return self._pools[key]
 
 
@@ -371,7 +369,7 @@ def main() -> None:
     options.add_argument("--chunks", type=int, default=10_000, help="size of the index for latency")
     parts = ("recall", "shown", "updates", "latency")
     options.add_argument("--parts", nargs="+", choices=parts, default=parts)
-    options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for the parts recall and shown")
+    options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for recall and shown")
     options.add_argument("--chats", type=int, help="of chat-notes for the part updates, the first so many")
     given = options.parse_args()
     embedding = OneEmbeddingAQuestion()

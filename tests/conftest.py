@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# CI repeats the same examples, so that a red run means a change; at home every run looks elsewhere. No example has a time
-# limit, which a busy machine would miss.
+# CI repeats the same examples, so that a red run means a change; at home every run looks elsewhere. No example has a
+# time limit, which a busy machine would miss.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("home", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "home")

@@ -53,9 +53,7 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
     name: str = Field(default="prior_context", description="Name of the block, the tag that LlamaIndex puts around it.")
     description: str | None = Field(default="What the user's notes say about the last message.")
     priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
-    remember_turns: int = Field(
-        default=8, description="So many turns the first hit of a digest is not repeated."
-    )
+    remember_turns: int = Field(default=8, description="So many turns the first hit of a digest is not repeated.")
     _context: MemoryContext = PrivateAttr()
     _given: OrderedDict[tuple[str, str], tuple[frozenset[str], str]] = PrivateAttr(default_factory=OrderedDict)
 

@@ -92,9 +92,9 @@ class MemoryContext:
             return closed
         present = self._now(now)
         derived = self._derive(message, present)
-        today, original = present.date(), derived.queries[:1]
-        pool = self._search.search(derived.queries, today=today)
-        dated = self._search.search(original, _days(derived), today) if derived.dates else HitPool()
+        asked: dict[str, Any] = {"subject": derived.subject, "today": present.date()}
+        pool = self._search.search(derived.queries, **asked)
+        dated = self._search.search(derived.queries[:1], _days(derived), **asked) if derived.dates else HitPool()
         return self._digest(derived, pool, dated, seen, present)
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
@@ -103,10 +103,10 @@ class MemoryContext:
             return closed
         present = self._now(now)
         derived = await asyncio.to_thread(self._derive, message, present)  # rarity may wait for the keyword index
-        today, original = present.date(), derived.queries[:1]
+        asked: dict[str, Any] = {"subject": derived.subject, "today": present.date()}
         pool, dated = await asyncio.gather(
-            self._search.asearch(derived.queries, today=today),
-            self._search.asearch(original, _days(derived), today) if derived.dates else _nothing(),
+            self._search.asearch(derived.queries, **asked),
+            self._search.asearch(derived.queries[:1], _days(derived), **asked) if derived.dates else _nothing(),
         )
         return await asyncio.to_thread(self._digest, derived, pool, dated, seen, present)
 

@@ -178,6 +178,8 @@ class DerivedQueries:
     queries: tuple[Query, ...]
     """The original first."""
     dates: tuple[NamedDate, ...]
+    subject: str
+    """The message without its words of asking, which an answer need not hold."""
     is_cut: bool = False
     """Whether the message was longer than what is read of it."""
 
@@ -206,7 +208,7 @@ def derive_queries(
         derived = " ".join(found)
         if derived and all(_same_words(derived, query.text) is False for query in queries):
             queries.append(Query(kind, derived))
-    return DerivedQueries(tuple(queries), dates, len(message) > MAX_MESSAGE)
+    return DerivedQueries(tuple(queries), dates, _subject(text, lexicon, dates), len(message) > MAX_MESSAGE)
 
 
 def find_keywords(
@@ -254,6 +256,12 @@ def find_names(text: str, lexicon: Lexicon, dates: Sequence[NamedDate] = ()) -> 
             continue
         found.setdefault(name)
     return list(found)[:_MAX_NAMES]
+
+
+def _subject(text: str, lexicon: Lexicon, dates: Sequence[NamedDate]) -> str:
+    """``What did we decide about retries?`` is about retries. Dates stay: the notes of that day hold them."""
+    asides = {word for word in words(_blank(text, dates)) if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
+    return " ".join(word for word in words(text) if word not in asides) or text
 
 
 def _is_name(word: str, lexicon: Lexicon, *, plain_capitals: bool, opens: bool) -> bool:

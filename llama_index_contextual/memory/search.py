@@ -131,40 +131,50 @@ class PoolSearch:
         return arm.unknown(parse_query(text, arm.analyzer).text)  # without operators, which are no words
 
     def search(
-        self, queries: Sequence[Query], filters: MetadataFilters | None = None, today: date | None = None
+        self,
+        queries: Sequence[Query],
+        filters: MetadataFilters | None = None,
+        *,
+        subject: str = "",
+        today: date | None = None,
     ) -> HitPool:
         """Ask all queries at once, of all notes or of those that the filters admit.
 
         Args:
             queries: The original first.
             filters: Notes that may be found.
+            subject: What a relevant note holds of the original; default all of it.
             today: From which "last week" counts; default the day it is.
         """
-        retriever = self._restricted(filters, today)
-        return self._explained(retriever.explain(*(one.text for one in queries)), queries) if retriever else HitPool()
-
-    async def asearch(
-        self, queries: Sequence[Query], filters: MetadataFilters | None = None, today: date | None = None
-    ) -> HitPool:
-        """Do the same off the event loop."""
-        retriever = await asyncio.to_thread(self._restricted, filters, today)
+        retriever = self._restricted(filters)
         if retriever is None:
             return HitPool()
+        retriever.subject, retriever.today = subject or None, today
+        return self._explained(retriever.explain(*(query.text for query in queries)), queries)
+
+    async def asearch(
+        self,
+        queries: Sequence[Query],
+        filters: MetadataFilters | None = None,
+        *,
+        subject: str = "",
+        today: date | None = None,
+    ) -> HitPool:
+        """Do the same off the event loop."""
+        retriever = await asyncio.to_thread(self._restricted, filters)
+        if retriever is None:
+            return HitPool()
+        retriever.subject, retriever.today = subject or None, today
         explanation = await retriever.aexplain(*(query.text for query in queries))
         return await asyncio.to_thread(self._explained, explanation, queries)
 
-    def _restricted(self, filters: MetadataFilters | None, today: date | None) -> ContextualFusionRetriever | None:
-        """Restrict to notes that filters admit; None where the retriever's arms cannot."""
+    def _restricted(self, filters: MetadataFilters | None) -> ContextualFusionRetriever | None:
+        """Return a view of this message's own, restricted to what filters admit; None where the arms cannot do that."""
         if filters is None:
-            view = copy.copy(self._fusion)
-        elif self._index is not None:
-            view = self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
-        elif self.can_filter:
-            view = self._fusion.with_filters(filters)
-        else:
-            return None
-        view.today = today
-        return view
+            return copy.copy(self._fusion)
+        if self._index is not None:
+            return self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
+        return self._fusion.with_filters(filters) if self.can_filter else None
 
     def _explained(self, explanation: Explanation, queries: Sequence[Query]) -> HitPool:
         kinds = {query.text: query.kind for query in queries}

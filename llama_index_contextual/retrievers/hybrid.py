@@ -194,7 +194,10 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.min_score = None if min_score is None else amount("min_score", min_score, zero=True, most=1)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
-        self.today: date | None = None  # from which "last week" counts; None is the day it is
+        # Memory says these of a view of its own: from which day "last week" counts (None: the day it is), and what a
+        # relevant hit holds of the question (None: all of it).
+        self.today: date | None = None
+        self.subject: str | None = None
         self._retrievers = arms
         self._retriever_weights = arm_weights(arms, retriever_weights)
         self._names = arm_names(arms)
@@ -352,7 +355,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         cosines = [one.score for candidates in answers for one in candidates if one.score is not None]
         share, known, every = None, True, False
         if (keyword := keyword_arm(arms.values())) is not None:
-            found = keyword.term_scores(plan.queries[0].query_str, [one.node_id for one in fused[:1]])
+            subject = self.subject or plan.queries[0].query_str
+            found = keyword.term_scores(subject, [one.node_id for one in fused[:1]])
             share, known = next(iter(found.shares() or []), 0.0), any(found.frequencies)
             every = known and all(found.frequencies)
         # By default hits are dropped only where that was measured (the local model, with keywords, in a search of
