@@ -114,6 +114,9 @@ def _refreshed(
         sources, covered = gather(source, settings, writer.manifest.documents, report.failed)
         report.differences = settings.differences(writer.manifest)
         before = writer.manifest
+        if settings.remembered.lost and before.documents:
+            logger.warning("%s", settings.assumed())
+        settings.remembered.lost = False
         writer.manifest = settings.written_in(before)
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
             Refresh(

@@ -85,6 +85,7 @@ def resolve_settings(
     kept = str(layout.cache) if shared is None else SharedKVStore(layout.cache, shared, CONTEXTS)
     contexts = chosen.contexts(context, context_options, show_context_to_llm, kept)
     place = chosen.place(vector_store, layout, root, reindex)
+    chosen.remembered.lost = manifest is None and not place.shared and place.exists()
     return IndexSettings(
         root,
         layout,
@@ -111,8 +112,8 @@ def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path
     layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
     try:
         manifest = load_manifest(layout.manifest)
-    except ManifestDamagedError:
-        manifest = None
+    except ManifestDamagedError as error:
+        manifest = error.head
     if root is None:
         if manifest is None or not manifest.folder:
             raise SettingError(

@@ -162,6 +162,18 @@ class IndexSettings:
         paid = self.pipeline.paid_source is not None and former.startswith(PAID)
         return paid and former != self.pipeline.contexts.fingerprint
 
+    def assumed(self) -> str:
+        """Return a warning that the settings of the index are lost, with those that stand in for them."""
+        parser = self.fingerprint.parser
+        chunks = f"chunks of up to {parser['chunk_size']} tokens" if "chunk_size" in parser else parser["class"]
+        files = " ".join(self.files.include) if "files" in self.remembered.choices else "of the usual kinds"
+        return (
+            f"the settings that made the index were in {self.layout.manifest}, and are lost. Those of this command, of "
+            f"contextual.toml and the defaults are taken now: {chunks}, contexts {self.pipeline.contexts.context!r}, "
+            f"files {files}. Cure: if you had given others, give them again, or write them into contextual.toml; what "
+            "was embedded or paid for is not again."
+        )
+
     def written_in(self, manifest: Manifest) -> Manifest:
         """Return a manifest that says what the index is made with from now on."""
         return replace(
@@ -181,11 +193,13 @@ class Remembered:
         choices: As the manifest keeps it.
         unremembered: Names of settings that cannot be written down.
         missing: Those of them that the index was made with and that were not given now.
+        lost: Whether there is a store, and nothing that says what was given when it was made.
     """
 
     choices: Choices = field(default_factory=Choices)
     unremembered: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    lost: bool = False
 
     def remember_place(self, place: Place) -> None:
         """Write down where the index is kept, in place of what was."""

@@ -277,12 +277,22 @@ class Manifest:
 
 _MANIFEST: Final = TypeAdapter(Manifest)
 _OF_ENTRY: Final = tuple(one.name for one in fields(Entry))
+_DOCUMENTS: Final = b',"documents":{'
 _DOCUMENTS_AT_ONCE: Final = 250
 _latest: tuple[object, Manifest] | None = None  # what was read last, and of which file; it is never changed
 
 
 class ManifestDamagedError(StorageError):
-    """The manifest cannot be understood; it can be made again from the store."""
+    """The manifest cannot be understood; it can be made again from the store.
+
+    Attributes:
+        what: What is wrong, without a cure.
+        head: What it still says before its documents, as of a file that was cut off; None where that is unreadable.
+    """
+
+    def __init__(self, what: str, head: Manifest | None) -> None:
+        super().__init__(f"{what}. Cure: delete it and refresh; nothing is embedded twice.")
+        self.what, self.head = what, head
 
 
 def load_manifest(path: Path) -> Manifest | None:
@@ -309,10 +319,16 @@ def load_manifest(path: Path) -> Manifest | None:
         _refuse_newer(path, content)
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, fault["loc"]))
-        raise ManifestDamagedError(
-            f"{path} is damaged ({place}{': ' * bool(place)}{fault['msg']}). "
-            "Cure: delete it and refresh; nothing is embedded twice."
-        ) from error
+        what = f"{path} is damaged ({place}{': ' * bool(place)}{fault['msg']})"
+        raise ManifestDamagedError(what, _head_of(content)) from error
+
+
+def _head_of(content: bytes) -> Manifest | None:
+    """Return a manifest without its documents, which are written last and are nearly all of it."""
+    head, documents, _ = content.partition(_DOCUMENTS)
+    with contextlib.suppress(ValidationError):
+        return replace(_MANIFEST.validate_json(head + b"}"), complete=False) if documents else None
+    return None
 
 
 def _refuse_newer(path: Path, content: bytes) -> None:
@@ -345,9 +361,11 @@ def save_manifest(path: Path, manifest: Manifest) -> None:
 def _written(manifest: Manifest) -> Iterator[bytes]:
     """Yield the manifest's JSON in parts: that of 100,000 documents would take 200 MB at once, every few seconds."""
     yield b"{"
+    comma = b""
     for name in (one.name for one in fields(manifest) if one.name != "documents"):
-        yield _json({name: getattr(manifest, name)})[1:-1] + b","
-    yield b'"documents":{'
+        yield comma + _json({name: getattr(manifest, name)})[1:-1]
+        comma = b","
+    yield _DOCUMENTS
     comma = b""
     for part in iter_batch(manifest.documents.items(), _DOCUMENTS_AT_ONCE):
         yield comma + _json({key: {name: getattr(entry, name) for name in _OF_ENTRY} for key, entry in part})[1:-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llama_index_contextual.embedding import model_id
@@ -65,15 +66,24 @@ class Storage:
 
     def manifest(self) -> Manifest:
         """Return what is indexed; a lost or damaged manifest is made again from the store."""
-        place = self.settings.place
+        place, head = self.settings.place, None
         try:
             found = load_manifest(self.settings.layout.manifest)
         except ManifestDamagedError as error:
-            logger.warning("%s It is made again from the store.", error)
-            found = None
+            kept = "" if error.head is None else "; its settings can still be read"
+            logger.warning("%s. It is made again from the store%s.", error.what, kept)
+            found, head = None, error.head
         if found is None and not place.shared and place.exists():
             with contextlib.suppress(DamagedError):  # then the store is lost as well, which a reader of it is told
                 found = recovered_manifest(place)
+        if found is not None and head is not None:  # whose vectors they are the store itself says
+            found = replace(
+                found,
+                fingerprint={**head.fingerprint, **found.fingerprint},
+                choices=head.choices,
+                unremembered=head.unremembered,
+                folder=head.folder,
+            )
         return found or Manifest(collection=place.collection)
 
     def _collection(self) -> Held:

@@ -8,6 +8,7 @@ import warnings
 import pytest
 from llama_index.core import MockEmbedding
 
+from llama_index_contextual.config import load_configuration
 from llama_index_contextual.errors import ContextualWarning, StorageError
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.vector_cache import VectorCache
@@ -134,3 +135,28 @@ def test_verify_reads_vectors(whole, tmp_path):
             ids = view.store.collection.get(limit=2, include=[])["ids"]
             view.store.collection.update(ids=ids, embeddings=[[0.0] * 7, [0.0] * 7])
         assert any("2 of " in problem and "all its numbers are 0" in problem for problem in index.verify().problems)
+
+
+@pytest.mark.parametrize(("left", "is_kept"), [("head", True), ("tail", False), (None, False)])
+def test_settings_that_were_given_are_read_of_a_damaged_manifest_or_said_to_be_lost(
+    whole, tmp_path, caplog, left, is_kept
+):
+    folder = tmp_path / "docs"
+    shutil.copytree(whole, folder)
+    with opened(folder, config=load_configuration(folder, options={"chunks.size": 60})) as index:
+        chunks = index.refresh().chunks
+    manifest = folder / ".contextual/manifest.json"
+    content = manifest.read_bytes()
+    manifest.write_bytes(content[: -len(content) // 2] if left == "head" else content[-len(content) // 2 :])
+    if left is None:
+        manifest.unlink()
+    with opened(folder) as index:
+        report = index.refresh()
+        assert not report.embedded
+        assert (report.chunks == chunks) is is_kept
+        index.refresh()
+    said = [record.getMessage() for record in caplog.records]
+    assert any("its settings can still be read" in line for line in said) is is_kept
+    lost = [line for line in said if f"the settings that made the index were in {manifest}, and are lost" in line]
+    assert len(lost) == 1 - is_kept, "of the first refresh alone"
+    assert all("contexts 'headings', files of the usual kinds. Cure: " in line for line in lost)
