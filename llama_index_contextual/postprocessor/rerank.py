@@ -19,6 +19,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
+from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.postprocessor.grouping import GroupingPostprocessor
 from llama_index_contextual.postprocessor.recency import RecencyPostprocessor
@@ -40,6 +41,8 @@ _KEYS: Final = {"cohere": ("CO_API_KEY", "COHERE_API_KEY"), "jina": ("JINA_API_K
 _URLS: Final = {"cohere": "https://api.cohere.com/v2", "jina": "https://api.jina.ai/v1"}
 _ATTEMPTS: Final = 3  # somebody waits for the answer
 _READ_BY_LLM: Final = 30  # hits; ten a call
+_ANSWER: Final = 300  # tokens for a line on each of ten; a small model does not end by itself
+_SECONDS: Final = 60.0  # for each call
 _CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
@@ -230,8 +233,8 @@ def _said_clearly() -> Iterator[None]:
         raise
     except Exception as error:  # any integration's own
         raise RetrievalError(
-            f"the language model that reranks failed ({type(error).__name__}: {error}). Cure: see that it answers, or "
-            "choose another rerank="
+            f"the language model that reranks failed ({type(error).__name__}: {error}). Cure: see that it answers in "
+            f"time (a model given by name has {_SECONDS:.0f} s a call), or choose another rerank="
         ) from error
 
 
@@ -275,13 +278,23 @@ def _sentence_transformers(model: str, pool: int) -> BaseNodePostprocessor:
     return made
 
 
+def _limited(spec: ModelSpec) -> LLM:
+    """Make a model that answers shortly and soon, or fails."""
+    llm = spec.make(api_key=None, window=None, max_tokens=_ANSWER)
+    limits = {"timeout": _SECONDS, "request_timeout": _SECONDS}
+    if spec.base_url is not None:  # OpenAI's own count what they think, too, and do end
+        limits["max_tokens"] = _ANSWER
+    for name in limits.keys() & type(llm).model_fields.keys():
+        setattr(llm, name, limits[name])
+    return llm
+
+
 def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
     if isinstance(llm, str):
         from llama_index_contextual.context import LLMContextGenerator
 
-        generator = LLMContextGenerator(llm, cache=False)
-        generator.require_key()
-        llm = generator.llm
+        LLMContextGenerator(llm, cache=False).require_key()
+        llm = _limited(ModelSpec.parse(llm))
     if llm is None:
         try:
             llm = Settings.llm

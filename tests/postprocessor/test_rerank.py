@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_model import Reply, always
 from llama_index.core import Settings
 from llama_index.core.llms import MockLLM
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -22,6 +23,7 @@ from servers import served
 from llama_index_contextual import ContextualIndex, LocalEmbedding, service
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.metadata import set_views
+from llama_index_contextual.postprocessor import rerank
 from llama_index_contextual.postprocessor.rerank import FastEmbedReranker, LLMReranker, ServiceReranker, reranker
 
 QUESTION = "What is the default timeout of the gateway?"
@@ -190,6 +192,20 @@ def test_a_language_model_that_is_away_is_named(hits, fake_model):
     fake_model.stop()
     with pytest.raises(RetrievalError, match="language model that reranks failed"):
         reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
+
+
+def test_a_language_model_by_name_has_little_time_and_few_words(hits, fake_model, monkeypatch):
+    fake_model.reply = always(Reply("Doc: 2, Relevance: 9"))
+    found = reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
+    assert names(found)[0] == "scheduler"
+    assert fake_model.requests[0].body["max_tokens"] == 300
+    monkeypatch.setattr(rerank, "_SECONDS", 0.2)
+    fake_model.reply = always(Reply(delay=600))
+    with pytest.raises(
+        RetrievalError, match=r"that reranks failed \(APITimeoutError.* Cure: see that it answers in time"
+    ):
+        reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
+    assert len(fake_model.requests) == 2, "it is not asked again"
 
 
 def test_a_real_language_model_answers_something(hits, llama_server):
