@@ -134,7 +134,7 @@ def rebuild(
     """Make a collection anew whose vector files are damaged: its texts are in SQLite, its vectors in our cache.
 
     The manifest is changed last; a kill before that leaves the old state, which is found damaged and rebuilt again.
-    Where the texts cannot be read either, Chroma's folder is set aside, and the next refresh reads every file again.
+    Where the texts cannot be read either, Chroma's folder is set aside, and every file is indexed again.
 
     Args:
         layout: The storage.
@@ -183,7 +183,7 @@ def _start_afresh(layout: Layout, manifest: Manifest, error: Exception) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     layout.chroma.rename(aside)
     logger.warning(
-        "%s It has been set aside as %s; the next refresh indexes every file again, with cached vectors.%s",
+        "%s It has been set aside as %s; files are indexed again, with cached vectors.%s",
         error,
         aside.name,
         given_by_hand(manifest),

@@ -87,7 +87,7 @@ def refresh_index(
         try:
             report = refreshed()
         except DamagedError as error:  # deeper than opening looks
-            logger.warning("%s", error)
+            logger.info("%s", error)  # the repair warns of it
             storage.repair()
             report = refreshed()
         facts |= {

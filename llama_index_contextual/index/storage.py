@@ -152,7 +152,7 @@ class Storage:
                 logger.warning("The nodes in the store are lost; files are indexed again.%s", given_by_hand(manifest))
                 self.reader.announce(complete=False, seen=False)  # or the keyword index would still show what it held
         except DamagedError as error:
-            logger.warning("%s", error)
+            logger.info("%s", error)  # the repair warns of it
             damaged = True
         if damaged:
             self.repair()

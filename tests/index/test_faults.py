@@ -150,7 +150,10 @@ def test_a_chroma_database_full_of_garbage_is_set_aside_and_files_are_indexed_ag
     (used / "chroma/chroma.sqlite3").write_bytes(b"garbage" * 1000)
     assert chunks_after_refresh(folder, counting) == 4
     assert counting.count == 0
-    assert "have to be given again: by-hand" in caplog.text
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "chroma.sqlite3 is damaged" in said
+    assert "files are indexed again, with cached vectors. These documents were given by hand" in said
+    assert said.endswith("have to be given again: by-hand.")
     assert list(used.glob("chroma.damaged-*"))
 
 
