@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-class _Service(DocumentEmbedding):
+class VendorEmbedding(DocumentEmbedding):
     """What the vendors' services share: the address, and the key, which stays in the environment.
 
     Attributes:
@@ -35,10 +35,21 @@ class _Service(DocumentEmbedding):
     base_url: str = Field(default="", description="Address of the service, up to and including /v1.")
     dimensions: int | None = Field(default=None, gt=0, description="Length of vectors, where the model has several.")
 
-    def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
+    def require_key(self) -> str:
+        """Return the key.
+
+        Raises:
+            SettingError: There is none.
+        """
         key = os.environ.get(self.key_name, "")
         if not key:
-            raise SettingError(f"{self.model_name} needs a key. Cure: set the environment variable {self.key_name}.")
+            raise SettingError(
+                f"the embedding {self.model_name} needs a key. Cure: set the environment variable {self.key_name}."
+            )
+        return key
+
+    def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        key = self.require_key()
         return post(f"{self._address(key)}/{path}", body, {"Authorization": f"Bearer {key}"}, failure=EmbeddingError)
 
     @abstractmethod
@@ -46,7 +57,7 @@ class _Service(DocumentEmbedding):
         """Return the service's address; some have another one for some keys."""
 
 
-class VoyageDocumentEmbedding(_Service):
+class VoyageDocumentEmbedding(VendorEmbedding):
     """Voyage's contextualized chunk embeddings (``voyage-context-3`` and later), with ``VOYAGE_API_KEY``."""
 
     key_name: ClassVar[str] = "VOYAGE_API_KEY"
@@ -78,7 +89,7 @@ class VoyageDocumentEmbedding(_Service):
         return self._embed([query], "query")[0]
 
 
-class JinaDocumentEmbedding(_Service):
+class JinaDocumentEmbedding(VendorEmbedding):
     """Jina's embeddings with late chunking (``jina-embeddings-v3`` and later), with ``JINA_API_KEY``."""
 
     key_name: ClassVar[str] = "JINA_API_KEY"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
+from llama_index_contextual.document_services import VendorEmbedding
 from llama_index_contextual.errors import ConfirmationError, SettingError
 from llama_index_contextual.index.batches import Batch, Batches, Work
 from llama_index_contextual.index.files import Problem
@@ -107,6 +108,8 @@ def _refreshed(
     hiring: Hiring | None,
 ) -> RefreshReport:
     started, report, settings = time.monotonic(), RefreshReport(), storage.settings
+    if not storage.exists and settings.shared_cache is None and isinstance(settings.embedding, VendorEmbedding):
+        settings.embedding.require_key()  # before files are read, and a language model is paid
     replacing = storage.replaces()
     if replacing and source is not None:
         raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")

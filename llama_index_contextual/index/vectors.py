@@ -14,7 +14,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.embedding import NoEmbedding
-from llama_index_contextual.errors import EmbeddingError
+from llama_index_contextual.errors import EmbeddingError, SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.store import EMBED_HASH
 from llama_index_contextual.index.vector_cache import fault_of
@@ -227,6 +227,8 @@ def query_length(embedding: BaseEmbedding) -> int:
     """
     try:
         return len(embedding.get_query_embedding("length"))
+    except SettingError:
+        raise
     except Exception as error:
         raise _failed(embedding, "a query", error) from error
 
@@ -252,7 +254,7 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
             vectors = embedding.embed_window(texts)
         else:
             vectors = embedding.get_text_embedding_batch(texts)
-    except EmbeddingError:
+    except (EmbeddingError, SettingError):  # what it says is clear
         raise
     except Exception as error:
         raise _failed(embedding, counted(len(texts), "text"), error) from error

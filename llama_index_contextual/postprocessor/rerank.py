@@ -41,7 +41,7 @@ _KEYS: Final = {"cohere": ("CO_API_KEY", "COHERE_API_KEY"), "jina": ("JINA_API_K
 _URLS: Final = {"cohere": "https://api.cohere.com/v2", "jina": "https://api.jina.ai/v1"}
 _ATTEMPTS: Final = 3  # somebody waits for the answer
 _READ_BY_LLM: Final = 30  # hits; ten a call
-_ANSWER: Final = 300  # tokens for a line on each of ten; a small model does not end by itself
+_ANSWER: Final = 200  # tokens for a line on each of ten; a small model does not end by itself
 _SECONDS: Final = 60.0  # for each call
 _CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 

@@ -198,7 +198,7 @@ def test_a_language_model_by_name_has_little_time_and_few_words(hits, fake_model
     fake_model.reply = always(Reply("Doc: 2, Relevance: 9"))
     found = reranker(fake_model.llm, 100).postprocess_nodes(hits, query_str=QUESTION)
     assert names(found)[0] == "scheduler"
-    assert fake_model.requests[0].body["max_tokens"] == 300
+    assert fake_model.requests[0].body["max_tokens"] == 200
     monkeypatch.setattr(rerank, "_SECONDS", 0.2)
     fake_model.reply = always(Reply(delay=600))
     with pytest.raises(
