@@ -108,6 +108,7 @@ def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_
     assert sorted(path.name for path in (tmp_path / "notes").iterdir()) == ["gateway.md", "scheduler.md"]
     shown = run(*arguments).stdout
     assert "2 calls" in shown
+    assert re.search(r"up to \d+ calls more: a chunk that an answer leaves out is asked about alone", shown)
     assert re.search(r"^0\.00\d{2}, at your prices$", shown, re.MULTILINE), "less than a cent is no 0.00"
     local = run(*arguments[:-2]).stdout
     assert "0.00 to pay: the model is on this machine" in local

@@ -284,11 +284,13 @@ def _lines(estimate: ContextEstimate) -> list[str]:
     price = "no price is known: give --price" if estimate.price is None else money(estimate.price)
     prices = {"given": ", at your prices", "local": " to pay: the model is on this machine", "": ""}
     price += prices.get(estimate.priced_by, f" dollars, by the {estimate.priced_by}")
+    more = f"up to {counted(estimate.calls_again, 'call')} more: a chunk that an answer leaves out is asked about alone"
     server = "a local" if estimate.local else "a remote"
     again = f"{tokens.cached:,} of those in come again, and a server with a prefix cache skips them"
     return [
         f"{estimate.chunks} chunks need a context, {estimate.from_cache} have one in the cache",
-        f"{estimate.calls} calls, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
+        f"{counted(estimate.calls, 'call')}, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
+        *([more] if estimate.calls_again else []),
         *([again] if tokens.cached else []),
         f"about {max(estimate.seconds / 60, 1):.0f} min, as {server} model usually takes",
         price,

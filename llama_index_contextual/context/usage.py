@@ -114,6 +114,7 @@ class ContextEstimate:
             ``"list of October 2026"`` (dollars), or empty.
         model: The model's name; empty where none is needed.
         local: Whether its server is on this machine.
+        calls_again: Requests beside those at most: each chunk that an answer leaves out is asked about alone.
     """
 
     chunks: int
@@ -125,6 +126,7 @@ class ContextEstimate:
     priced_by: str = ""
     model: str = ""
     local: bool = False
+    calls_again: int = 0
 
 
 class ContextRunStartEvent(BaseEvent):

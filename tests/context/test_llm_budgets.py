@@ -73,6 +73,16 @@ def test_estimate_says_what_the_run_then_does(step, fake_model):
     assert one.estimate(make_nodes(20)).from_cache == 20
 
 
+def test_estimate_says_how_many_calls_poor_answers_add_at_most(step, fake_model):
+    fake_model.reply = lambda request, _: Reply("Sorry." if len(request.numbers) > 1 else None)
+    one, nodes = step(batch_size=4), make_nodes(5)
+    before = one.estimate(nodes)
+    assert (before.calls, before.calls_again) == (2, 4)
+    run(one, nodes)
+    assert len(fake_model.requests) == 6
+    assert one.estimate(make_nodes(5)).calls_again == 0
+
+
 def test_usage_counts_tokens_as_the_server_does(step, fake_model):
     usage = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 60}}
     fake_model.reply = always(Reply(usage=usage))

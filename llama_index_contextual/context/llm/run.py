@@ -289,7 +289,7 @@ def estimate(
         prices: Per million tokens.
     """
     settings.divide_window()
-    budget, total, calls = settings.budget, Tokens(), 0
+    budget, total, calls, calls_again = settings.budget, Tokens(), 0, 0
     todo = [todo_of(settings, batch) for batch in documents]
     for one in todo:
         before, prompt = "", settings.prompts.of(one.document)
@@ -299,6 +299,7 @@ def estimate(
             again = count_tokens(question.document) if question.document == before else 0
             total += Tokens(question.tokens, again, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
             before, calls = question.document, calls + 1
+            calls_again += len(group) if len(group) > 1 else 0
     local, model = is_local(settings.llm), model_name(settings.llm)
     price, priced_by = _price(total, prices, model, local=local)
     return ContextEstimate(
@@ -311,6 +312,7 @@ def estimate(
         priced_by=priced_by,
         model=model,
         local=local,
+        calls_again=calls_again,
     )
 
 
