@@ -179,13 +179,18 @@ class DerivedQueries:
     """The original first."""
     dates: tuple[NamedDate, ...]
     subject: str
-    """The message without its words of asking, which an answer need not hold."""
+    """The message without its words of asking and its operators, which an answer need not hold."""
     is_cut: bool = False
     """Whether the message was longer than what is read of it."""
 
 
 def derive_queries(
-    message: str, lexicon: Lexicon, today: date, *, rarity: Callable[[str], float | None] | None = None
+    message: str,
+    lexicon: Lexicon,
+    today: date,
+    *,
+    rarity: Callable[[str], float | None] | None = None,
+    plain: Callable[[str], str] | None = None,
 ) -> DerivedQueries:
     """Derive up to three queries and the named dates. Keywords and names count only where they add something.
 
@@ -196,6 +201,7 @@ def derive_queries(
         rarity: Share of the index's chunks that lack a word. Rare words are taken for keywords, and a name that is in
             more than a fifth of the chunks makes no query: every note of a diary names its writer (recall@4 of LoCoMo
             notes fell by two points in a prototype). Without it the first keywords and all names are taken.
+        plain: Returns a text without a query's operators: an answer holds no word of ``path:notes/``.
     """
     text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
@@ -208,7 +214,8 @@ def derive_queries(
         derived = " ".join(found)
         if derived and all(_same_words(derived, query.text) is False for query in queries):
             queries.append(Query(kind, derived))
-    return DerivedQueries(tuple(queries), dates, _subject(text, lexicon, dates), len(message) > MAX_MESSAGE)
+    subject = _subject(text, plain(text) if plain else text, lexicon, dates)
+    return DerivedQueries(tuple(queries), dates, subject, len(message) > MAX_MESSAGE)
 
 
 def find_keywords(
@@ -258,10 +265,10 @@ def find_names(text: str, lexicon: Lexicon, dates: Sequence[NamedDate] = ()) -> 
     return list(found)[:_MAX_NAMES]
 
 
-def _subject(text: str, lexicon: Lexicon, dates: Sequence[NamedDate]) -> str:
+def _subject(text: str, plain: str, lexicon: Lexicon, dates: Sequence[NamedDate]) -> str:
     """``What did we decide about retries?`` is about retries. Dates stay: the notes of that day hold them."""
     asides = {word for word in words(_blank(text, dates)) if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
-    return " ".join(word for word in words(text) if word not in asides) or text
+    return " ".join(word for word in words(plain) if word not in asides) or plain
 
 
 def _is_name(word: str, lexicon: Lexicon, *, plain_capitals: bool, opens: bool) -> bool:

@@ -126,9 +126,12 @@ class PoolSearch:
     def unknown(self, text: str) -> str:
         """Say which words of a text no node holds; "" where the index knows all, or does not tell."""
         arm = self._keyword_arm
-        if not isinstance(arm, ContextualBM25Retriever):
-            return ""
-        return arm.unknown(parse_query(text, arm.analyzer).text)  # without operators, which are no words
+        return arm.unknown(self.plain(text)) if isinstance(arm, ContextualBM25Retriever) else ""
+
+    def plain(self, text: str) -> str:
+        """Return a text without the operators that the keyword arm reads, which are none of its words."""
+        arm = self._keyword_arm
+        return parse_query(text, arm.analyzer).text if isinstance(arm, ContextualBM25Retriever) else text
 
     def search(
         self,

@@ -68,6 +68,13 @@ def test_without_evidence_there_is_nothing_rather_than_padding(memory, message):
     assert (digest.entries, digest.markdown) == ((), NOTHING)
 
 
+@pytest.mark.filterwarnings("ignore:.*was therefore ignored")
+@pytest.mark.parametrize("operator", ["path:nowhere/2025/", "path:memory/ tag:absent"])
+def test_the_words_of_operators_are_none_of_the_subject(memory, operator):
+    question = "where does Marta work?"
+    assert memory.get(f"{operator} {question}", now=NOW).entries[0].id == memory.get(question, now=NOW).entries[0].id
+
+
 def test_lines_are_those_of_the_file(memory, notes):
     for message, _ in ANSWERS:
         for entry in memory.get(message, now=NOW).entries:
