@@ -18,6 +18,7 @@ from llama_index_contextual.errors import (
     MissingExtraError,
     SettingError,
 )
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,6 +82,7 @@ class RayPool:
         self._closed = False
         self._ready: dict[int, _Worker] = {}  # by number
         self._starting: dict[int, _Worker] = {}
+        self._end_of_all: Exception | None = None  # why nobody is left
         for slot in range(size):
             self._start(slot)
 
@@ -110,8 +112,8 @@ class RayPool:
             raise error.cause from error
         except ray.exceptions.GetTimeoutError:
             raise SettingError(
-                f"{len(workers)} workers did not start in {_START_SECONDS:.0f} s: Ray has {_room(ray)}. Cure: fewer "
-                "([ray] parse and embed), or more machines."
+                f"{counted(len(workers), 'worker')} did not start in {_START_SECONDS:.0f} s: Ray has {_room(ray)}. "
+                "Cure: fewer ([ray] parse and embed), or more machines."
             ) from None
         except ray.exceptions.RayError as error:
             raise SettingError(
@@ -155,22 +157,29 @@ class RayPool:
         return Task(number, item, slot, actor, actor.do.remote(item), time.monotonic())
 
     def _free(self) -> int:
-        """Return the worker that has the least to do; one that is starting is waited for where there is no other."""
+        """Return the worker that has the least to do; those that start are waited for where there is no other.
+
+        Raises:
+            SettingError: Nobody is left, and nobody could start.
+        """
         while self._starting:
             answers = {worker.answer: slot for slot, worker in self._starting.items()}
             done, _ = load_ray().wait(list(answers), timeout=0 if self._ready else _START_SECONDS)
             if not done and self._ready:
                 break
-            slot = answers[done[0]] if done else next(iter(self._starting))
-            worker = self._starting.pop(slot)
+            # Where none has started all have had their time: one after the other would take minutes each.
+            tried = {slot: self._starting.pop(slot) for slot in ([answers[one] for one in done] or answers.values())}
             try:
-                self._check([worker], 0)
-            except Exception:
-                self._end(worker)
-                if not len(self):  # nobody is left
-                    raise
+                self._check(list(tried.values()), 0)
+            except Exception as error:  # noqa: BLE001  it is raised where nobody is left
+                for worker in tried.values():
+                    self._end(worker)
+                if not len(self):
+                    self._end_of_all = error
             else:
-                self._ready[slot] = worker
+                self._ready |= tried
+        if not self._ready and self._end_of_all is not None:
+            raise self._end_of_all
         return min(self._ready, key=self._busy.__getitem__)
 
     def outcome(self, task: Task) -> Any:

@@ -57,8 +57,8 @@ class MemoryContext:
     Thread-safe; it keeps no state between messages (give ``seen=`` to leave out what was shown already).
 
     Args:
-        source: A ``ContextualIndex``, one of our retrievers, or any other of LlamaIndex (which does not say how relevant
-            its hits are, so that they are never held back).
+        source: A ``ContextualIndex``, one of our retrievers, or any other of LlamaIndex (which does not say how
+            relevant its hits are, so that they are never held back).
         settings: See :class:`MemorySettings`. Default: what the configuration of the index says.
         clock: The present, for recency and for words such as "yesterday"; default the system's, in local time.
         **changes: Single settings.

@@ -331,6 +331,21 @@ def test_the_work_of_one_that_is_lost_is_done_by_the_other_though_none_can_take_
         pool.close()
 
 
+def test_where_nobody_is_left_everybody_is_told_why(tmp_path, on_ray, monkeypatch):
+    cpus = iter([1, 1])
+    pool = ray_pool.RayPool(lambda: ray.remote(num_cpus=next(cpus, 99))(Echo).remote(str(tmp_path)), 2, SettingError)
+    try:
+        pool.check()
+        monkeypatch.setattr(ray_pool, "_START_SECONDS", 1.0)
+        for worker in pool._ready.values():
+            ray.kill(worker.actor)
+        for number in range(3):
+            with pytest.raises(SettingError, match=r"^2 workers did not start in 1 s: .*Cure: fewer"):
+                pool.outcome(pool.given(number, "item"))
+    finally:
+        pool.close()
+
+
 def test_over_what_every_worker_hangs_is_given_up(tmp_path, on_ray, monkeypatch):
     monkeypatch.setattr(ray_pool, "_HANGS", 1.0)
     monkeypatch.setattr(ray_pool, "_FETCH", 0.1)
