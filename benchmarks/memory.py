@@ -146,7 +146,7 @@ def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Seq
     return ask
 
 
-RELEVANCE = (0.0, 0.3, 0.7, 0.9)  # settings of min_relevance beside the default; 0 never abstains
+RELEVANCE = (0.0, 0.05, 0.2, 0.5)  # settings of min_relevance beside the default; 0 never abstains
 WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Hit]]]] = {
     "hybrid search, original question": plain,
     "digest (defaults)": digest,

@@ -63,7 +63,7 @@ Enabled = Annotated[
     bool | None, typer.Option("--enabled/--disabled", help="Disabled, memory says so in one line and stops.")
 ]
 MinRelevance = Annotated[
-    float | None, typer.Option(help="How likely the best hit has to answer, 0 to 1; 0 shows all. Default: 0.5")
+    float | None, typer.Option(help="How likely a hit has to answer, 0 to 1; 0 leaves out none. Default: 0.1")
 ]
 Refresh = Annotated[
     Literal["auto", "never", "wait"] | None,

@@ -281,8 +281,8 @@ class Memory(_Section):
         "The gain of a note of a day that the message names, as a share of its score.", 0.5, ge=0
     )
     min_relevance: float | None = _setting(
-        "How likely the best hit has to answer the message, 0 to 1; 0 shows all hits.",
-        0.5,
+        "How likely a hit has to answer the message, 0 to 1; 0 leaves out none.",
+        0.1,
         option="--min-relevance",
         ge=0,
         le=1,

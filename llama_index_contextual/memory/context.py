@@ -157,15 +157,8 @@ class MemoryContext:
                 now=now,
             )
         ranked = rank(pool, dated, derived.dates, recency, settings)
-        has_subject = len(derived.queries) > 1
-        chosen = select(
-            ranked,
-            settings,
-            relevance=pool.relevance,
-            relevance_on_day=dated.relevance,
-            seen=seen,
-            has_subject=has_subject,
-        )
+        judged, has_subject = pool.relevance is not None, len(derived.queries) > 1
+        chosen = select(ranked, settings, judged=judged, seen=seen, has_subject=has_subject)
         query = derived.queries[0].text
         entries = entries_of(chosen, self._search.alternatives(query), self._search.terms, settings.max_tokens)
         reason = "found" if entries else ("nothing relevant enough" if ranked else "nothing found")

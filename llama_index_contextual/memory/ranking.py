@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.memory.settings import MemorySettings
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 
-_LEAST_ON_DAY: Final = 0.3  # of the relevance that an answer needs, for notes of a named day
+_SHARE_ON_DAY: Final = 0.3  # of the relevance that a hit needs, for notes of a named day
 _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
 _LAST_LATIN: Final = "\u024f"
@@ -119,28 +119,24 @@ def select(
     ranked: Sequence[Ranked],
     settings: MemorySettings,
     *,
-    relevance: float | None = None,
-    relevance_on_day: float | None = None,
+    judged: bool = True,
     seen: Collection[str] = (),
     has_subject: bool = True,
 ) -> list[Ranked]:
-    """Abstain, or leave out padding, near-duplicates and hits that were seen before; cut to the limit.
+    """Leave out padding, near-duplicates and hits that were seen before; cut to the limit.
 
     Args:
         ranked: Best first.
-        settings: The relevance that an answer needs, and how many hits there may be.
-        relevance: How likely the best hit answers the message; None where that is not known, which never abstains.
-        relevance_on_day: The same among notes of the days that the message names, which need less.
+        settings: The relevance that a hit needs, and how many hits there may be.
+        judged: Whether scores are relevance; a retriever that does not tell how relevant its hits are loses none.
         seen: Ids or citations to leave out.
         has_subject: Whether the message has keywords or names. "What did we do yesterday?" has none, so the notes of
-            that day are its answer whatever they say.
+            that day are its answer whatever they say; where it has some, a note of that day needs less than others.
     """
-    least = settings.min_relevance
-    if relevance is not None and relevance < least:
-        on_day = not has_subject or (relevance_on_day or 0.0) >= _LEAST_ON_DAY * least
-        ranked = [one for one in ranked if one.on_named_day and on_day]
-    if least and ranked:
-        ranked = [one for one in ranked if one.score >= _LEAST_SHARE * ranked[0].score]
+    if judged and settings.min_relevance:
+        on_day = _SHARE_ON_DAY * settings.min_relevance if has_subject else 0.0
+        told = [one for one in ranked if one.score >= (on_day if one.on_named_day else settings.min_relevance)]
+        ranked = [one for one in told if one.score >= _LEAST_SHARE * told[0].score]
     unseen = [one for one in ranked if not {one.id, _entry(one, "", None).citation} & set(seen)]
     kept = unseen[: 4 * settings.max_results]
     repeated = near_duplicates([one.hit.node.get_content() for one in kept])

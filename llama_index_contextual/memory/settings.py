@@ -41,8 +41,8 @@ class MemorySettings:
     """The least that the decay falls to, 0 to 1."""
     date_boost: float = 0.5
     """What a note of a day that the message names gains, as a share of its score."""
-    min_relevance: float = 0.5
-    """How likely the best hit has to answer the message, 0 to 1, else the digest is empty; 0 never abstains.
+    min_relevance: float = 0.1
+    """How likely a hit has to answer the message, 0 to 1; 0 leaves out none.
 
     Measured for the local embedding (benchmarks/results/memory.md).
     """

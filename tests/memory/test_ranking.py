@@ -32,20 +32,20 @@ def test_a_note_of_a_named_day_counts_wherever_it_was_found():
 
 
 @pytest.mark.parametrize(
-    ("relevance", "on_day", "has_subject", "shown"),
+    ("relevance", "has_subject", "judged", "shown"),
     [
-        (0.5, None, True, ["best", "2026-04-09"]),
-        (0.49, None, True, []),
-        (None, None, True, ["best", "2026-04-09"]),  # a retriever that does not tell
-        (0.49, 0.15, True, ["2026-04-09"]),
-        (0.49, 0.14, True, []),
-        (0.0, 0.0, False, ["2026-04-09"]),  # "what did we do yesterday?"
+        (0.8, True, True, ["best", "2026-04-09"]),
+        (0.2, True, True, ["best", "2026-04-09"]),
+        (0.09, True, True, ["2026-04-09"]),  # a note of a named day needs less
+        (0.02, True, True, []),
+        (0.02, False, True, ["2026-04-09"]),  # "what did we do yesterday?"
+        (0.02, True, False, ["best", "2026-04-09", "padding"]),  # a retriever that does not tell
     ],
 )
-def test_an_irrelevant_answer_is_none(relevance, on_day, has_subject, shown):
-    found = (hit("best", 0.8), hit("2026-04-09", 0.3), hit("padding", 0.2))
+def test_what_is_hardly_relevant_is_left_out(relevance, has_subject, judged, shown):
+    found = (hit("best", relevance), hit("2026-04-09", 0.4 * relevance), hit("padding", 0.2 * relevance))
     ranked = rank(HitPool(found), HitPool(), NAMED, None, MemorySettings())
-    chosen = select(ranked, MemorySettings(), relevance=relevance, relevance_on_day=on_day, has_subject=has_subject)
+    chosen = select(ranked, MemorySettings(), judged=judged, has_subject=has_subject)
     assert [one.id for one in chosen] == shown
 
 
