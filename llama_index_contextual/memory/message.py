@@ -268,7 +268,8 @@ def find_names(text: str, lexicon: Lexicon, dates: Sequence[NamedDate] = ()) -> 
 def _subject(text: str, plain: str, lexicon: Lexicon, dates: Sequence[NamedDate]) -> str:
     """``What did we decide about retries?`` is about retries. Dates stay: the notes of that day hold them."""
     asides = {word for word in words(_blank(text, dates)) if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
-    return " ".join(word for word in words(plain) if word not in asides) or plain
+    # By pieces between blanks: Chinese cut into single characters has none of the index's terms.
+    return " ".join(piece for piece in plain.split() if not asides.issuperset(words(piece))) or plain
 
 
 def _is_name(word: str, lexicon: Lexicon, *, plain_capitals: bool, opens: bool) -> bool:

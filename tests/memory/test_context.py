@@ -75,6 +75,21 @@ def test_the_words_of_operators_are_none_of_the_subject(memory, operator):
     assert memory.get(f"{operator} {question}", now=NOW).entries[0].id == memory.get(question, now=NOW).entries[0].id
 
 
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [("小李什么时候去京都?", "小李"), ("谁负责数据库迁移?", "小王"), ("会議は午後何時に始まりますか?", "三時")],
+)
+def test_a_question_without_blanks_is_answered(message, answer):
+    texts = [
+        "数据库迁移安排在下周五晚上进行，由小王负责。",
+        "小李计划十二月去京都看红叶。",
+        "会議は毎週火曜日の午後三時に始まります。",
+    ]
+    memory = MemoryContext(ContextualBM25Retriever([TextNode(text=text) for text in texts]))
+    assert answer in memory.get(message, now=NOW).entries[0].snippet
+    assert not memory.get("今天天气怎么样?", now=NOW).entries
+
+
 def test_lines_are_those_of_the_file(memory, notes):
     for message, _ in ANSWERS:
         for entry in memory.get(message, now=NOW).entries:
