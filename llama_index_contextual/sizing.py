@@ -114,7 +114,7 @@ class Sizing:
             price += {"given": ", at your prices", "": ""}.get(self.priced_by, f" dollars, by the {self.priced_by}")
             tokens = self.llm_tokens
             lines += [
-                f"contexts of a language model: {self.llm_calls:,} calls",
+                f"contexts of a language model: {counted(self.llm_calls, 'call')}",
                 f"  {tokens.prompt:,} tokens in and {tokens.completion:,} out",
                 f"  {tokens.cached:,} of those in come again, and a prefix cache skips them",
                 f"  {price}",

@@ -23,6 +23,7 @@ from llama_index_contextual.cli.common import (
 from llama_index_contextual.config import FILE
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.preview import printable
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from llama_index_contextual.evaluation import Comparison, Question
@@ -152,7 +153,7 @@ def _questions(folder: Path, file: Path | None, llm: str | None, made: int, conf
     if llm is None:
         raise SettingError("there are no questions. Cure: --questions FILE, or --llm MODEL, which makes some.")
     found = make_questions(folder, llm, most=made, say=tell, **({"config": config} if config else {}))
-    tell(f"{len(found)} questions, such as: {found[0].text}")
+    tell(f"{counted(len(found), 'question')}, such as: {found[0].text}")
     return found
 
 

@@ -271,10 +271,10 @@ def _bytes(chunks: int) -> int:
 
 
 def _work_of(estimate: EmbeddingEstimate) -> str:
-    chunks, disk = f"{estimate.chunks:,} chunks", f"about {max(_bytes(estimate.chunks) / 1e6, 1):.0f} MB on disk"
+    chunks, disk = counted(estimate.chunks, "chunk"), f"about {max(_bytes(estimate.chunks) / 1e6, 1):.0f} MB on disk"
     if estimate.seconds == 0:
         return f"{chunks}: nothing to embed, {disk}"
-    texts = f"{estimate.texts:,} texts of {estimate.tokens:,} word pieces to embed if nothing is indexed yet"
+    texts = f"{counted(estimate.texts, 'text')} of {estimate.tokens:,} word pieces to embed if nothing is indexed yet"
     took = "as long as the server takes" if estimate.seconds is None else f"about {estimate.seconds / 60:.1f} min here"
     return f"{chunks}, {texts}: {took}, {disk}"
 
@@ -288,7 +288,7 @@ def _lines(estimate: ContextEstimate) -> list[str]:
     server = "a local" if estimate.local else "a remote"
     again = f"{tokens.cached:,} of those in come again, and a server with a prefix cache skips them"
     return [
-        f"{estimate.chunks} chunks need a context, {estimate.from_cache} have one in the cache",
+        f"{counted(estimate.chunks, 'chunk')} without a context, {estimate.from_cache:,} with one in the cache",
         f"{counted(estimate.calls, 'call')}, about {tokens.prompt:,} tokens in and {tokens.completion:,} out",
         *([more] if estimate.calls_again else []),
         *([again] if tokens.cached else []),

@@ -26,6 +26,7 @@ from llama_index_contextual.evaluation.metrics import (
 )
 from llama_index_contextual.evaluation.need import PARTS_SAID, parts_of
 from llama_index_contextual.metadata import END_LINE, START_LINE, citation, path_of
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -222,9 +223,10 @@ class Comparison:
             remarks.append(
                 "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no difference."
             )
-        if len(self.questions) < _FEW:
+        if (asked := len(self.questions)) < _FEW:
             remarks.append(
-                f"{len(self.questions)} questions are few. Cure: ask {_FEW} or more before you decide by this."
+                f"{counted(asked, 'question')} {'is' if asked == 1 else 'are'} few. "
+                f"Cure: ask {_FEW} or more before you decide by this."
             )
         return remarks
 

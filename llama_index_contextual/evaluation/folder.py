@@ -231,13 +231,14 @@ class Workshop:
             model.get_text_embedding_batch(sample)
         minutes = (time.monotonic() - started) / _SAMPLE * chunks * len(costs) / 60
         calls = [
-            f"; {name}: {found.calls} calls, at most {found.tokens.prompt:,} tokens in and "
+            f"; {name}: {counted(found.calls, 'call')}, at most {found.tokens.prompt:,} tokens in and "
             f"{found.tokens.completion:,} out"
             for name, found in costs.items()
             if found.calls
         ]
         embedding = f"about {minutes:.0f} min" if minutes > 1 else "less than a minute"
-        return f"{chunks} chunks in {len(costs)} indexes: {embedding} of embedding at most{''.join(calls)}"
+        places = "1 index" if len(costs) == 1 else f"{len(costs)} indexes"
+        return f"{counted(chunks, 'chunk')} in {places}: {embedding} of embedding at most{''.join(calls)}"
 
     def notes(
         self, index: ContextualIndex, nodes: Sequence[BaseNode], cost: ContextEstimate | None
@@ -319,7 +320,9 @@ def fill(index: ContextualIndex, *, show_progress: bool) -> None:
     report = index.refresh(show_progress=show_progress, confirm=True)  # what is evaluated is chosen on purpose
     if report.failed:
         warnings.warn(
-            f"{len(report.failed)} files could not be read, e.g. {report.failed[0]}", ContextualWarning, stacklevel=3
+            f"{counted(len(report.failed), 'file')} could not be read, e.g. {report.failed[0]}",
+            ContextualWarning,
+            stacklevel=3,
         )
     if not report.chunks:
         raise SettingError(f"{index.settings.folder} holds no files to index. Cure: choose a folder of Markdown files.")

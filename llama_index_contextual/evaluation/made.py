@@ -18,7 +18,7 @@ from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.sources import gather
 from llama_index_contextual.metadata import path_of, place_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
-from llama_index_contextual.text import sentence_starts
+from llama_index_contextual.text import counted, sentence_starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +111,7 @@ def questions_by_llm(
     kept = {key: cache.get(key, collection=_COLLECTION) if cache else None for key in keys}
     if say is not None:
         new = [prompt for key, prompt in zip(keys, asked, strict=True) if not kept[key]]
-        say(f"Questions by {model}: {len(new)} calls, about {sum(map(len, new)) // 4:,} tokens in")
+        say(f"Questions by {model}: {counted(len(new), 'call')}, about {sum(map(len, new)) // 4:,} tokens in")
     made: dict[str, Question] = {}
     for (node, sentence), prompt, key in zip(chosen, asked, keys, strict=True):
         answer = kept[key] or {"text": _answer(llm, prompt, model)}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.evaluation.metrics import interval
 from llama_index_contextual.report import render
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from llama_index_contextual.evaluation.comparison import Comparison, Measured
@@ -28,7 +29,9 @@ def html_report(comparison: Comparison, title: str = "What contexts find") -> st
     return render(
         "comparison.html",
         title=title,
-        summary=f"{len(comparison.questions)} questions; recall in the first {_listed(comparison.top_k)} hits.",
+        summary=(
+            f"{counted(len(comparison.questions), 'question')}; recall in the first {_listed(comparison.top_k)} hits."
+        ),
         table=comparison.cells(),
         remarks=comparison.remarks(),
         plot=_plot(comparison),

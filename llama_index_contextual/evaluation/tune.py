@@ -19,6 +19,7 @@ from llama_index_contextual.evaluation.metrics import interval
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -100,9 +101,10 @@ class Tuned:
         best = list(self.scores.items())
         shown = [*best[:_SHOWN], *(one for one in best[_SHOWN:] if one[0] == NOW)]
         mean, low, high = self.gain
+        asked = counted(self.questions, "question")
         return "\n".join(
             [
-                f"mean recall in the first {ks} hits, %, {self.questions} questions, {len(best)} settings",
+                f"mean recall in the first {ks} hits, %, {asked}, {counted(len(best), 'setting')}",
                 *(f"{100 * score:5.1f}  {name}" for name, score in shown),
                 f"A choice gains {mean:+.1f} points [{low:+.1f}, {high:+.1f}] on questions that did not choose.",
                 self._verdict(),
@@ -113,7 +115,8 @@ class Tuned:
         if not self.settings:
             return "The present settings are the best of these."
         if self.questions < FEWEST:
-            return f"{self.questions} questions are too few to choose by. Cure: {FEWEST} or more"
+            asked = f"{counted(self.questions, 'question')} {'is' if self.questions == 1 else 'are'}"
+            return f"{asked} too few to choose by. Cure: {FEWEST} or more"
         if self.gain[1] <= 0:
             return "The gain may be chance: its interval reaches 0. Cure: more questions, or stay with what you have"
         return "More than chance: " + ", ".join(f"{key} = {value}" for key, value in self.settings.items())

@@ -202,17 +202,17 @@ def _disagreements(manifest: Manifest, nodes: dict[str, list[Stored]]) -> Iterat
     for key, entry in manifest.documents.items():
         held = nodes.get(key, [])
         if len(held) != entry.nodes:
-            yield f"{key}: the manifest says {entry.nodes} chunks, the store has {len(held)}."
+            yield f"{key}: the manifest says {counted(entry.nodes, 'chunk')}, the store has {len(held)}."
         elif nodes_digest({item.id: item.embed_hash for item in held}) != entry.digest:
             yield f"{key}: the store holds other chunks than the manifest says."
     for key in sorted(set(nodes) - set(manifest.documents)):
-        yield f"{key}: {len(nodes[key])} chunks in the store that the manifest does not know."
+        yield f"{key}: {counted(len(nodes[key]), 'chunk')} in the store that the manifest does not know."
 
 
 def _vectors(store: NodeStore) -> Iterator[str]:
     lost = store.without_vectors()
     if lost:
-        yield f"{len(lost)} chunks have lost their vector, e.g. {lost[0]}."
+        yield f"{counted(len(lost), 'chunk')} without a vector, which was lost, e.g. {lost[0]}."
         return
     sample: Any = next(store.vectors(), np.empty(0))[:_SAMPLE]
     faults = [fault for vector in sample if (fault := fault_of(vector))]

@@ -16,6 +16,7 @@ from llama_index_contextual.index.recovery import entry_of
 from llama_index_contextual.index.sources import decode, read_bytes
 from llama_index_contextual.index.store import Row, Stored, store_metadata, to_node
 from llama_index_contextual.metadata import CONTEXT_SOURCE, END_LINE, HEADER_PATH, PATH, START_LINE, join_header_path
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,7 +62,8 @@ class MigrationReport:
     def __str__(self) -> str:
         made = ", ".join(f"{number} {source or 'none'}" for source, number in sorted(self.contexts.items())) or "none"
         return (
-            f"{self.nodes} nodes of {self.documents} documents; {self.located} found in their files; contexts: {made}; "
+            f"{counted(self.nodes, 'node')} of {counted(self.documents, 'document')}; "
+            f"{self.located} found in their files; contexts: {made}; "
             f"{self.embedded} embedded, {self.empty} empty left out; the old index is as it was"
         )
 

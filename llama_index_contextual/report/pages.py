@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_contextual import metadata
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -55,7 +56,7 @@ def hits_page(explanation: Explanation, analyzer: Analyzer | None = None) -> str
     return render(
         "hits.html",
         title=explanation.queries[0],
-        summary=f"Fusion: {fusion}; {explanation.pool_size} chunks proposed by the arms.",
+        summary=f"Fusion: {fusion}; {counted(explanation.pool_size, 'chunk')} proposed by the arms.",
         warnings=explanation.warnings,
         hits=[_hit(hit, most, analyzer) for hit in explanation],
     )

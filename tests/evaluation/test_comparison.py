@@ -62,6 +62,7 @@ def test_prints_a_table_a_notebook_shows_one_and_data_says_the_same():
     assert lines[2].split() == ["other", "[x]", "16.7", "33.3", "33.3", "33.3"]
     assert lines[3].startswith("other [x] less <mine>: @1 -16.7 [")
     assert any("3 questions are few" in line for line in lines)
+    assert "1 question is few. Cure: ask" in str(compare({"<mine>": Fixed("a")}, QUESTIONS[:1], top_k=[1]))
     assert repr(found) == str(found)
     html = found._repr_html_()
     assert "<td>&lt;mine&gt;</td><td>33.3</td>" in html

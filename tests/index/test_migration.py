@@ -97,7 +97,7 @@ def test_verify_names_what_does_not_agree_and_a_refresh_mends_it(opened, folder)
         view.store.delete([gone])
     found = index.verify()
     assert not found.ok
-    assert "faq.md: the manifest says 1 chunks, the store has 0." in found.problems
+    assert "faq.md: the manifest says 1 chunk, the store has 0." in found.problems
     assert any("keyword index" in problem for problem in found.problems)
     assert index.refresh().reused == 1
     assert index.verify().ok
