@@ -179,7 +179,8 @@ class RefreshReport:
 
     @property
     def _moved(self) -> str:
-        why = f" (their path is part of what is embedded: {self.embedded_for_moves} chunks embedded for that)"
+        chunks = counted(self.embedded_for_moves, "chunk")
+        why = f" (their path is part of what is embedded: {chunks} embedded for that)"
         return f"moved{why if self.embedded_for_moves else ''}"
 
     def __str__(self) -> str:

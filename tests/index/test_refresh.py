@@ -82,7 +82,7 @@ def test_a_rename_embeds_what_shows_the_path_and_says_so(opened, folder):
     report = index.refresh()
     assert report.moved == [("faq.md", "questions.md")]
     assert (report.added, report.deleted, report.embedded, report.embedded_for_moves) == ([], [], 1, 1)
-    assert "1 moved (their path is part of what is embedded: 1 chunks embedded for that)" in str(report)
+    assert "1 moved (their path is part of what is embedded: 1 chunk embedded for that)" in str(report)
 
 
 def test_documents_are_added_updated_and_never_delete(opened):
