@@ -395,9 +395,11 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
-    except OSError as error:
+    except BaseException as error:  # the parts may fail, too, or be interrupted
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
+        if not isinstance(error, OSError):
+            raise
         raise StorageError(
             f"{path} cannot be written ({error.strerror}). What was there before is unharmed. "
             "Cure: free space or make the folder writable, then refresh."

@@ -8,7 +8,7 @@ import pytest
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.pipeline import Difference, differences
-from llama_index_contextual.index.state import Entry, Manifest, load_manifest, save_manifest
+from llama_index_contextual.index.state import Entry, Manifest, load_manifest, save_manifest, write_atomically
 
 MANIFEST = Manifest(
     collection="contextual",
@@ -87,3 +87,15 @@ def test_differences_name_the_setting_and_both_values():
     assert differences(stored, given) == [Difference("parser.chunk_size", 400, 200)]
     assert str(differences(stored, given)[0]) == "parser.chunk_size: 400 → 200"
     assert differences({}, given) == []
+
+
+def test_a_write_that_is_interrupted_between_parts_leaves_the_old_file_alone(tmp_path):
+    def parts():
+        yield b"new"
+        raise KeyboardInterrupt
+
+    path = tmp_path / "manifest.json"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, parts())
+    assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("manifest.json", b"old")]
