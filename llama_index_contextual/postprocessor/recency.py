@@ -98,7 +98,7 @@ class RecencyPostprocessor(BaseNodePostprocessor):
     """
 
     half_life_days: float = Field(default=30.0, description="Days after which the decay factor is one half.")
-    # benchmarks/results/memory.md: 0.1 costs 0.2 points of recall@4, 1 costs 20
+    # benchmarks/results/memory.md: 0.1 costs 0.2 points of recall@4, 1 costs 31
     weight: float = Field(default=0.1, description="How much of it age may take: 0 nothing, 1 all of it.")
     floor: float = Field(default=0.0, description="The least that the decay factor falls to, however old the node.")
     missing_date: MissingDate = Field(
