@@ -31,7 +31,7 @@ from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemorySettings
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])
-_FRACTION = {"weight", "min_score", "floor", "min_spread", "recency_weight", "recency_floor", "b"}
+_FRACTION = {"weight", "min_score", "floor", "min_spread", "recency_weight", "recency_floor", "min_relevance", "b"}
 _ENDLESS = {"max_wait", "lock_timeout"}  # infinity says something
 
 
