@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import hashlib
+import json
 import os
 import platform
 import sqlite3
@@ -20,6 +22,7 @@ from llama_index_contextual.evaluation.metrics import interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from http.server import BaseHTTPRequestHandler
 
     import numpy.typing as npt
 
@@ -102,3 +105,14 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
         cells = [f"{cell:.1f}" if isinstance(cell, float) else str(cell) for cell in row]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def send_json(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+    """Answer a request with JSON; one whose asker was cut off meanwhile is dropped."""
+    data = json.dumps(body).encode()
+    handler.send_response(200)
+    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    with contextlib.suppress(OSError):
+        handler.wfile.write(data)

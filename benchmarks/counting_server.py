@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from common import send_json
 from llama_index.core.utils import get_tokenizer
 
 from llama_index_contextual.context.llm.prompt import count_tokens
@@ -116,18 +117,10 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._send({"data": []})
+        send_json(self, {"data": []})
 
     def do_POST(self) -> None:
-        self._send(self.server.chat(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-
-    def _send(self, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        send_json(self, self.server.chat(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
 
 
 def _text(message: dict[str, Any]) -> str:

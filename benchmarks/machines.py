@@ -31,7 +31,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import machine, markdown_table
+from common import machine, markdown_table, send_json
 from scale import pages
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Service(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer whoever looks whether somebody is here."""
-        self._send({"data": [], "models": [], "version": "0"})
+        send_json(self, {"data": [], "models": [], "version": "0"})
 
     def do_POST(self) -> None:
         """Answer after a while."""
@@ -76,7 +76,8 @@ class Service(BaseHTTPRequestHandler):
             choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
             self._note("chat", [prompt])
-            self._send(
+            send_json(
+                self,
                 {
                     "id": "1",
                     "object": "chat.completion",
@@ -84,27 +85,18 @@ class Service(BaseHTTPRequestHandler):
                     "model": "counting",
                     "choices": [choice],
                     "usage": usage,
-                }
+                },
             )
             return
         texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
         self._note("embed", texts)
         vectors = [[byte / 255 - 0.4 for byte in hashlib.sha512(text.encode()).digest()] for text in texts]
-        self._send({"model": body["model"], "embeddings": vectors})
+        send_json(self, {"model": body["model"], "embeddings": vectors})
 
     def _note(self, kind: str, texts: list[str]) -> None:
         hashes = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
         with self.lock, self.log.open("a", encoding="utf-8") as file:
             file.write(json.dumps([self.client_address[0], kind, hashes]) + "\n")
-
-    def _send(self, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        with contextlib.suppress(OSError):  # who asked is cut off
-            self.wfile.write(data)
 
 
 class Host:

@@ -149,11 +149,8 @@ class PoolSearch:
             subject: What a relevant note holds of the original; default all of it.
             today: From which "last week" counts; default the day it is.
         """
-        retriever = self._restricted(filters)
-        if retriever is None:
-            return HitPool()
-        retriever.subject, retriever.today = subject or None, today
-        return self._explained(retriever.explain(*(query.text for query in queries)), queries)
+        view = self._view(filters, subject, today)
+        return self._explained(view.explain(*(query.text for query in queries)), queries) if view else HitPool()
 
     async def asearch(
         self,
@@ -164,20 +161,26 @@ class PoolSearch:
         today: date | None = None,
     ) -> HitPool:
         """Do the same off the event loop."""
-        retriever = await asyncio.to_thread(self._restricted, filters)
-        if retriever is None:
+        view = await asyncio.to_thread(self._view, filters, subject, today)
+        if view is None:
             return HitPool()
-        retriever.subject, retriever.today = subject or None, today
-        explanation = await retriever.aexplain(*(query.text for query in queries))
+        explanation = await view.aexplain(*(query.text for query in queries))
         return await asyncio.to_thread(self._explained, explanation, queries)
 
-    def _restricted(self, filters: MetadataFilters | None) -> ContextualFusionRetriever | None:
-        """Return a view of this message's own, restricted to what filters admit; None where the arms cannot do that."""
+    def _view(
+        self, filters: MetadataFilters | None, subject: str, today: date | None
+    ) -> ContextualFusionRetriever | None:
+        """Return a view for one message, restricted to what filters admit; None where the arms cannot do that."""
         if filters is None:
-            return copy.copy(self._fusion)
-        if self._index is not None:
-            return self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
-        return self._fusion.with_filters(filters) if self.can_filter else None
+            view = copy.copy(self._fusion)
+        elif self._index is not None:
+            view = self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
+        elif self.can_filter:
+            view = self._fusion.with_filters(filters)
+        else:
+            return None
+        view.subject, view.today = subject or None, today
+        return view
 
     def _explained(self, explanation: Explanation, queries: Sequence[Query]) -> HitPool:
         kinds = {query.text: query.kind for query in queries}

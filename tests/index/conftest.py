@@ -1,8 +1,12 @@
 """An index over a small folder, with the real embedding, real Chroma and real BM25."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.index.ray_workers import RayWorkers
 from llama_index_contextual.local_embedding import LocalEmbedding
 
 
@@ -41,3 +45,20 @@ def opened(folder, embedding):
     yield open_index
     for index in indexes:
         index.close()
+
+
+@pytest.fixture(scope="module")
+def on_ray(tmp_path_factory):
+    """Ray with room for four workers, which a refresh finds started."""
+    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    here = Path(__file__).parent
+    path = os.pathsep.join(map(str, (here, here.parent, os.environ.get("PYTHONPATH", here.parents[1]))))
+    options = {"include_dashboard": False, "object_store_memory": 100_000_000, "log_to_driver": False}
+    variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "PYTHONPATH": path}
+    variables["ASKER_DIED"] = str(tmp_path_factory.mktemp("ray") / "asker")
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in variables.items():
+            environment.setenv(name, value)  # workers import the embedding below
+        ray.init("local", num_cpus=4, _node_ip_address="127.0.0.1", logging_level="ERROR", **options)
+        yield RayWorkers(parse=1, embed=1)
+        ray.shutdown()

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -21,7 +20,7 @@ from llama_index.core.schema import Document
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index import ContextualIndex, batches, ray_actors, ray_pool, ray_workers, vectors
+from llama_index_contextual.index import ContextualIndex, batches, ray_actors, ray_workers, vectors
 from llama_index_contextual.index.ray_workers import RayWorkers
 from llama_index_contextual.index.workers import Here
 
@@ -79,22 +78,6 @@ class DyingAsker(ray_actors.Asker):
         if request[0] == "send":
             self._die_once(Path(os.environ["ASKER_DIED"]))
         return await super().do(request)
-
-
-@pytest.fixture(scope="module")
-def on_ray(tmp_path_factory):
-    """Ray with room for four workers, which a refresh finds started."""
-    here = Path(__file__).parent
-    path = os.pathsep.join(map(str, (here, here.parent, os.environ.get("PYTHONPATH", here.parents[1]))))
-    options = {"include_dashboard": False, "object_store_memory": 100_000_000, "log_to_driver": False}
-    variables = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "PYTHONPATH": path}
-    variables["ASKER_DIED"] = str(tmp_path_factory.mktemp("ray") / "asker")
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in variables.items():
-            environment.setenv(name, value)  # workers import the embedding below
-        ray.init("local", num_cpus=4, _node_ip_address="127.0.0.1", logging_level="ERROR", **options)
-        yield RayWorkers(parse=1, embed=1)
-        ray.shutdown()
 
 
 @pytest.fixture
@@ -267,96 +250,6 @@ def test_the_documents_of_any_reader_come_as_an_iterator(pages, tmp_path, embedd
             assert len(report.added) == PAGES
             found.append(held(index))
     assert found[0] == found[1]
-
-
-def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
-    class Slow(ray_actors.Worker):
-        def _make(self):
-            pass
-
-        def do(self, item):
-            return item
-
-    taken = []
-    pool = ray_pool.RayPool(lambda: ray.remote(Slow).remote(None), 2, SettingError)
-    try:
-        pool.check()
-        done = pool.map((taken.append(number) or number for number in range(50)), in_order=True)
-        for number in range(50):
-            assert next(done) == (number, number)
-            assert len(taken) <= number + 4
-    finally:
-        pool.close()
-
-
-class Echo(ray_actors.Worker):
-    """Gives back what it is given; it hangs, or ends its process, at the first sight of something, once."""
-
-    def _make(self):
-        self._seen = Path(self._recipe)
-
-    def do(self, item):
-        for what, happens in {"hang": lambda: time.sleep(600), "die": lambda: os._exit(1)}.items():
-            if item == what and not (self._seen / what).exists():
-                (self._seen / what).touch()
-                happens()
-        return item
-
-
-class Forgetful(Echo):
-    """Hangs each time."""
-
-    def do(self, item):
-        (self._seen / item).unlink(missing_ok=True)
-        return super().do(item)
-
-
-@pytest.mark.parametrize("in_order", [True, False])
-@pytest.mark.parametrize("what", ["hang", "die"])
-@pytest.mark.parametrize("room", ["room", "no room"])
-def test_the_work_of_one_that_is_lost_is_done_by_the_other_though_none_can_take_its_place(
-    tmp_path, on_ray, monkeypatch, room, what, in_order
-):
-    monkeypatch.setattr(ray_pool, "_HANGS", 3.0)
-    monkeypatch.setattr(ray_pool, "_FETCH", 0.1)
-    cpus = iter([1, 1] if room == "room" else [1, 1, 99])
-    pool = ray_pool.RayPool(lambda: ray.remote(num_cpus=next(cpus, 1))(Echo).remote(str(tmp_path)), 2, SettingError)
-    try:
-        pool.check()
-        items = [f"item {number}" for number in range(30)]
-        items[5] = what
-        assert sorted(pool.map(items, in_order=in_order)) == list(enumerate(items))
-        assert (tmp_path / what).exists()
-    finally:
-        pool.close()
-
-
-def test_where_nobody_is_left_everybody_is_told_why(tmp_path, on_ray, monkeypatch):
-    cpus = iter([1, 1])
-    pool = ray_pool.RayPool(lambda: ray.remote(num_cpus=next(cpus, 99))(Echo).remote(str(tmp_path)), 2, SettingError)
-    try:
-        pool.check()
-        monkeypatch.setattr(ray_pool, "_START_SECONDS", 1.0)
-        for worker in pool._ready.values():
-            ray.kill(worker.actor)
-        for number in range(3):
-            with pytest.raises(SettingError, match=r"^2 workers did not start in 1 s: .*Cure: fewer"):
-                pool.outcome(pool.given(number, "item"))
-    finally:
-        pool.close()
-
-
-def test_over_what_every_worker_hangs_is_given_up(tmp_path, on_ray, monkeypatch):
-    monkeypatch.setattr(ray_pool, "_HANGS", 1.0)
-    monkeypatch.setattr(ray_pool, "_FETCH", 0.1)
-    pool = ray_pool.RayPool(lambda: ray.remote(Forgetful).remote(str(tmp_path)), 2, EmbeddingError)
-    try:
-        pool.check()
-        outcomes = dict(pool.map(["a", "hang", "b"], in_order=True))
-        assert (outcomes[0], outcomes[2]) == ("a", "b")
-        assert "ended 3 workers one after the other (no answer in 1 s)" in str(outcomes[1])
-    finally:
-        pool.close()
 
 
 def test_ray_is_left_alone_where_nothing_is_to_do(pages, monkeypatch):
