@@ -84,12 +84,16 @@ def pages(count: int) -> Iterator[tuple[str, str]]:
         yield (f"{turn}/{path}" if turn else path), text
 
 
-def build(folder: Path, count: int, *, real: bool, store: str) -> dict[str, float]:
-    """Write pages and index them; return what that took."""
+def write_pages(folder: Path, count: int) -> None:
+    """Write pages; not in the process that indexes them, whose memory is measured."""
     for path, text in pages(count):
         target = folder / path
         target.parent.mkdir(exist_ok=True)
         target.write_text(text, "utf-8")
+
+
+def build(folder: Path, *, real: bool, store: str) -> dict[str, float]:
+    """Index the pages of a folder; return what that took."""
     began, worked = time.perf_counter(), time.process_time()
     with open_at(folder, real=real, store=store) as index:
         report = index.refresh()
@@ -98,7 +102,7 @@ def build(folder: Path, count: int, *, real: bool, store: str) -> dict[str, floa
         sizes["cache"] = sum(file.stat().st_size for file in index.storage.glob("cache*")) / 1e6
         sizes["manifest"] = (index.storage / "manifest.json").stat().st_size / 1e6
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"pages": count, "chunks": report.chunks, "build": took, "build_cpu": cpu, "build_peak": peak, **sizes}
+    return {"chunks": report.chunks, "build": took, "build_cpu": cpu, "build_peak": peak, **sizes}
 
 
 def ask(folder: Path, *, real: bool, store: str) -> dict[str, float]:
@@ -148,9 +152,9 @@ def resident() -> float:
 
 @contextmanager
 def store_of(kind: str, data: Path) -> Iterator[str]:
-    """Yield what chooses the store; a server runs meanwhile and keeps its data in a folder."""
-    if kind == "chroma":
-        yield kind
+    """Yield what chooses the store; all but the default keep their data in a folder, and a server runs meanwhile."""
+    if kind != "server":
+        yield {"chroma": "chroma", "qdrant": f"qdrant:{data}"}[kind]
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -168,9 +172,9 @@ def store_of(kind: str, data: Path) -> Iterator[str]:
             server.terminate()
 
 
-def apart(step: str, folder: str, count: int, *, real: bool, store: str) -> dict[str, float]:
+def apart(step: str, folder: str, *, real: bool, store: str) -> dict[str, float]:
     """Do one step in a process of its own."""
-    command = [sys.executable, __file__, "--step", step, "--folder", folder, "--sizes", str(count), "--store", store]
+    command = [sys.executable, __file__, "--step", step, "--folder", folder, "--store", store]
     done = subprocess.run([*command, *(["--real"] if real else [])], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
@@ -203,14 +207,17 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 3000, 10_000, 30_000, 100_000], help="chunks")
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--real", action="store_true", help="vectors of the local embedding")
-    parser.add_argument("--store", default="chroma", help="chroma, or server for a Chroma server that is started here")
+    parser.add_argument(
+        "--store",
+        default="chroma",
+        help="chroma, server (a Chroma server that is started here), or qdrant (its local mode)",
+    )
     parser.add_argument("--step", choices=["build", "ask"], help="what a process of its own does")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     options = {"real": given.real, "store": given.store}
     if given.step:
-        did = build(given.folder, given.sizes[0], **options) if given.step == "build" else ask(given.folder, **options)
-        print(json.dumps(did))
+        print(json.dumps({"build": build, "ask": ask}[given.step](given.folder, **options)))
         return
     began, results = time.monotonic(), list[dict[str, float]]()
     for size in given.sizes:
@@ -219,10 +226,11 @@ def main() -> None:
             print(f"{size:,} chunks would not fit into {given.minutes:g} minutes")
             break
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as data:
-            count, started = max(1, round(size / CHUNKS_A_PAGE)), time.monotonic()
+            started = time.monotonic()
+            write_pages(Path(folder), max(1, round(size / CHUNKS_A_PAGE)))
             with store_of(given.store, Path(data)) as store:
-                one = apart("build", folder, count, real=given.real, store=store)
-                one |= apart("ask", folder, count, real=given.real, store=store)
+                one = apart("build", folder, real=given.real, store=store)
+                one |= apart("ask", folder, real=given.real, store=store)
             if given.store != "chroma":
                 one["chroma"] = bytes_below(Path(data)) / 1e6
             results.append({**one, "all": time.monotonic() - started})

@@ -34,6 +34,7 @@ B: Final = 0.75
 _MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
 _FAN: Final = 4  # segments of one size class before they are merged
 _SMALLEST: Final = 256  # documents: everything below is one size class
+_LARGEST: Final = 1 << 16  # documents from which a segment is merged no more: a merge holds them twice, 2 kB each
 _MOST_READ: Final = 5000  # nodes of a segment that are read for a phrase; beyond them its words need not be adjacent
 _LIKE: Final = 0.8  # of 1: the stems of "databse" and "database" are alike by 0.92, those of "acount" and "account" too
 _MEANT: Final = 0.75  # as alike is the word itself
@@ -208,7 +209,8 @@ def spaced(text: str) -> str:
 def _tidy(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     """Drop empty segments, compact those mostly dead, merge neighbours of one size class once there are enough.
 
-    So an index of n documents has O(log n) segments, and each document is merged O(log n) times.
+    So an index of n documents has O(log n) segments, and one more for each :data:`_LARGEST`; each document is merged
+    O(log n) times.
     """
     kept = [
         segment if 2 * segment.live_count >= len(segment) else merge_segments([segment])
@@ -218,7 +220,7 @@ def _tidy(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     while len(kept) >= _FAN:
         classes = [_size_class(segment) for segment in kept]
         start = len(kept)
-        while start and classes[start - 1] <= classes[-1]:
+        while start and classes[start - 1] <= classes[-1] and len(kept[start - 1]) < _LARGEST:
             start -= 1
         run = len(kept) - start
         if run < _FAN:

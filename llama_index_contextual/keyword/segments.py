@@ -107,11 +107,6 @@ class Postings:
         part = slice(self.starts[at], self.stops[at])
         return self.rows[part], self.counts[part]
 
-    def expanded_terms(self) -> Ints:
-        """Return the term number of every entry, beside ``rows``."""
-        order = np.argsort(self.starts)
-        return np.repeat(self.terms[order], (self.stops - self.starts)[order])
-
     @classmethod
     def collect(cls, terms: Ints, rows: Ints, counts: Counts) -> Postings:
         """Sort loose entries into postings."""
@@ -119,7 +114,42 @@ class Postings:
         terms, rows, counts = terms[order], rows[order], counts[order]
         distinct, first = np.unique(terms, return_index=True)
         starts = first.astype(np.int64)
-        return cls(distinct, starts, np.append(starts[1:], len(terms)).astype(np.int64), rows, counts)
+        return cls(distinct, starts, np.append(starts, len(terms))[1:], rows, counts)
+
+    @classmethod
+    def merge(cls, parts: Sequence[tuple[Postings, Bools]]) -> Postings:
+        """Return the entries of several for the rows where the mask is true; these rows are numbered on, part by part.
+
+        Nothing is sorted: the entries of a term are those of the first part, then those of the second. So it takes
+        little memory beside the result, one of 12 million entries for 100,000 chunks.
+        """
+        alive = [keep[one.rows] for one, keep in parts]
+        sizes = [one.sizes(kept) for (one, _), kept in zip(parts, alive, strict=True)]
+        terms = np.unique(np.concatenate([one.terms for one, _ in parts]))
+        places = [np.searchsorted(terms, one.terms) for one, _ in parts]
+        total = np.zeros(len(terms), dtype=np.int64)
+        for place, size in zip(places, sizes, strict=True):
+            total[place] += size
+        stops = np.cumsum(total)
+        rows, counts = np.empty(total.sum(), dtype=np.int32), np.empty(total.sum(), dtype=np.uint16)
+        free, first = stops - total, 0  # where the next entry of each term goes, and the number of the part's first row
+        for (one, keep), kept, place, size in zip(parts, alive, places, sizes, strict=True):
+            stored = np.argsort(one.starts)  # the order in which the terms lie in ``rows``
+            each = size[stored]
+            to = np.repeat(free[place][stored] - (np.cumsum(each) - each), each) + np.arange(each.sum())
+            rows[to] = (np.cumsum(keep, dtype=np.int32) + np.int32(first - 1))[one.rows[kept]]
+            counts[to] = one.counts[kept]
+            free[place] += size
+            first += int(np.count_nonzero(keep))
+        used = total > 0
+        return cls(terms[used], (stops - total)[used], stops[used], rows, counts)
+
+    def sizes(self, kept: Bools) -> npt.NDArray[np.int64]:
+        """Return how many entries of each term a mask keeps, given beside ``rows``."""
+        if kept.all():
+            return self.stops - self.starts
+        before = np.concatenate(([0], np.cumsum(kept)))
+        return np.asarray(before[self.stops] - before[self.starts])
 
     def renumbered(self, numbers: Ints) -> Postings:
         """Return the same postings for other numbers of the terms, given beside ``terms``."""
@@ -140,12 +170,8 @@ class Records:
     @classmethod
     def build(cls, nodes: Iterable[BaseNode]) -> Records:
         """Encode nodes."""
-        return cls._join([encode(node) for node in nodes])
-
-    @classmethod
-    def _join(cls, records: Sequence[bytes]) -> Records:
-        sizes = np.fromiter(map(len, records), dtype=np.int64, count=len(records))
-        return cls(b"".join(records), np.concatenate(([0], np.cumsum(sizes))).astype(np.int64))
+        records = [encode(node) for node in nodes]
+        return cls(b"".join(records), _starts(np.fromiter(map(len, records), dtype=np.int64, count=len(records))))
 
     def __getitem__(self, row: int) -> bytes:
         return bytes(self.blob[self.starts[row] : self.starts[row + 1]])
@@ -157,7 +183,10 @@ class Records:
     @classmethod
     def merge(cls, parts: Sequence[tuple[Records, npt.NDArray[np.bool_]]]) -> Records:
         """Return the records of several where the mask is true, in order."""
-        return cls._join([records[int(row)] for records, keep in parts for row in np.flatnonzero(keep)])
+        blobs = [
+            memoryview(one.blob)[start:stop] for one, keep in parts for start, stop in _pieces(one.starts, keep)
+        ]  # views: a copy of each record would take as much memory as the result
+        return cls(b"".join(blobs), _starts(np.concatenate([np.diff(one.starts)[keep] for one, keep in parts])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +204,8 @@ class WordOrder:
     def join(cls, parts: Iterable[Codes]) -> WordOrder:
         """Return the order of documents, given those of each."""
         every = list(parts)
-        sizes = np.fromiter(map(len, every), dtype=np.int64, count=len(every))
         codes = np.concatenate([np.empty(0, dtype=np.uint16), *every])
-        return cls(codes, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64))
+        return cls(codes, _starts(np.fromiter(map(len, every), dtype=np.int64, count=len(every))))
 
     def __getitem__(self, row: int) -> Codes:
         return self.codes[self.starts[row] : self.starts[row + 1]]
@@ -192,7 +220,19 @@ class WordOrder:
     @classmethod
     def merge(cls, parts: Sequence[tuple[WordOrder, Bools]]) -> WordOrder:
         """Return the order of several where the mask is true, in order."""
-        return cls.join(order[int(row)] for order, keep in parts for row in np.flatnonzero(keep))
+        codes = [one.codes[start:stop] for one, keep in parts for start, stop in _pieces(one.starts, keep)]
+        return cls(np.concatenate(codes), _starts(np.concatenate([np.diff(one.starts)[keep] for one, keep in parts])))
+
+
+def _starts(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return where each of several pieces starts that lie one after the other, and where the last ends."""
+    return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+
+
+def _pieces(starts: npt.NDArray[np.int64], keep: Bools) -> list[tuple[int, int]]:
+    """Return from where to where the rows lie whose mask is true; neighbours are one piece."""
+    edges = np.flatnonzero(np.diff(keep, prepend=False, append=False))
+    return list(zip(starts[edges[::2]].tolist(), starts[edges[1::2]].tolist(), strict=True))
 
 
 @lru_cache(maxsize=1 << 17)
@@ -359,18 +399,10 @@ def build_segment(
 
 def merge_segments(segments: Sequence[Segment]) -> Segment:
     """Return one segment of the live documents of several, in their order; no text is analysed again."""
-    terms, rows, counts, start = [], [], [], 0
-    for segment in segments:
-        new_rows = np.cumsum(segment.live, dtype=np.int32) - np.int32(1) + np.int32(start)
-        alive = segment.live[segment.postings.rows]
-        terms.append(segment.postings.expanded_terms()[alive])
-        rows.append(new_rows[segment.postings.rows][alive])
-        counts.append(segment.postings.counts[alive])
-        start += segment.live_count
     ids = tuple(i for segment in segments for i, live in zip(segment.ids, segment.live.tolist(), strict=True) if live)
     return Segment(
         ids=ids,
-        postings=Postings.collect(np.concatenate(terms), np.concatenate(rows), np.concatenate(counts)),
+        postings=Postings.merge([(segment.postings, segment.live) for segment in segments]),
         lengths=np.concatenate([segment.lengths[segment.live] for segment in segments]),
         order=WordOrder.merge([(segment.order, segment.live) for segment in segments]),
         records=Records.merge([(segment.records, segment.live) for segment in segments]),
