@@ -17,7 +17,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.errors import EmbeddingError, SettingError
 from llama_index_contextual.service import post
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -151,7 +151,7 @@ class LlamaCppDocumentEmbedding(DocumentEmbedding):
         rows = np.asarray(_part(answer, 0, "embedding"), np.float64)
         if len(rows) != len(ids):
             raise EmbeddingError(
-                f"{self.base_url} gave {len(rows)} vectors for {len(ids)} tokens. "
+                f"{self.base_url} gave {counted(len(rows), 'vector')} for {counted(len(ids), 'token')}. "
                 "Cure: start llama-server with --embeddings --pooling none"
             )
         ends = np.cumsum([len(before), *map(len, parts)]).tolist()

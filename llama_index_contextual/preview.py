@@ -55,7 +55,8 @@ class Lacking(NamedTuple):
         if not self.of:
             return "no chunk has a rare word in its path or headings"
         share = f"{self.chunks} of {self.of} chunks with a rare word in path or headings ({self.chunks / self.of:.0%})"
-        return f"{share} hold none of them in their text: there a context adds what the text lacks"
+        lacks = "has none of these words in its text" if self.chunks == 1 else "have none of these words in their text"
+        return f"{share} {lacks}: there a context adds what the text lacks"
 
 
 def lacking(nodes: Sequence[BaseNode]) -> Lacking:

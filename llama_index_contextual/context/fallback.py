@@ -147,7 +147,8 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
             failures = Counter(getattr(self.first, "last_failures", {}))
             why = ", ".join(f"{count} {reason}" for reason, count in failures.most_common())
             messages.append(
-                f"{total - ours} of {total} chunks have no context from {self.first.name} but fell back ({whose})"
+                f"{total - ours} of {total} chunks {'has' if total - ours == 1 else 'have'} no context from "
+                f"{self.first.name} but fell back ({whose})"
                 + (f", because: {why}." if why else ".")
                 + (_NEXT if getattr(self.first, "remembers_failures", True) else _NEXT_OF_THIS)
             )

@@ -347,7 +347,7 @@ def measure(
     most, returned = max(top_k), getattr(retriever, "similarity_top_k", None)
     if isinstance(returned, int) and returned < most:
         raise SettingError(
-            f"the retriever {name!r} returns {returned} hits, but {most} are counted. "
+            f"the retriever {name!r} returns {counted(returned, 'hit')}, but {most} are counted. "
             f"Cure: similarity_top_k={most}, or a smaller top_k="
         )
     started = time.perf_counter()

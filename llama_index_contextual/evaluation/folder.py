@@ -337,8 +337,9 @@ def _warn_of_lost_gold(nodes: Sequence[BaseNode], questions: Sequence[Question])
         if not all(found.values())
     ]
     if lost:
+        have = "1 question has" if len(lost) == 1 else f"{len(lost):,} questions have"
         warnings.warn(
-            f"No chunk holds an answer of {counted(len(lost), 'question')}, and it counts as not found: "
+            f"{have} an answer that no chunk holds; such an answer counts as not found: "
             f"{'; '.join(lost[:_NAMED])}{' …' if len(lost) > _NAMED else ''}. Cure: correct path and lines, and quote "
             "only a few words as text.",
             ContextualWarning,

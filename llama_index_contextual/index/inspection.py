@@ -194,7 +194,9 @@ def verify(manifest: Manifest, store: NodeStore, keywords: KeywordSearch, waitin
     problems += _vectors(store)
     keyword = set(keywords.selected_ids())
     if keyword != ids:
-        problems.append(f"The keyword index lacks {len(ids - keyword)} nodes and has {len(keyword - ids)} too many.")
+        problems.append(
+            f"The keyword index lacks {counted(len(ids - keyword), 'chunk')} and has {len(keyword - ids)} too many."
+        )
     return Verification(problems, waiting, len(manifest.documents), len(ids))
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from llama_index_contextual.text import counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -120,7 +122,7 @@ class RefreshProgress:
         left = f", about {_time(seconds * (total - done) / done)} left" if done else ""
         note = f" ({self._note()})" if self._note() else ""
         return (
-            f"Indexing: {read:,} of {files:,} files read, {described:,} contexts{note}, "
+            f"Indexing: {read:,} of {files:,} files read, {counted(described, 'context')}{note}, "
             f"{done:,} of {total:,} chunks indexed, {done / seconds:.1f}/s{left}"
         )
 
@@ -131,7 +133,7 @@ class RefreshProgress:
         tokens = usage.tokens.prompt + usage.tokens.completion
         fell_back = f", {sum(usage.failed.values()):,} fell back" if usage.failed else ""
         price = "" if usage.price is None else f", ${usage.price:.2f}"
-        return f"{usage.calls:,} calls, {tokens:,} tokens{price}{fell_back}"
+        return f"{counted(usage.calls, 'call')}, {counted(tokens, 'token')}{price}{fell_back}"
 
 
 def _time(seconds: float) -> str:

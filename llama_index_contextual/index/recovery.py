@@ -23,6 +23,7 @@ from llama_index_contextual.index.state import (
     save_manifest,
 )
 from llama_index_contextual.index.store import KIND, DamagedError, Row, to_node
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,7 +175,8 @@ def _copy(
     save_manifest(layout.manifest, replace(manifest, collection=name, complete=False))
     with changing():  # a reader may just be opening it
         database.drop(old.name)
-    logger.warning("Chroma's vector files were damaged and have been rebuilt; %d texts were embedded again.", embedded)
+    again = f"{counted(embedded, 'text')} {'was' if embedded == 1 else 'were'} embedded again"
+    logger.warning("Chroma's vector files were damaged and have been rebuilt; %s.", again)
 
 
 def _start_afresh(layout: Layout, manifest: Manifest, error: Exception) -> None:

@@ -259,7 +259,9 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
     except Exception as error:
         raise _failed(embedding, counted(len(texts), "text"), error) from error
     if len(vectors) != len(texts):
-        raise EmbeddingError(f"{embedding.model_name} gave {len(vectors)} vectors for {len(texts)} texts.")
+        raise EmbeddingError(
+            f"{embedding.model_name} gave {counted(len(vectors), 'vector')} for {counted(len(texts), 'text')}."
+        )
     return vectors
 
 

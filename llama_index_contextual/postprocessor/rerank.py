@@ -24,7 +24,7 @@ from llama_index_contextual.errors import ContextualError, MissingExtraError, Re
 from llama_index_contextual.postprocessor.grouping import GroupingPostprocessor
 from llama_index_contextual.postprocessor.recency import RecencyPostprocessor
 from llama_index_contextual.service import post
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -127,7 +127,9 @@ class _ScoringReranker(BaseNodePostprocessor):
         texts = [replace_surrogates(one.node.get_content(metadata_mode=MetadataMode.EMBED))[0] for one in nodes]
         scores = self._scores(replace_surrogates(query_bundle.query_str)[0], texts)
         if len(scores) != len(nodes) or not all(map(math.isfinite, scores)):
-            raise RetrievalError(f"{self.class_name()} gave {len(scores)} usable scores for {len(nodes)} chunks.")
+            raise RetrievalError(
+                f"{self.class_name()} gave {counted(len(scores), 'usable score')} for {counted(len(nodes), 'chunk')}."
+            )
         scored = [NodeWithScore(node=one.node, score=score) for one, score in zip(nodes, scores, strict=True)]
         return sorted(scored, key=lambda one: -(one.score or 0.0))
 

@@ -168,9 +168,12 @@ def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, e
 
 def test_answers_that_are_nowhere_are_named(folder, embedding):
     lost = Question("What is the default of the gateway on the moon?", (Passage("gateway.md"), Passage("moon.md")))
-    with pytest.warns(ContextualWarning, match=r"answer of 1 question, and.*gateway on the moon\?'.*moon\.md"):
+    with pytest.warns(ContextualWarning, match=r"^1 question has an answer.*gateway on the moon\?'.*moon\.md"):
         found = evaluate(folder, [*QUESTIONS, lost], embed_model=embedding, contexts=[], top_k=[20])
     assert found.rows[-1].recalls[-1].tolist() == [0.5]
+    other = Question("Who walks on the moon?", (Passage("moon.md"),))
+    with pytest.warns(ContextualWarning, match=r"^2 questions have an answer.*gateway on the moon.*Who walks"):
+        evaluate(folder, [*QUESTIONS, lost, other], embed_model=embedding, contexts=[], top_k=[20])
 
 
 def test_an_empty_folder_or_a_wrong_context_is_an_error(folder, embedding, tmp_path):
