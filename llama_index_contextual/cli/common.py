@@ -34,8 +34,8 @@ Config = Annotated[Path | None, typer.Option(help="A configuration file. Default
 EmbedModel = Annotated[
     str | None,
     typer.Option(
-        help="local, none (keywords alone), ollama:MODEL, openai:MODEL or huggingface:MODEL. Default: the index's own, "
-        "else local"
+        help="local, e5 (many languages), none (keywords alone), llamacpp:NAME@URL, or a MODEL after ollama:, openai:, "
+        "huggingface:, voyage: or jina:. Default: the index's own, else local"
     ),
 ]
 Store = Annotated[

@@ -209,7 +209,8 @@ class Embedding(_Section):
     """What makes the vectors."""
 
     model: str | None = _setting(
-        "`local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, `openai:MODEL`, `huggingface:MODEL`.",
+        "`local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, `openai:MODEL`, `huggingface:MODEL`, "
+        "`voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
         "local",
         python="embed_model",
         option="--embed-model",
