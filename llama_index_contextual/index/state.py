@@ -29,6 +29,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
@@ -120,6 +121,14 @@ class Layout:
                 f"the index cannot be kept in {self.root} ({error.strerror}). Cure: make it writable, or choose "
                 "another folder with storage=."
             ) from error
+
+    def sweep(self, seconds: float) -> None:
+        """Delete what killed processes left of files that :func:`write_atomically` was writing so many seconds ago."""
+        for name in ("manifest.json", "building.json", "moving.json", "generation"):
+            for left in self.root.glob(f".{name}.????????"):
+                with contextlib.suppress(OSError):
+                    if time.time() - left.stat().st_mtime >= seconds:
+                        left.unlink()
 
 
 class WriteLock:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualError, FingerprintError, LockedError, StorageError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
+_SHARED_SWEEP_SECONDS: Final = 3600.0
 
 
 class Storage:
@@ -105,6 +106,8 @@ class Storage:
         """Write: alone, unless a server keeps the nodes; ``replacing`` works on the index's successor."""
         self.settings.layout.create()
         with contextlib.nullcontext() if self.settings.shared else self.lock.hold():
+            # Where a server keeps the nodes, another process may be writing here now.
+            self.settings.layout.sweep(_SHARED_SWEEP_SECONDS if self.settings.shared else 0)
             made_now = not self.exists and not self.settings.shared
             try:
                 with self._writer(replacing=replacing) as writer:

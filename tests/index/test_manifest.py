@@ -2,6 +2,9 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 import tracemalloc
 
 import pytest
@@ -99,3 +102,29 @@ def test_a_write_that_is_interrupted_between_parts_leaves_the_old_file_alone(tmp
     with pytest.raises(KeyboardInterrupt):
         write_atomically(path, parts())
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("manifest.json", b"old")]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from llama_index_contextual.index.state import write_atomically
+
+def parts():
+    yield b"new"
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_atomically(Path(sys.argv[1]), parts())
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no such signal")
+@pytest.mark.parametrize("name", ["manifest.json", "generation"])
+def test_what_a_killed_write_leaves_goes_with_the_next_refresh(folder, opened, name):
+    storage = folder / ".contextual"
+    opened().refresh()
+    (storage / f".{name}.mine").touch()  # no name that a write makes
+    before = {one.name for one in storage.iterdir()}
+    subprocess.run([sys.executable, "-c", KILLED, storage / name], check=False)  # noqa: S603  our own script
+    assert len(list(storage.iterdir())) == len(before) + 1
+    opened().refresh()
+    assert {one.name for one in storage.iterdir()} == before
