@@ -16,7 +16,7 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.context import ChunkContext, ContextGenerator, LLMContextGenerator
 from llama_index_contextual.embedding import NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation.comparison import (
     ALIKE,
     CHARACTERS,
@@ -213,16 +213,11 @@ class Workshop:
         return reranker(spec, POOL, self._llm) if isinstance(spec, str) else spec
 
     def estimates(self) -> dict[str, ContextEstimate]:
-        """Return what the contexts of each index will cost; nothing where a file cannot be read."""
-        try:
-            return {name: index.estimate() for name, index in self.indexes.items()}
-        except DocumentError:  # the refresh leaves that file out, and names it
-            return {}
+        """Return what the contexts of each index will cost."""
+        return {name: index.estimate() for name, index in self.indexes.items()}
 
     def work(self, costs: Mapping[str, ContextEstimate]) -> str:
         """Return what a run will take: chunks, minutes of embedding, calls. Embeds a few texts."""
-        if not costs:
-            return "What it will take is not known, because a file cannot be read"
         chunks = costs[BASELINE].chunks
         sample = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(_SAMPLE)]
         model = self.indexes[BASELINE].settings.embedding

@@ -15,7 +15,7 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.questions import Passage, Question
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.sources import gather
+from llama_index_contextual.index.sources import readable_documents
 from llama_index_contextual.metadata import path_of, place_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import counted, sentence_starts
@@ -70,7 +70,7 @@ def make_questions(
     settings = ContextualIndex.open(folder, **{**options, "reindex": "ignore"}).settings
     generator = LLMContextGenerator(llm, cache=False)
     generator.require_key()
-    documents = [document for source in gather(None, settings, {}, [])[0] for document in source.load().documents]
+    documents = readable_documents(settings)
     nodes = [node for one in documents for node in settings.pipeline.parser.get_nodes_from_documents([one])]
     cache = SQLiteKVStore(settings.layout.cache)
     try:

@@ -77,6 +77,8 @@ def look_at(settings: IndexSettings, manifest: Manifest, budget: float) -> Fresh
     changed, certain = 0, not found.unfinished
     for file in found.files:
         entry = manifest.documents.get(file.path)
+        if manifest.failed.get(file.path) == file.stamp:  # nothing is to be done about it
+            continue
         if entry is None:
             changed += 1
         elif entry.stamp != file.stamp:

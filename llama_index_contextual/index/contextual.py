@@ -24,7 +24,7 @@ from llama_index_contextual.index.reader import arms_over
 from llama_index_contextual.index.refresh import refresh_index
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
-from llama_index_contextual.index.sources import decode, gather, read_bytes
+from llama_index_contextual.index.sources import decode, gather, read_bytes, readable_documents
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.index.store import to_node
@@ -329,13 +329,12 @@ class ContextualIndex:
     def estimate(self, prices: Prices | None = None) -> ContextEstimate:
         """Say what contexts for the whole folder would cost, without making any; those in the cache cost nothing.
 
+        A file that cannot be read is left out, with a line in the log.
+
         Args:
             prices: Money per million tokens.
-
-        Raises:
-            DocumentError: A file cannot be read.
         """
-        documents = self._documents()
+        documents = readable_documents(self.settings)
         nodes = self.settings.pipeline.parse(documents)
         estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
         return estimate
@@ -346,12 +345,11 @@ class ContextualIndex:
         Nothing is written and no server is asked. A local model embeds a few texts, to see how fast it is here.
 
         Raises:
-            DocumentError: A file cannot be read.
             SettingError: An LLM would write the contexts, and without them the texts are not known.
         """
         if self.settings.pipeline.paid_source is not None:
             raise SettingError("contexts by an LLM cost something. Cure: estimate() says what.")
-        documents = self._documents()
+        documents = readable_documents(self.settings)
         nodes = self.settings.pipeline.parse(documents)
         self.settings.pipeline.contextualize(nodes, documents)
         texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
@@ -505,9 +503,6 @@ class ContextualIndex:
                 else target
             )
             return inspection.export(nodes, file)
-
-    def _documents(self) -> list[Document]:
-        return [doc for source in gather(None, self.settings, {}, [])[0] for doc in source.load().documents]
 
     def _pending(self) -> Pending:
         failed: list[Problem] = []

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual import metadata as names
+from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, make_plan
 from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.state import nodes_digest
@@ -19,7 +20,6 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from llama_index_contextual.index.files import Problem
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.state import Layout, Manifest
@@ -144,12 +144,17 @@ def pending(
     settings: IndexSettings, manifest: Manifest, sources: Sequence[Source], failed: Sequence[Problem]
 ) -> Pending:
     """Compare the manifest with the folder as it is."""
+    failed = [
+        *failed,
+        *(Problem(one.id, "") for one in sources if one.stamp and manifest.failed.get(one.id) == one.stamp),
+    ]
+    unread = {problem.path for problem in failed}
     plan: Plan = make_plan(
         manifest.documents,
-        {source.id: source.sha256 for source in sources},
+        {source.id: source.sha256 for source in sources if source.id not in unread},
         made_with=settings.fingerprint.nodes_hash,
         covered="",
-        blocked=[problem.path for problem in failed],
+        blocked=unread,
     )
     return Pending(len(plan.added), len(plan.changed), len(plan.outdated), len(plan.deleted), len(failed))
 

@@ -196,7 +196,8 @@ class Refresh:
                 self._index([by_id[key] for key in plan.to_index])
             self._delete(plan.deleted)
         stamps = self._stamps(by_id[key] for key in plan.unchanged)
-        if plan.to_index or plan.deleted or stamps or not self.writer.manifest.complete:
+        others_failed = self._remember_failed(by_id, covered)
+        if plan.to_index or plan.deleted or stamps or others_failed or not self.writer.manifest.complete:
             self.writer.record(stamps)
             self.writer.end()
         elif not self.writer.hidden:
@@ -280,6 +281,14 @@ class Refresh:
             for source in unchanged
             if source.stamp and settled(source.stamp) not in ("", documents[source.id].stamp)
         }
+
+    def _remember_failed(self, sources: Mapping[str, Source], covered: str | None) -> bool:
+        """Note which files could not be indexed; return whether these are others than before."""
+        before = self.writer.manifest.failed
+        kept = {} if covered == "" else {key: stamp for key, stamp in before.items() if key not in sources}
+        now = {problem.path: sources[problem.path].stamp for problem in self.report.failed if problem.path in sources}
+        self.writer.manifest = replace(self.writer.manifest, failed={**kept, **{k: s for k, s in now.items() if s}})
+        return self.writer.manifest.failed != before
 
     def _note(self, plan: Plan) -> None:
         report = self.report

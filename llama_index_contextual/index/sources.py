@@ -6,8 +6,10 @@ the hash of the bytes that were read then, not of what had been seen earlier.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import re
 import time
 from collections import Counter
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.state import Entry
 
+logger = logging.getLogger(__name__)
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -100,7 +103,24 @@ def gather(
     below = part_of(settings.folder, source)
     found = find_files(settings.folder, rules_of(settings), below=below, exclude=settings.layout.root)
     failed.extend(found.problems)
-    return file_sources(found.files, settings.readers, known, failed), below
+    return file_sources(found.files, settings.readers, known), below
+
+
+def readable_documents(settings: IndexSettings) -> list[Document]:
+    """Return the documents of all files of the folder; one that cannot be read is left out, and named in the log."""
+    failed: list[Problem] = []
+
+    def read(source: Source) -> list[Document]:
+        try:
+            return source.load().documents
+        except DocumentError as error:
+            failed.append(Problem(source.id, str(error)))
+            return []
+
+    documents = [document for source in gather(None, settings, {}, failed)[0] for document in read(source)]
+    for problem in failed:
+        logger.warning("Left out: %s", problem)
+    return documents
 
 
 def rules_of(settings: IndexSettings) -> FileRules:
@@ -151,9 +171,8 @@ def file_sources(
     files: Sequence[FoundFile],
     readers: Mapping[str, BaseReader],
     known: Mapping[str, Entry],
-    failed: list[Problem],
 ) -> list[Source]:
-    """Return a source for each file; those that cannot be read are added to ``failed``.
+    """Return a source for each file.
 
     A file is read here only where its hash tells something: where its size or times differ from what is remembered, or
     where it is new and another one is gone, which may be the same under another name.
@@ -167,11 +186,8 @@ def file_sources(
         if entry is not None and entry.stamp == file.stamp:
             sha256 = entry.sha256
         elif entry is not None or moved:
-            try:
+            with contextlib.suppress(DocumentError):  # loading it says so
                 sha256 = sha256_of(read_bytes(file.absolute))
-            except DocumentError as error:
-                failed.append(Problem(file.path, str(error)))
-                continue
         load = _Loader(file, readers.get(Path(file.path).suffix.lower()) if readers else None)
         sources.append(Source(file.path, sha256, "file", load, file.stamp))
     return sources

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 DEFAULT_NAME: Final = ".contextual"
 DEFAULT_COLLECTION: Final = "contextual"
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
-STORAGE_VERSION: Final = 2  # 1: an entry called the hash of its settings "settings", and had no stamp
+# 1: an entry called the hash of its settings "settings", and had no stamp; 2: files that failed were not remembered
+STORAGE_VERSION: Final = 3
 _STRICT: Final = ConfigDict(extra="forbid", strict=True)
 
 
@@ -258,6 +259,8 @@ class Manifest:
         generation: Grows with every commit of the manifest.
         complete: False while a refresh is at work or was killed.
         documents: By document id: the path relative to the folder, or the id that the user set.
+        failed: Size and times of each file that could not be indexed, by path: every refresh tries it again, and the
+            index is not behind its folder because of it.
         choices: What was asked for, so that it is said once.
         unremembered: Names of settings that could not be written down; who does not give them again cannot write.
         folder: Of the documents.
@@ -271,6 +274,7 @@ class Manifest:
     generation: int = 0
     complete: bool = True
     documents: dict[str, Entry] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     choices: Choices = field(default_factory=Choices)
     unremembered: list[str] = field(default_factory=list)
     folder: str = ""

@@ -11,7 +11,8 @@ from llama_index_contextual.errors import (
     MissingExtraError,
     StorageError,
 )
-from llama_index_contextual.index import ContextualIndex, sources
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, background, sources
+from llama_index_contextual.index.state import load_manifest
 from llama_index_contextual.local_embedding import LocalEmbedding
 
 BAD_FILES = {
@@ -48,6 +49,49 @@ def test_an_unreadable_file_keeps_what_the_index_had_of_it(opened, folder, monke
     assert [str(problem) for problem in report.failed] == ["faq.md: it cannot be read (Permission denied)."]
     assert (report.deleted, report.skipped) == ([], 3)
     assert "cache is cold" in index.as_retriever(1).retrieve("Why is it slow?")[0].node.text
+
+
+@pytest.mark.parametrize("was_text", [False, True])
+def test_an_index_is_not_behind_because_of_a_file_that_cannot_be_read(opened, folder, monkeypatch, was_text):
+    index, bad = opened(), folder / "bad.md"
+    if was_text:
+        bad.write_text("# Good\n", "utf-8")
+    index.refresh()
+    bad.write_bytes(b"# Bad\n\0\0\0")
+    assert index.freshness(10).changed == 1
+    index.refresh()
+    assert str(index.freshness(10)) == ""
+    status = index.status()
+    assert (status.pending.unreadable, status.pending.any) == (1, False)
+    assert status.documents == 4 + was_text, "what the index had of it stays"
+    monkeypatch.setattr(background, "_LOOK_EVERY", 0)
+    keeper = BackgroundRefresh(index, patience=10)
+    assert not keeper.look()
+    assert index.status().generation == status.generation, "nothing was done"
+    bad.write_text("# Mended\n", "utf-8")
+    assert index.freshness(10).changed == 1
+    assert index.refresh().failed == []
+    assert load_manifest(folder / ".contextual/manifest.json").failed == {}
+
+
+def test_a_refresh_of_a_part_forgets_no_failure_elsewhere(opened, folder):
+    index = opened()
+    (folder / "bad.md").write_bytes(b"# Bad\n\0\0\0")
+    index.refresh()
+    index.refresh("memory")
+    index.refresh([Document(text="By hand.", id_="by-hand")])
+    assert str(index.freshness(10)) == ""
+    (folder / "bad.md").unlink()
+    index.refresh()
+    assert load_manifest(folder / ".contextual/manifest.json").failed == {}
+
+
+def test_an_estimate_leaves_out_what_cannot_be_read_and_names_it(opened, folder, caplog):
+    index = opened()
+    chunks = index.estimate().chunks
+    (folder / "bad.md").write_bytes(b"# Bad\n\0\0\0")
+    assert index.estimate().chunks == index.estimate_embedding().chunks == chunks
+    assert "Left out: bad.md: it is binary" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "\n\n  \n", "---\n# nothing\n---\n"])
