@@ -56,7 +56,7 @@ _EARLIER_PROMPT: Final = PromptTemplate(
 _DOCUMENT_MARK: Final = "\x00document\x00"
 _FIELDS: Final = ("document", "chunks", "count", "path", "title", "section", "date")
 _INSTRUCTION_TOKENS: Final = 300
-_EXCERPT_CHARS: Final = 400  # of a longer chunk the question shows the beginning and the end: the document shows it all
+_EXCERPT_CHARS: Final = 400  # of a longer chunk the prompt shows the beginning and the end: the document shows it all
 _CHARS_PER_TOKEN: Final = 3  # few, so that what is reserved suffices in any language with an alphabet
 _MARK_TOKENS: Final = 30  # around each chunk
 _SAFETY: Final = 0.9  # our tokenizer is not the model's
@@ -196,8 +196,8 @@ def _plain(prompt: BasePromptTemplate) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a call sends; a run asks it, an estimate only counts it.
+class FilledPrompt:
+    """What a call sends; a run sends it, an estimate only counts it.
 
     Attributes:
         before: What stands before the document.
@@ -217,7 +217,7 @@ class Question:
         outline: Sequence[BaseNode],
         window: Window,
         prompt: BasePromptTemplate,
-    ) -> Question:
+    ) -> FilledPrompt:
         """Ask about some chunks; see :func:`shown` and :func:`check_prompt`."""
         sections = dict.fromkeys(str(node.metadata.get(HEADER_PATH) or "") for node in nodes)
         metadata = {**document.metadata, **nodes[0].metadata}

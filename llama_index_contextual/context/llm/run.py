@@ -22,7 +22,7 @@ from llama_index_contextual.context.llm.model import (
     model_name,
     retries_by_itself,
 )
-from llama_index_contextual.context.llm.prompt import Question, batches, count_tokens
+from llama_index_contextual.context.llm.prompt import FilledPrompt, batches, count_tokens
 from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, ask
 from llama_index_contextual.context.usage import PRICES_OF, ContextEstimate, Prices, Tokens, list_prices
 from llama_index_contextual.errors import StorageError
@@ -203,15 +203,15 @@ class Run:
     async def _ask(self, todo: Todo, nodes: list[BaseNode]) -> Answer:
         settings, books, server = self._settings, self.books, self._settings.server
         prompt = settings.prompts.of(todo.document)
-        question = Question.about(nodes, todo.document, todo.nodes, settings.budget.window, prompt)
-        tokens = question.tokens
+        filled = FilledPrompt.about(nodes, todo.document, todo.nodes, settings.budget.window, prompt)
+        tokens = filled.tokens
         books.check_budget(tokens)
         if not server.allows_call():
             raise CallFailedError(NO_ANSWER, fatal=False)
         waiting = settings.num_workers if is_local(settings.llm) else 1  # it answers one after the other
         send = partial(
             settings.caller.send,
-            question.messages(cache_point=marks_cache(settings.llm)),
+            filled.messages(cache_point=marks_cache(settings.llm)),
             settings.patience.timeout(len(nodes), tokens, waiting),
             settings.max_output_tokens * len(nodes),
         )
@@ -295,10 +295,10 @@ def estimate(
         before, prompt = "", settings.prompts.of(one.document)
         missing = [one.nodes[index] for index in one.missing]
         for group in batches(missing, one.document, budget.size, budget.window) if missing else ():
-            question = Question.about(group, one.document, one.nodes, budget.window, prompt)
-            again = count_tokens(question.document) if question.document == before else 0
-            total += Tokens(question.tokens, again, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
-            before, calls = question.document, calls + 1
+            filled = FilledPrompt.about(group, one.document, one.nodes, budget.window, prompt)
+            again = count_tokens(filled.document) if filled.document == before else 0
+            total += Tokens(filled.tokens, again, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
+            before, calls = filled.document, calls + 1
             calls_again += len(group) if len(group) > 1 else 0
     local, model = is_local(settings.llm), model_name(settings.llm)
     price, priced_by = _price(total, prices, model, local=local)
