@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # While another process writes, the keyword index follows its batches only for a tenth of the time.
 _SYNC_SHARE: Final = 10.0
-_AT_ONCE: Final = 2000  # nodes that are in memory while all are read for the first time: 5 kB each
+_AT_ONCE: Final = 1000  # nodes that are in memory while all are read for the first time: 5 kB each
 
 
 class Keywords:
