@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 import threading
+from collections import OrderedDict
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from llama_index.core.schema import MetadataMode
@@ -14,20 +16,22 @@ from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.filters import REF_DOC_ID
+from llama_index_contextual.keyword.filters import NOT_COLUMNS, REF_DOC_ALIASES, REF_DOC_ID, WORDS, condition_of, select
 from llama_index_contextual.keyword.languages import fold, normalise
-from llama_index_contextual.keyword.segments import FilterMasks, Records, Segment, build_segment, merge_segments
+from llama_index_contextual.keyword.segments import Records, Segment, build_segment, merge_segments
 from llama_index_contextual.keyword.snapshot import Snapshot, Terms
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-    from llama_index_contextual.keyword.filters import Bools
+    from llama_index_contextual.keyword.filters import Bools, Columns
     from llama_index_contextual.keyword.snapshot import Group, Masks, Match, Nearness, TermScores
+
+    _WordTest = Callable[[Segment, MetadataFilter], Bools]
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -35,6 +39,7 @@ _MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
 _FAN: Final = 4  # segments of one size class before they are merged
 _SMALLEST: Final = 256  # documents: everything below is one size class
 _LARGEST: Final = 1 << 16  # documents from which a segment is merged no more: a merge holds them twice, 2 kB each
+_KEPT: Final = 64  # filters that a segment remembers; 64 masks of 100,000 rows take 6 MB
 _MOST_READ: Final = 5000  # nodes of a segment that are read for a phrase; beyond them its words need not be adjacent
 _LIKE: Final = 0.8  # of 1: the stems of "databse" and "database" are alike by 0.92, those of "acount" and "account" too
 _MEANT: Final = 0.75  # as alike is the word itself
@@ -193,6 +198,48 @@ class KeywordIndex:
             for row in np.flatnonzero(held).tolist():
                 held[row] = phrase in spaced(lexical_text(segment.records.node(row)))
         return held
+
+
+class FilterMasks:
+    """Remember the rows that filters admit, by segment and filter. It is thread-safe."""
+
+    def __init__(self) -> None:
+        # The key is Columns: versions of a segment with fewer live rows share it, and it goes away with the last.
+        self._known: WeakKeyDictionary[Columns, OrderedDict[str, Bools]] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[FilterMasks], tuple[()]]:
+        return (FilterMasks, ())  # a cache
+
+    def of(self, segments: Sequence[Segment], filters: MetadataFilters, words: _WordTest) -> list[Bools]:
+        """Return for each segment the rows that filters admit; ``words`` evaluates those on :data:`WORDS`."""
+        key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
+        return [self._mask(segment, filters, key, words) for segment in segments]
+
+    def _mask(self, segment: Segment, filters: MetadataFilters, key: str, words: _WordTest) -> Bools:
+        with self._lock:
+            known = self._known.setdefault(segment.columns, OrderedDict())
+            if key in known:
+                known.move_to_end(key)
+                return known[key]
+        mask = select(
+            filters, lambda one: words(segment, one) if one.key == WORDS else _test(segment, one), len(segment)
+        )
+        with self._lock:
+            known[key] = mask
+            while len(known) > _KEPT:
+                known.popitem(last=False)
+        return mask
+
+
+def _test(segment: Segment, one: MetadataFilter) -> Bools:
+    key, holds = one.key, condition_of(one)
+    if key in NOT_COLUMNS:
+        rows = range(len(segment))
+        return np.fromiter((holds(segment.records.node(row).metadata.get(key)) for row in rows), np.bool_, len(segment))
+    columns = segment.columns.by_key
+    column = columns.get(REF_DOC_ID if key in REF_DOC_ALIASES and key not in columns else key)
+    return np.full(len(segment), holds(None)) if column is None else column.where(holds)
 
 
 def lexical_text(node: BaseNode) -> str:

@@ -9,30 +9,17 @@ from __future__ import annotations
 import uuid
 import zlib
 from array import array
-from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, Node, TextNode
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from llama_index_contextual.keyword.filters import (
-    NOT_COLUMNS,
-    REF_DOC_ALIASES,
-    REF_DOC_ID,
-    WORDS,
-    Bools,
-    Columns,
-    condition_of,
-    select,
-)
+from llama_index_contextual.keyword.filters import Bools, Columns
 
 if TYPE_CHECKING:
     import mmap
@@ -42,9 +29,6 @@ Ints = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.uint16]
 Codes = npt.NDArray[np.uint16]
 
-WordTest = Callable[["Segment", MetadataFilter], Bools]
-
-_KEPT: Final = 64  # filters that a segment remembers; 64 masks of 100,000 rows take 6 MB
 _CODE: Final = (1 << 16) - 1
 _MOST: Final = np.iinfo(np.uint16).max  # a term frequency above it adds nothing to BM25 anyway
 # As metadata_dict_to_node reads them; every other class is a TextNode to a vector store.
@@ -320,48 +304,6 @@ class Segment:
         smaller = replace(self, live=live)
         smaller.__dict__["rows_by_id"] = self.rows_by_id  # the same rows: do not make the dictionary again
         return smaller
-
-
-class FilterMasks:
-    """Remember the rows that filters admit, by segment and filter. It is thread-safe."""
-
-    def __init__(self) -> None:
-        # The key is Columns: versions of a segment with fewer live rows share it, and it goes away with the last.
-        self._known: WeakKeyDictionary[Columns, OrderedDict[str, Bools]] = WeakKeyDictionary()
-        self._lock = Lock()
-
-    def __reduce__(self) -> tuple[type[FilterMasks], tuple[()]]:
-        return (FilterMasks, ())  # a cache
-
-    def of(self, segments: Sequence[Segment], filters: MetadataFilters, words: WordTest) -> list[Bools]:
-        """Return for each segment the rows that filters admit; ``words`` evaluates those on :data:`WORDS`."""
-        key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
-        return [self._mask(segment, filters, key, words) for segment in segments]
-
-    def _mask(self, segment: Segment, filters: MetadataFilters, key: str, words: WordTest) -> Bools:
-        with self._lock:
-            known = self._known.setdefault(segment.columns, OrderedDict())
-            if key in known:
-                known.move_to_end(key)
-                return known[key]
-        mask = select(
-            filters, lambda one: words(segment, one) if one.key == WORDS else _test(segment, one), len(segment)
-        )
-        with self._lock:
-            known[key] = mask
-            while len(known) > _KEPT:
-                known.popitem(last=False)
-        return mask
-
-
-def _test(segment: Segment, one: MetadataFilter) -> Bools:
-    key, holds = one.key, condition_of(one)
-    if key in NOT_COLUMNS:
-        rows = range(len(segment))
-        return np.fromiter((holds(segment.records.node(row).metadata.get(key)) for row in rows), np.bool_, len(segment))
-    columns = segment.columns.by_key
-    column = columns.get(REF_DOC_ID if key in REF_DOC_ALIASES and key not in columns else key)
-    return np.full(len(segment), holds(None)) if column is None else column.where(holds)
 
 
 def build_segment(
