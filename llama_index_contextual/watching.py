@@ -35,7 +35,7 @@ class StepEvent(BaseEvent):
     Attributes:
         step: ``"refresh"``, ``"context"``, ``"embed"``, ``"store"``, ``"arm"`` or ``"fusion"``.
         seconds: How long it took.
-        facts: Its numbers and names, such as ``{"texts": 64, "embedded": 12}``; see the recipe in the documentation.
+        facts: Its numbers and names, such as ``{"rows": 64, "embedded": 12}``; see the recipe in the documentation.
         error: Class and message of what ended it; empty where it succeeded.
     """
 

@@ -70,8 +70,9 @@ class ContextualIndex:
     The vector store holds the nodes; everything else in the storage folder is derived from it or from the files. One
     process writes at a time; readers in other processes notice what it wrote. An object may be used by many threads.
 
-    Only :meth:`refresh`, :meth:`delete`, :meth:`move` and :meth:`contextualize` write. Questions change nothing on
-    disk, embed no document and ask no context model; :meth:`freshness` says how far the index is behind its folder.
+    Only :meth:`refresh`, :meth:`delete`, :meth:`move` and :meth:`contextualize` change an index. Questions change
+    nothing on disk, embed no document and ask no context model. :meth:`freshness` says how far the index is behind
+    its folder.
     """
 
     def __init__(self, settings: IndexSettings) -> None:
@@ -106,8 +107,8 @@ class ContextualIndex:
             folder: The documents; None for the folder that ``storage`` was made from.
             storage: Where the index lives; ``FOLDER/.contextual`` by default. It is of one folder.
             embed_model: ``"local"``, ``"e5"`` (many languages), ``"none"`` (keywords alone), ``"ollama:MODEL"``,
-                ``"openai:MODEL"``, or any LlamaIndex embedding. By default what the index was made with, else
-                ``"local"``.
+                ``"openai:MODEL"``, another name of docs/embeddings.md, or any LlamaIndex embedding. By default what
+                the index was made with, else ``"local"``.
             context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your own. By default what
                 the index was made with, else ``"headings"``.
             node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
@@ -237,7 +238,7 @@ class ContextualIndex:
     def read(self, path: str) -> str | None:
         """Return the text of one file of the folder; None where there is none that the index would read.
 
-        Hidden files, what ``.gitignore`` names, and links out of the folder are none.
+        Hidden files, files that ``.gitignore`` names, and links out of the folder count as none.
 
         Args:
             path: Relative to the folder, in POSIX form.

@@ -44,7 +44,7 @@ class FileRules:
 
     Attributes:
         include: ``.gitignore``-style patterns of the files to read. One that ends in a suffix, as ``*.md`` does, means
-            files only, not what lies in a folder ``notes.md``, and ``NOTES.MD`` too.
+            files only (``NOTES.MD``, too), never all of a folder that is called ``notes.md``.
         ignore: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
         gitignore: Whether ``.gitignore`` files in the folder are obeyed.
         hidden: Whether files and folders whose name starts with a dot are read.

@@ -47,7 +47,7 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
         memory = Memory.from_defaults(session_id="jc", memory_blocks=[MemoryContextBlock(context=context)])
         await agent.run("does JC like ginger?", memory=memory)
 
-    The hit that led the digest of one of a session's last turns is not given again.
+    A hit that was the first of a digest in one of the session's last turns is not shown again.
     """
 
     name: str = Field(default="prior_context", description="Name of the block, the tag that LlamaIndex puts around it.")

@@ -48,7 +48,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
 
     In ``transformations=[parser, ContextualNodePostprocessor(), embedding]`` it is the last step before the embedding
     and changes the nodes in place. In ``node_postprocessors=[...]`` it gives the nodes of an index that was built
-    without contexts the free ones (headings, patterns; never an LLM's) on copies, and leaves those that have one alone.
+    without contexts free ones (headings or patterns, never an LLM's), on copies. A node that has a context keeps it.
 
     Args:
         context: ``"off"``, ``"headings"``, ``"pattern"`` or ``"llm"``; see :func:`resolve_generator`.

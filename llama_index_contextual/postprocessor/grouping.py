@@ -18,7 +18,7 @@ class GroupingPostprocessor(BaseNodePostprocessor):
     """Keep at most ``group_size`` nodes of each document, or of each value of a metadata field.
 
     Contexts make the chunks of one document more alike, so more of them are found together. That is right where an
-    answer is spread over a document's chunks, and not where the question is which documents there are.
+    answer is spread over a document's chunks. It is wrong where the question asks for documents.
 
     Give it the whole candidate pool, best first and before the cut to top-k, so that others move up.
     What has no document, or not the field, is a group of its own. Scores and order stay as they are.

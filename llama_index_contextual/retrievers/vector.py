@@ -84,8 +84,8 @@ class ContextualVectorRetriever(BaseRetriever):
         embed_model: Embeds queries; default that of the index, else ``Settings.embed_model`` when first used.
         similarity_top_k: Most nodes a query returns.
         filters: Nodes that may be returned. Chroma evaluates what it evaluates as we do; the rest is evaluated here.
-        companion: A BM25 retriever over the same nodes. It evaluates filters (Chroma needs 9 ms for what it does in
-            well under one) and gives nodes, so that Chroma is asked for ids and distances only.
+        companion: A BM25 retriever over the same nodes. It evaluates filters faster than Chroma, and gives nodes, so
+            that Chroma is asked for ids and distances only.
 
     Raises:
         SettingError: A setting cannot work.
