@@ -225,9 +225,9 @@ class Refresh:
         gone = len(plan.deleted) - len(plan.renamed)
         if gone > len(documents) * _MOST_DELETED:
             raise ConfirmationError(
-                f"this refresh would delete {gone} of {len(documents)} documents, which are no longer found by the "
-                "file rules of this process. Cure: see that folder, rules and readers are those of the index; if they "
-                "are to go: refresh(confirm=True), or index --yes."
+                f"this refresh would delete {gone} of {len(documents)} documents, because the file rules of this "
+                "process no longer find them. Cure: check that the folder is mounted, and that rules and readers are "
+                "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
             )
         chunks = sum(entry.nodes for entry in documents.values())
         paid = sum(
@@ -238,9 +238,9 @@ class Refresh:
         )
         if paid > chunks * _MOST_PAID:
             raise ConfirmationError(
-                f"this refresh would ask a language model again for the contexts of {paid} of {chunks} chunks, since "
-                "model, prompt or settings are others than those that made them. Cure: the former settings; if they "
-                "are to be paid for again: refresh(confirm=True), or index --yes."
+                f"this refresh would ask a language model again for the contexts of {paid} of {chunks} chunks, because "
+                "model, prompt or settings differ from those that made them. Cure: use the former settings. To pay for "
+                "these contexts again: refresh(confirm=True), or index --yes."
             )
 
     def _known(self) -> dict[str, Entry]:
