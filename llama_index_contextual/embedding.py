@@ -169,6 +169,8 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
     """
     if isinstance(spec, BaseEmbedding):
         return spec
+    if not isinstance(spec, str):
+        raise SettingError(f"embed_model={spec!r} is no embedding. Cure: an embedding of LlamaIndex, or one of {FORMS}")
     if spec in _WITHOUT_MODEL:
         return _WITHOUT_MODEL[spec]()
     kind, _, model = spec.partition(":")

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.memory.digest import shown_path
+from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,14 +51,30 @@ class Notes:
 
     def part(self, path: str, first: int, count: int) -> str:
         """Return some lines of a note, and where to go on."""
+        path = self._named(path)
         text = self.index.read(path)
         if text is None:
-            raise DocumentError(f"there is no note {path!r} that the index reads. Cure: list shows them")
+            raise DocumentError(f"the note {path!r} is no text that can be read")
         lines = text.splitlines()
+        if first > max(len(lines), 1):
+            raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
         shown = "\n".join(lines[first - 1 : first - 1 + count])[:_MOST_CHARS]
         last = first - 1 + len(shown.splitlines())
         rest = f"\n\n(lines {first} to {last} of {len(lines)})" if first > 1 or last < len(lines) else ""
         return shown + rest
+
+    def _named(self, path: str) -> str:
+        """Return the path of a note that is named by it, or as a citation shows it.
+
+        Raises:
+            DocumentError: There is none.
+        """
+        if path in self.index.files(path):
+            return path
+        found = next((one for one in self.index.files() if shown_path(one) == path), None)
+        if found is None:
+            raise DocumentError(f"there is no note {path!r} that the index reads. Cure: list shows them")
+        return found
 
     def several(self, glob: str) -> list[str]:
         """Return notes whose path a pattern matches, each with its path as the first line, and what was left out."""
@@ -67,10 +84,12 @@ class Notes:
         blocks: list[str] = []
         room = _MOST_CHARS
         for path in paths[:_MOST_NOTES]:
-            text = self.index.read(path) or ""
+            text = self.index.read(path)
+            if text is None:
+                text = "(no text that can be read)"
             if len(text) > room and blocks:
                 break
-            blocks.append(f"{path}\n\n{text[:room]}")
+            blocks.append(f"{shown_path(path)}\n\n{text[:room]}")
             room -= len(text)
         if len(blocks) < len(paths):
             blocks.append(f"({len(blocks)} of {len(paths)} notes; for the others: get)")
@@ -80,7 +99,7 @@ class Notes:
         """Return the paths of the notes, one a line."""
         paths = self.index.files(below.strip("/"))
         more = [f"({MOST_LISTED} of {len(paths)}; name a folder for the others)"] if len(paths) > MOST_LISTED else []
-        return "\n".join([*paths[:MOST_LISTED], *more]) or "(no notes)"
+        return "\n".join([*map(shown_path, paths[:MOST_LISTED]), *more]) or "(no notes)"
 
     async def status(self) -> str:
         """Return what the manifest says, and how far it is behind."""

@@ -31,6 +31,14 @@ def test_a_bad_file_is_named_and_the_rest_is_indexed(run, tmp_path):
     assert "good.md#L1-L3" in run("search", "answer", "-f", tmp_path).stdout
 
 
+def test_a_file_that_had_to_be_repaired_is_named_once_and_is_no_failure(run, tmp_path):
+    (tmp_path / "old.md").write_bytes("# Café\n\nLe café ferme tôt.\n".encode("latin-1"))
+    done = run("index", tmp_path)
+    assert done.returncode == 0
+    assert "repaired: old.md: byte 0xe9" in done.stderr
+    assert "repaired" not in run("index", tmp_path).stderr
+
+
 def test_which_files_are_indexed_can_be_said(run, tmp_path):
     for name in ("page.md", "tool.py", "draft.md"):
         (tmp_path / name).write_text("# Tea\n\nThe tea was green.\n", "utf-8")

@@ -216,8 +216,8 @@ def test_an_object_is_taken_as_it_is():
     assert resolve_embedding(mock) is mock
 
 
-@pytest.mark.parametrize("spec", ["", "ollama", "ollama:", "cohere:x", "voyage", "nomic-embed-text"])
-def test_an_unknown_string_is_an_error_that_lists_the_forms(spec):
+@pytest.mark.parametrize("spec", ["", "ollama", "ollama:", "cohere:x", "voyage", "nomic-embed-text", 5, None])
+def test_what_names_no_embedding_is_an_error_that_lists_the_forms(spec):
     with pytest.raises(SettingError, match=r"'ollama:MODEL'"):
         resolve_embedding(spec)
 

@@ -223,6 +223,8 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
         print_json({**report.to_dict(), **said})
     else:
         print_text(str(report) if words is None else f"{report}\n{words}")
+    for repair in report.repaired:
+        tell(str(repair), "repaired:")
     for failure in report.failed:
         tell(str(failure), "not indexed:")
     if waiting and model is not None:

@@ -69,13 +69,17 @@ class MemoryEntry:
     @property
     def citation(self) -> str:
         """``memory/2026-04-09.md#L3-L5``."""
-        path = _UNSAFE_IN_PATH.sub(lambda char: " " if char[0] == " " else quote(char[0]), _visible(self.path, quote))
-        return citation(path, self.start_line, self.end_line)
+        return citation(shown_path(self.path), self.start_line, self.end_line)
 
     @property
     def line(self) -> str:
         """Its line of the digest."""
         return f"- [{self.citation}] {self.snippet}"
+
+
+def shown_path(path: str) -> str:
+    """Return the path of a note as a line shows it: it ends no line and no citation."""
+    return _UNSAFE_IN_PATH.sub(lambda char: " " if char[0] == " " else quote(char[0]), _visible(path, quote))
 
 
 @dataclass(frozen=True, slots=True)

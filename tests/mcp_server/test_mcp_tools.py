@@ -105,6 +105,41 @@ async def test_notes_are_listed_and_read_in_parts(folder, index):
             assert (await client.call_tool(tool, arguments)).is_error
 
 
+async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
+    names = {"plan [old].md": "The walrus retires.", "new\nline.md": "The heron moved."}
+    for name, text in names.items():
+        (folder / name).write_text(f"# Page\n\n{text}\n", "utf-8")
+    index.refresh()
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        assert (await text_of(client, "list")).splitlines() == [
+            "MEMORY.md",
+            "memory/2026-04-09.md",
+            "new line.md",
+            "plan %5Bold%5D.md",
+        ]
+        for name, text in names.items():
+            answer = json.loads(await text_of(client, "memory_search", query=text, max_results=1, format="json"))
+            cited = answer["entries"][0]["citation"].partition("#")[0]
+            assert cited != name
+            assert await text_of(client, "get", path=cited) == await text_of(client, "get", path=name)
+            assert text in await text_of(client, "get", path=cited)
+
+
+async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
+    (folder / "binary.md").write_bytes(b"\0\0")
+    (folder / "empty.md").touch()
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        for arguments, said in [
+            ({"path": "binary.md"}, "the note 'binary.md' is no text"),
+            ({"path": "MEMORY.md", "from_line": 99}, "from_line=99 is too high: 'MEMORY.md' has 3 lines"),
+        ]:
+            result = await client.call_tool("get", arguments)
+            assert result.is_error
+            assert said in result.content[0].text
+        assert await text_of(client, "get", path="empty.md") == ""
+        assert await text_of(client, "multi_get", glob="binary.md") == "binary.md\n\n(no text that can be read)"
+
+
 async def test_json_names_headings_and_context(index):
     async with mcp.Client(mcp_server.build_server(index)) as client:
         [entry] = json.loads(await text_of(client, "memory_search", query="carrots", max_results=1, format="json"))[
