@@ -2,6 +2,7 @@
 
 import pytest
 from llama_index.core import Document, MockEmbedding
+from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual import local_model
 from llama_index_contextual.errors import (
@@ -84,6 +85,26 @@ def test_a_refresh_of_a_part_forgets_no_failure_elsewhere(opened, folder):
     (folder / "bad.md").unlink()
     index.refresh()
     assert load_manifest(folder / ".contextual/manifest.json").failed == {}
+
+
+class FirstByte(BaseReader):
+    """Reads any file as a sentence about its first byte."""
+
+    def load_data(self, file):
+        return [Document(text=f"It begins with byte {file.read_bytes()[0]}.")]
+
+
+def test_a_file_that_counts_as_binary_is_indexed_once_its_suffix_has_a_reader(opened, folder):
+    """As docs/troubleshooting.md says of "a file counts as binary"."""
+    (folder / "scan.md").write_bytes(b"\x89PNG\0")
+    (folder / "scan.pdf").write_bytes(b"%PDF\0")
+    with opened() as index:
+        assert [problem.path for problem in index.refresh().failed] == ["scan.md"]
+    index = opened(readers={".md": FirstByte(), ".pdf": FirstByte()})
+    report = index.refresh()
+    assert (report.failed, sorted(report.added)) == ([], ["scan.md", "scan.pdf"])
+    assert "byte 137" in index.as_retriever(1).retrieve("Which scan begins with byte 137?")[0].node.text
+    assert str(index.freshness(10)) == ""
 
 
 def test_an_estimate_leaves_out_what_cannot_be_read_and_names_it(opened, folder, caplog):

@@ -54,6 +54,15 @@ def test_a_writer_may_wait(other_writer):
         pass
 
 
+def test_an_index_waits_for_another_process_where_it_is_told_to(other_writer, folder, opened):
+    """As docs/troubleshooting.md says of "another process is writing"."""
+    process, path = other_writer
+    with pytest.raises(LockedError, match="another process is writing"):
+        opened(storage=path.parent).refresh()
+    threading.Timer(0.2, process.kill).start()
+    assert opened(storage=path.parent, lock_timeout=60).refresh().chunks == 4
+
+
 def test_threads_of_one_process_take_turns_and_one_may_enter_again(tmp_path):
     lock = WriteLock(tmp_path / "write.lock")
     inside, most = 0, 0
