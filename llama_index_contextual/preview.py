@@ -18,6 +18,7 @@ from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.report import chunks_page
+from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from rich.console import RenderableType
 
-# Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
-# ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
-_PICTURES: Final[dict[int, int | str | None]] = {
-    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
-    **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
-    **{code: f"\\u{code:x}" for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))},
-    0x7F: 0x2421,
-    0x0D: None,
-}
 _FEW: Final = 3  # chunks: a word that so few have is rare, however small the index
 _SAMPLE: Final = 2000  # chunks that are looked at
 _KEEPS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
@@ -79,12 +71,6 @@ def lacking(nodes: Sequence[BaseNode]) -> Lacking:
     rare = [({word for word in place if counts[word] <= most}, text) for text, place in sample]
     of = [not words & text for words, text in rare if words]
     return Lacking(sum(of), len(of))
-
-
-def printable(text: str, *, one_line: bool = False) -> str:
-    """Return a text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
-    shown = text.translate(_PICTURES)
-    return shown.replace("\n", "\u2424").replace("\t", " ") if one_line else shown
 
 
 def chunks_of(
@@ -200,7 +186,8 @@ def _summary(name: str, nodes: list[TextNode]) -> Text:
     if not nodes:
         return summary.append(": no text, no chunks", style="dim")
     count = f"{len(nodes)} chunk" + ("s" if len(nodes) > 1 else "")
-    sizes = f": {count}, {min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all"
+    each = f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all" if len(nodes) > 1 else f"{tokens[0]} tokens"
+    sizes = f": {count}, {each}"
     return summary.append(f"{sizes}; {lacking(nodes)}", style="dim")
 
 

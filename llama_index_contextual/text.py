@@ -25,6 +25,15 @@ if TYPE_CHECKING:
 # case; "NOTES.MD" is Markdown too.
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+# Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
+# ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
+_PICTURES: Final[dict[int, int | str | None]] = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
+    **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
+    **{code: f"\\u{code:x}" for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))},
+    0x7F: 0x2421,
+    0x0D: None,
+}
 
 # Frequent words that tell these languages apart: a paragraph that is long enough to be cut has several of them.
 _WORDS: Final = {
@@ -90,6 +99,12 @@ _ORDINALS: Final = frozenset({"de"})  # languages that write "am 3. Mai" and "im
 _LONGEST_ORDINAL: Final = 2
 _FEW: Final = 3
 _PLAIN: Final = re.compile(r"[^\W\d_][.?!] [A-Z]")  # in English nearly all boundaries are this clear
+
+
+def printable(text: str, *, one_line: bool = False) -> str:
+    """Return a text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
+    shown = text.translate(_PICTURES)
+    return shown.replace("\n", "\u2424").replace("\t", " ") if one_line else shown
 
 
 def counted(number: int, thing: str) -> str:

@@ -34,6 +34,12 @@ def notes(tmp_path_factory):
     return folder
 
 
+def test_help_needs_no_llama_index():
+    code = "import sys; from llama_index_contextual import cli; print('llama_index.core' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert ended.stdout == "False\n", "it takes two seconds to import"
+
+
 def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     for question in ("asdfghjkl", "how tall is Mount Kilimanjaro"):
         done = run("search", question, "-f", notes)

@@ -72,3 +72,8 @@ def test_chunks_that_hold_no_rare_word_of_their_place_are_counted(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Gateway\n\nIt waits.\n", "utf-8")
     assert "0 of 1 chunks with a rare word in path or headings (0%) have none" in " ".join(shown(page).split())
+
+
+def test_the_tokens_of_one_chunk_are_said_once(run, tmp_path):
+    (tmp_path / "one.md").write_text("# One\n\nA sentence.\n", "utf-8")
+    assert "one.md: 1 chunk, 5 tokens;" in run("preview", tmp_path / "one.md").stdout

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from llama_index_contextual.config import fields_of, load_configuration, shown_of
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.preview import printable
+from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -22,8 +22,7 @@ from llama_index_contextual.cli.common import (
 )
 from llama_index_contextual.config import FILE
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.preview import printable
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
     from llama_index_contextual.evaluation import Comparison, Question

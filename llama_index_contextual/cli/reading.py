@@ -39,7 +39,7 @@ from llama_index_contextual.cli.common import (
 from llama_index_contextual.config import FILE, descriptions_of, load_configuration
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.metadata import citation
-from llama_index_contextual.preview import printable
+from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

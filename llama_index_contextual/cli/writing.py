@@ -29,7 +29,6 @@ from llama_index_contextual.cli.common import (
     tell,
 )
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.preview import lacking
 from llama_index_contextual.text import counted, money
 
 if TYPE_CHECKING:
@@ -209,6 +208,8 @@ def _model_of(contextual: ContextualIndex) -> LLMContextGenerator | None:
 
 
 def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, yes: bool, as_json: bool) -> None:
+    from llama_index_contextual.preview import lacking
+
     model = _model_of(contextual)
     if model is not None:
         model.require_key()
