@@ -14,7 +14,7 @@ demo: $(VENV)/.local
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
