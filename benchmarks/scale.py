@@ -122,7 +122,7 @@ def ask(folder: Path, *, real: bool, store: str) -> dict[str, float]:
             times.append((time.perf_counter() - started) * 1000)
         cuts = statistics.quantiles(times[WARM:], n=100)
         asked = resident()
-        page = min(folder.glob("*.md"))
+        page = min(folder.rglob("*.md"))
         refreshes = []
         for turn in range(3):
             text = page.read_text("utf-8")

@@ -54,7 +54,7 @@ class Notes:
         path = self._named(path)
         text = self.index.read(path)
         if text is None:
-            raise DocumentError(f"the note {path!r} is no text that can be read")
+            raise DocumentError(f"the note {path!r} is not a text file")
         lines = text.splitlines()
         if first > max(len(lines), 1):
             raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
@@ -78,7 +78,7 @@ class Notes:
 
     def several(self, glob: str) -> list[str]:
         """Return notes whose path a pattern matches, each with its path as the first line, and what was left out."""
-        paths = [path for path in self.index.files() if fnmatchcase(path, glob)]
+        paths = [one for one in self.index.files() if fnmatchcase(one, glob) or fnmatchcase(shown_path(one), glob)]
         if not paths:
             raise DocumentError(f"no note matches {glob!r}. Cure: list shows them")
         blocks: list[str] = []
@@ -97,7 +97,10 @@ class Notes:
 
     def listing(self, below: str) -> str:
         """Return the paths of the notes, one a line."""
-        paths = self.index.files(below.strip("/"))
+        below = below.strip("/")
+        paths = self.index.files(below) or [
+            one for one in self.index.files() if f"{shown_path(one)}/".startswith(f"{below}/")
+        ]
         more = [f"({MOST_LISTED} of {len(paths)}; name a folder for the others)"] if len(paths) > MOST_LISTED else []
         return "\n".join([*map(shown_path, paths[:MOST_LISTED]), *more]) or "(no notes)"
 

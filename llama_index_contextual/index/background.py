@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -77,10 +78,10 @@ def look_at(settings: IndexSettings, manifest: Manifest, budget: float) -> Fresh
     changed, certain = 0, not found.unfinished
     for file in found.files:
         entry = manifest.documents.get(file.path)
-        if manifest.failed.get(file.path) == file.stamp:  # nothing is to be done about it
+        if manifest.failed.get(file.path) == file.stamp:  # what it holds cannot be indexed, and is the same
             continue
         if entry is None:
-            changed += 1
+            changed += os.access(file.absolute, os.R_OK)  # one that nobody can read is not waited for
         elif entry.stamp != file.stamp:
             if time.monotonic() > until:
                 certain = False

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _MODEL: Final = "embedding_model"  # in the collection's own metadata, should the manifest get lost
 _STAMP: Final = "written"  # beside it, where a server keeps the collection: another value after each write
-_PAGE: Final = 1000  # rows per read: of 5,000 with texts, and what is made of them, 150 MB stay with the process
+_PAGE: Final = 1000  # rows per read: after pages of 5,000 texts a process keeps 150 MB
 _WRITTEN: Final = 500  # rows per write, where the client takes so many: for 2,000 at once Chroma needs 100 MB
 
 # Chroma says many things of damaged vector files; these are about something else.
@@ -348,7 +348,8 @@ class ChromaStore:
         for part in iter_batch(ids, _PAGE):
             with _explained("read"):
                 page = self.collection.get(ids=part, include=cast("Any", list(include)))
-            yield page
+            if page["ids"]:  # on a server others may have deleted them meanwhile
+                yield page
 
 
 def _stored(id_: str, metadata: Mapping[str, Any] | None) -> Stored:

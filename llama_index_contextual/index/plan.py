@@ -64,7 +64,7 @@ def make_plan(
         entry = old.get(key)
         if entry is None:
             added.append(key)
-        elif entry.sha256 != sha256:
+        elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
             changed.append(key)
         elif made_with is not None and entry.made_with != made_with:
             outdated.append(key)
@@ -104,7 +104,8 @@ def _renames(
     """Pair added documents with deleted ones of equal content, each used once."""
     by_hash: dict[str, list[str]] = {}
     for key in sorted(gone, reverse=True):
-        by_hash.setdefault(old[key].sha256, []).append(key)
+        if old[key].sha256:
+            by_hash.setdefault(old[key].sha256, []).append(key)
     return tuple((key, same.pop()) for key in sorted(added) if (same := by_hash.get(now[key])))
 
 

@@ -25,7 +25,7 @@ from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.progress import RefreshProgress
 from llama_index_contextual.index.ray_workers import resolve_workers
-from llama_index_contextual.index.sources import check_source, gather, settled
+from llama_index_contextual.index.sources import UNREAD, check_source, gather, settled
 from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.store import DamagedError, Stored
 from llama_index_contextual.index.workers import Here
@@ -283,10 +283,14 @@ class Refresh:
         }
 
     def _remember_failed(self, sources: Mapping[str, Source], covered: str | None) -> bool:
-        """Note which files could not be indexed; return whether these are others than before."""
+        """Note which files could not be indexed for what they hold; return whether these are others than before."""
         before = self.writer.manifest.failed
         kept = {} if covered == "" else {key: stamp for key, stamp in before.items() if key not in sources}
-        now = {problem.path: sources[problem.path].stamp for problem in self.report.failed if problem.path in sources}
+        now = {
+            problem.path: sources[problem.path].stamp
+            for problem in self.report.failed
+            if problem.path in sources and not problem.reason.startswith(UNREAD)
+        }
         self.writer.manifest = replace(self.writer.manifest, failed={**kept, **{k: s for k, s in now.items() if s}})
         return self.writer.manifest.failed != before
 

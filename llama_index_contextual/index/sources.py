@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.state import Entry
 
 logger = logging.getLogger(__name__)
+UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
@@ -326,7 +327,7 @@ def read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read()
     except OSError as error:
-        raise DocumentError(f"it cannot be read ({error.strerror or error}).") from error
+        raise DocumentError(f"{UNREAD} ({error.strerror or error}).") from error
 
 
 def decode(data: bytes) -> FileText:

@@ -124,7 +124,7 @@ class Layout:
             ) from error
 
     def sweep(self, seconds: float) -> None:
-        """Delete what killed processes left of files that :func:`write_atomically` was writing so many seconds ago."""
+        """Delete what killed processes left of :func:`write_atomically`, at least so many seconds ago."""
         for name in ("manifest.json", "building.json", "moving.json", "generation"):
             for left in self.root.glob(f".{name}.????????"):
                 with contextlib.suppress(OSError):

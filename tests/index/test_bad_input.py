@@ -1,5 +1,8 @@
 """Whatever lies in a folder: a clear message about it, and the rest is indexed."""
 
+import errno
+from pathlib import Path
+
 import pytest
 from llama_index.core import Document, MockEmbedding
 from llama_index.core.readers.base import BaseReader
@@ -85,6 +88,34 @@ def test_a_refresh_of_a_part_forgets_no_failure_elsewhere(opened, folder):
     (folder / "bad.md").unlink()
     index.refresh()
     assert load_manifest(folder / ".contextual/manifest.json").failed == {}
+
+
+def test_what_could_not_be_read_for_a_moment_is_indexed_later(opened, folder, monkeypatch):
+    index, note, real = opened(), folder / "on a drive.md", Path.open
+    index.refresh()
+    note.write_text("# On a drive\n\nThe projector is in room 7.\n", "utf-8")
+    away = True
+
+    def opens(path, *args, **kwargs):
+        if away and path.name == note.name:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", opens)
+    assert [str(problem) for problem in index.refresh().failed] == [
+        "on a drive.md: it cannot be read (Input/output error)."
+    ]
+    assert index.freshness(10).changed == 1, "its size and times will be the same"
+    away = False
+    assert index.refresh().added == ["on a drive.md"]
+    note.write_text("# On a drive\n\nThe projector is in room 8.\n", "utf-8")
+    away = True
+    report = index.refresh()
+    assert ([one.path for one in report.failed], report.deleted) == (["on a drive.md"], [])
+    assert "room 7" in index.as_retriever(1).retrieve("Where is the projector?")[0].node.text, "what it had stays"
+    away = False
+    assert index.refresh().changed == ["on a drive.md"]
+    assert "room 8" in index.as_retriever(1).retrieve("Where is the projector?")[0].node.text
 
 
 class FirstByte(BaseReader):

