@@ -24,7 +24,7 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.chroma_files import DATABASE_FILE, check_tables, is_damage
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
-from llama_index_contextual.retrievers.chroma import ChromaDense
+from llama_index_contextual.retrievers.chroma import PAGE, ChromaDense, pages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 _MODEL: Final = "embedding_model"  # in the collection's own metadata, should the manifest get lost
 _STAMP: Final = "written"  # beside it, where a server keeps the collection: another value after each write
-_PAGE: Final = 1000  # rows per read: after pages of 5,000 texts a process keeps 150 MB
 _WRITTEN: Final = 500  # rows per write, where the client takes so many: for 2,000 at once Chroma needs 100 MB
 
 # Chroma says many things of damaged vector files; these are about something else.
@@ -265,7 +264,7 @@ class ChromaStore:
         """Return the ids of nodes whose vector is lost. Reads every vector: 0.4 s for 5,000."""
         ids = self.collection.get(include=[])["ids"]
         lost: list[str] = []
-        for part in iter_batch(ids, _PAGE):
+        for part in iter_batch(ids, PAGE):
             lost += self._without_vectors(part)
         return lost
 
@@ -339,17 +338,8 @@ class ChromaStore:
                 self.collection.delete(ids=part)
 
     def _pages(self, where: dict[str, Any] | None, *include: str) -> Iterator[Any]:
-        """Yield what Chroma holds of nodes, in one order whatever is included.
-
-        By ids: with an offset Chroma reads all rows for each page, 4 s each at half a million.
-        """
         with _explained("read"):
-            ids = self.collection.get(where=where, include=[])["ids"]
-        for part in iter_batch(ids, _PAGE):
-            with _explained("read"):
-                page = self.collection.get(ids=part, include=cast("Any", list(include)))
-            if page["ids"]:  # on a server others may have deleted them meanwhile
-                yield page
+            yield from pages(self.collection, include, where=where)
 
 
 def _stored(id_: str, metadata: Mapping[str, Any] | None) -> Stored:

@@ -8,6 +8,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_index_contextual.index import chroma, refresh
+from llama_index_contextual.retrievers import chroma as retrieving
 
 LONG = "\n\n".join(
     f"Paragraph {number} of the first version, which is a long one. {'word ' * 60}" for number in range(9)
@@ -87,7 +88,7 @@ def test_what_another_writes_now_is_not_swept_away(opened, client, folder):
 
 
 def test_a_page_of_nodes_that_another_deletes_meanwhile_is_left_out(opened, client, monkeypatch):
-    monkeypatch.setattr(chroma, "_PAGE", 2)
+    monkeypatch.setattr(retrieving, "PAGE", 2)
     index = opened(vector_store=client)
     index.refresh()
     [name] = [one.name for one in client.list_collections()]
