@@ -44,12 +44,13 @@ WORD = re.compile(r"[a-z]{5,}")
 CHUNKS_A_PAGE = 17.5  # of these pages with the defaults, to begin with; the table counts what came out
 QUESTIONS, WARM = 300, 20
 DIMENSIONS = 384
+QDRANT = Path(__file__).parents[1] / "tests" / "qdrant_stand_in.py"  # its engine behind its REST interface
 
 
 class OfWords(BaseEmbedding):
     """A text's vector is the sum of a seeded direction for each of its words."""
 
-    _directions: Any = np.random.default_rng(0).normal(size=(16_384, DIMENSIONS)).astype(np.float32)
+    _directions: Any = np.random.default_rng(0).standard_normal((16_384, DIMENSIONS), dtype=np.float32)
 
     def _get_text_embedding(self, text: str) -> list[float]:
         words = [zlib.crc32(word.encode()) % len(self._directions) for word in set(WORD.findall(text.lower()))]
@@ -153,13 +154,17 @@ def resident() -> float:
 @contextmanager
 def store_of(kind: str, data: Path) -> Iterator[str]:
     """Yield what chooses the store; all but the default keep their data in a folder, and a server runs meanwhile."""
-    if kind != "server":
-        yield {"chroma": "chroma", "qdrant": f"qdrant:{data}"}[kind]
+    if kind in {"chroma", "qdrant"}:
+        yield "chroma" if kind == "chroma" else f"qdrant:{data}"
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(data), "--port", str(port)]
+    engine = kind.removesuffix("-server")
+    command = {
+        "chroma": [str(Path(sys.executable).with_name("chroma")), "run", "--path", str(data), "--port", str(port)],
+        "qdrant": [sys.executable, str(QDRANT), str(port), str(data)],
+    }[engine]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:  # noqa: S603
         try:
             for _ in range(300):
@@ -167,7 +172,7 @@ def store_of(kind: str, data: Path) -> Iterator[str]:
                     if probe.connect_ex(("127.0.0.1", port)) == 0:
                         break
                 time.sleep(0.1)
-            yield f"chroma:http://127.0.0.1:{port}"
+            yield f"{engine}:http://127.0.0.1:{port}"
         finally:
             server.terminate()
 
@@ -210,7 +215,8 @@ def main() -> None:
     parser.add_argument(
         "--store",
         default="chroma",
-        help="chroma, server (a Chroma server that is started here), or qdrant (its local mode)",
+        help="chroma or qdrant, which are folders, or chroma-server or qdrant-server, which are started here; that of "
+        "Qdrant is its engine behind HTTP in Python",
     )
     parser.add_argument("--step", choices=["build", "ask"], help="what a process of its own does")
     parser.add_argument("--folder", type=Path)

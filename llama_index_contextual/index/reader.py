@@ -12,7 +12,7 @@ import contextlib
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 import httpx
 from filelock import FileLock
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch
 
 _T = TypeVar("_T")
+_LOOK_SECONDS: Final = 0.1  # a question reads some six times, and each look at a server's stamp is one more request
 
 
 class Held(NamedTuple):
@@ -94,6 +95,7 @@ class Reader:
         self._cure = cure
         self._guard = threading.RLock()
         self._open: OpenStore | None = None
+        self._looked: tuple[bytes, float] = b"", 0.0  # what was announced here when a server was last asked, and when
         self.keywords = Keywords(layout.bm25)
 
     def __deepcopy__(self, memo: object) -> Reader:
@@ -120,6 +122,7 @@ class Reader:
             try:
                 return self._asked(view, work, vectors=vectors)
             except Exception as error:  # Chroma has several for a collection that is gone
+                self._looked = b"", 0.0  # the server may be away: the other arm has to look
                 if self._collection().name == view.store.name:
                     self._explain(error)
                     raise
@@ -244,8 +247,7 @@ class Reader:
                 self._open = None
 
     def _newest(self, *, create: bool) -> OpenStore:
-        stamp = self._read_stamp()
-        if self._open is not None and stamp != self._open.stamp:
+        if self._open is not None and not self._is_newest(self._open, just_now=create):
             self._retire(self._open)
             self._open = None
         if self._open is None:
@@ -254,6 +256,15 @@ class Reader:
                 self._open = self._opened(self._collection(), create=create)
                 self._open.stamp = self._stamp(announced)
         return self._open
+
+    def _is_newest(self, view: OpenStore, *, just_now: bool) -> bool:
+        announced, now = self._announced(), time.monotonic()
+        if self._place.shared and not just_now:
+            known, at = self._looked
+            if announced == known and now - at < _LOOK_SECONDS:
+                return True
+        self._looked = announced, now
+        return self._stamp(announced) == view.stamp
 
     def _opened(self, held: Held, *, create: bool = False) -> OpenStore:
         if not self._place.shared and not create and not self._place.exists():

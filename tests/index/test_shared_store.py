@@ -7,7 +7,7 @@ import chromadb
 import pytest
 from llama_index.core import Document
 
-from llama_index_contextual.index import chroma, refresh
+from llama_index_contextual.index import chroma, reader, refresh
 from llama_index_contextual.retrievers import chroma as retrieving
 
 LONG = "\n\n".join(
@@ -97,3 +97,21 @@ def test_a_page_of_nodes_that_another_deletes_meanwhile_is_left_out(opened, clie
     first = next(pages)
     client.get_collection(name).delete(ids=client.get_collection(name).get(include=[])["ids"][2:])
     assert [page.shape for page in (first, *pages)] == [(2, first.shape[1])]
+
+
+def test_a_question_looks_once_whether_a_server_has_something_newer(opened, client, monkeypatch):
+    index, looks, stamp = opened(vector_store=client), [], chroma.ChromaStore.stamp
+    index.refresh([Document(text="Carrots are here.", id_="one")])
+    retriever = index.as_retriever(min_score=0)
+    retriever.retrieve("Where are carrots?")
+    monkeypatch.setattr(chroma.ChromaStore, "stamp", lambda self: looks.append(1) or stamp(self))
+    monkeypatch.setattr(reader, "_LOOK_SECONDS", 60)
+    retriever.retrieve("Where are carrots?")
+    assert not looks, "the question before has just looked"
+    index.refresh([Document(text="Parsnips are new.", id_="two")])
+    found = [hit.node.text for hit in retriever.retrieve("Where are parsnips?")]
+    assert "Parsnips are new." in found, "what this machine wrote is seen at once"
+    looks.clear()
+    monkeypatch.setattr(reader, "_LOOK_SECONDS", 0)
+    retriever.retrieve("Where are carrots?")
+    assert len(looks) > 1
