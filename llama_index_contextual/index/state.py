@@ -292,7 +292,7 @@ _MANIFEST: Final = TypeAdapter(Manifest)
 _OF_ENTRY: Final = tuple(one.name for one in fields(Entry))
 _DOCUMENTS: Final = b',"documents":{'
 _DOCUMENTS_AT_ONCE: Final = 250
-_latest: tuple[object, Manifest] | None = None  # what was read last, and of which file; it is never changed
+_latest: tuple[object, Manifest] | None = None  # what was read or written last, and which file; it is never changed
 
 
 class ManifestDamagedError(StorageError):
@@ -317,8 +317,7 @@ def load_manifest(path: Path) -> Manifest | None:
     """
     global _latest  # noqa: PLW0603  one for the whole process: that of 100,000 documents takes a third of a second to read
     try:
-        found = path.stat()
-        file = (path, found.st_ino, found.st_size, found.st_mtime_ns)
+        file = _identity(path, path.stat())
         if _latest is not None and _latest[0] == file:
             return _latest[1]
         content = path.read_bytes()
@@ -334,6 +333,10 @@ def load_manifest(path: Path) -> Manifest | None:
         place = ".".join(map(str, fault["loc"]))
         what = f"{path} is damaged ({place}{': ' * bool(place)}{fault['msg']})"
         raise ManifestDamagedError(what, _head_of(content)) from error
+
+
+def _identity(path: Path, found: os.stat_result) -> object:
+    return path, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _head_of(content: bytes) -> Manifest | None:
@@ -368,7 +371,8 @@ def count_contexts(metadatas: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 def save_manifest(path: Path, manifest: Manifest) -> None:
     """Write the manifest so that a reader, or a kill at any instant, meets the old one or the new one."""
-    write_atomically(path, _written(manifest))
+    global _latest  # noqa: PLW0603
+    _latest = _identity(path, write_atomically(path, _written(manifest))), manifest
 
 
 def _written(manifest: Manifest) -> Iterator[bytes]:
@@ -390,8 +394,8 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Replace a file's content.
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> os.stat_result:
+    """Replace a file's content; return what the new file says of itself.
 
     Args:
         path: The file.
@@ -407,6 +411,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
             file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
+            found = os.fstat(file.fileno())
         Path(temporary).replace(path)
     except BaseException as error:  # the parts may fail, too, or be interrupted
         with contextlib.suppress(OSError):
@@ -417,3 +422,4 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
             f"{path} cannot be written ({error.strerror}). What was there before is unharmed. "
             "Cure: free space or make the folder writable, then refresh."
         ) from error
+    return found

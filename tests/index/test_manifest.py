@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.index import state
 from llama_index_contextual.index.pipeline import Difference, differences
 from llama_index_contextual.index.state import Entry, Manifest, load_manifest, save_manifest, write_atomically
 
@@ -21,15 +23,31 @@ MANIFEST = Manifest(
 )
 
 
-def test_it_comes_back_as_it_was(tmp_path):
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Callable: what is loaded next is read from the disk."""
+    return lambda: monkeypatch.setattr(state, "_latest", None)
+
+
+def test_it_comes_back_as_it_was(tmp_path, forgotten):
     path = tmp_path / "manifest.json"
     assert load_manifest(path) is None
     save_manifest(path, MANIFEST)
+    forgotten()
     assert load_manifest(path) == MANIFEST
     assert [file.name for file in tmp_path.iterdir()] == ["manifest.json"]
 
 
-def test_many_documents_are_written_in_parts(tmp_path):
+def test_what_this_process_wrote_is_not_parsed_again_but_what_another_wrote_is(tmp_path):
+    path, other = tmp_path / "manifest.json", tmp_path / "other.json"
+    save_manifest(other, replace(MANIFEST, generation=4))
+    save_manifest(path, MANIFEST)
+    assert load_manifest(path) is MANIFEST
+    other.replace(path)  # as another process puts its own in place
+    assert load_manifest(path).generation == 4
+
+
+def test_many_documents_are_written_in_parts(tmp_path, forgotten):
     path = tmp_path / "manifest.json"
     documents = {f"{number}.md": Entry(f"{number:064}", "s", contexts={"headings": number}) for number in range(20_500)}
     manifest = Manifest("contextual", documents=documents)
@@ -37,6 +55,7 @@ def test_many_documents_are_written_in_parts(tmp_path):
     save_manifest(path, manifest)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    forgotten()
     assert load_manifest(path) == manifest
     assert peak < path.stat().st_size / 2, "it is never in memory as a whole"
 
