@@ -18,7 +18,7 @@ from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.report import chunks_page
-from llama_index_contextual.text import printable
+from llama_index_contextual.text import decode, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def chunks_of(
     """Return the name of a document and its chunks, as an index of these settings would have them.
 
     Args:
-        path_or_text: A file (as a ``Path``, read as UTF-8) or a text.
+        path_or_text: A file (as a ``Path``) or a text.
         parser: The parser that cuts it.
         contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
             a free one, because a preview pays for nothing.
@@ -91,11 +91,14 @@ def chunks_of(
 
     Raises:
         OSError: The file cannot be read.
-        UnicodeDecodeError: It is not UTF-8.
+        DocumentError: It is binary.
     """
     if isinstance(path_or_text, Path):
         name = path_or_text.as_posix() if root is None else path_or_text.absolute().relative_to(root).as_posix()
-        document = Document(text=path_or_text.read_bytes().decode("utf-8"), metadata={metadata.PATH: name})
+        try:
+            document = Document(text=decode(path_or_text.read_bytes()).text, metadata={metadata.PATH: name})
+        except DocumentError as error:
+            raise DocumentError(f"{path_or_text}: {error}") from error
     else:
         name, document = "text", Document(text=path_or_text)
     nodes = [node for node in parser.get_nodes_from_documents([document]) if isinstance(node, TextNode)]
@@ -136,14 +139,12 @@ def preview_file(file: Path, parser: NodeParser, contexts: ContextualNodePostpro
     """Return the chunks of a file as an index of these settings would have them; see :func:`chunks_of`.
 
     Raises:
-        DocumentError: The file cannot be read, or is not in the folder.
+        DocumentError: The file cannot be read, is binary, or is not in the folder.
     """
     try:
         name, nodes = chunks_of(file, parser, contexts, root=root)
     except OSError as error:
         raise DocumentError(f"{file} cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8") from error
     except ValueError as error:
         raise DocumentError(f"{file} is not in {root}. Cure: name a file of the indexed folder.") from error
     return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))
@@ -169,7 +170,7 @@ def render_preview(
 
     Raises:
         OSError: The file cannot be read.
-        UnicodeDecodeError: It is not UTF-8.
+        DocumentError: It is binary.
     """
     name, nodes = chunks_of(path_or_text, parser, contexts, root=root)
     panels: list[RenderableType] = []

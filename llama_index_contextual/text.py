@@ -1,4 +1,4 @@
-"""What every room needs to know of a text: whether it is Markdown, its language, and where its sentences start.
+"""What every room needs to know of a text: how it is read, whether it is Markdown, its language, where sentences start.
 
 sentencex finds the sentences. Some of the places that it finds are inside a sentence all the same (after the mark in
 "the ``?`` operator", after the "1." of a list, after an abbreviation that is not English). They are dropped here. One
@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sentencex
 
-from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.errors import ContextualWarning, DocumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 # case; "NOTES.MD" is Markdown too.
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
+_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 # Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
 # ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
 _PICTURES: Final[dict[int, int | str | None]] = {
@@ -141,6 +145,47 @@ def without_surrogates(text: str, name: str) -> str:
             f"{name} holds lone surrogates, which are no text; each became U+FFFD", ContextualWarning, stacklevel=2
         )
     return clean
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file's text, and what had to be repaired to read it ("" if nothing)."""
+
+    text: str
+    repair: str = ""
+
+
+def decode(data: bytes) -> FileText:
+    """Return the text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
+
+    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
+    is a slice of the document's.
+
+    Raises:
+        DocumentError: It is binary.
+    """
+    if data.startswith(_UTF16_MARKS):
+        text, repair = data.decode("utf-16", "replace"), ""
+    elif b"\x00" in data:
+        raise DocumentError("it is binary, not text (it holds NUL bytes). Cure: ignore it, or give its type a reader.")
+    else:
+        text, repair = _decode_bytes(data)
+    if len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
+        raise DocumentError("it is binary, not text (control characters). Cure: ignore it, or give its type a reader.")
+    clean, count = replace_surrogates(text)
+    if count:
+        repair = f"{count} lone surrogate(s) replaced by U+FFFD"
+    return FileText(clean, repair)
+
+
+def _decode_bytes(data: bytes) -> tuple[str, str]:
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return data.decode("utf-8", "surrogatepass"), ""
+    except UnicodeDecodeError as error:
+        what = f"byte 0x{data[error.start]:02x} at {error.start:,} is no UTF-8"
+    # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
+    return data.decode("cp1252", "replace"), f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
 
 
 def tell_language(text: str) -> str:

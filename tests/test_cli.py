@@ -249,12 +249,13 @@ def test_preview_as_a_page_of_a_file_named_from_another_folder(run, tmp_path, mo
     assert "The default value is 60" in (tmp_path / "page.html").read_text("utf-8")
 
 
-def test_preview_of_a_file_that_is_not_utf_8_says_so(run, tmp_path):
-    (tmp_path / "latin.md").write_bytes(b"caf\xe9")
-    done = run("preview", tmp_path / "latin.md")
+def test_a_preview_reads_a_file_as_an_index_does(run, tmp_path):
+    (tmp_path / "latin.md").write_bytes(b"The caf\xe9 opens at nine.")
+    (tmp_path / "binary.md").write_bytes(b"\x00\x01\x02")
+    assert "The café opens at nine." in run("preview", tmp_path / "latin.md").stdout
+    done = run("preview", tmp_path / "binary.md")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "latin.md" in done.stderr
-    assert "UTF-8" in done.stderr
+    assert "binary.md: it is binary, not text" in done.stderr
 
 
 def test_a_file_that_cannot_be_written_is_named(run, notes, tmp_path):

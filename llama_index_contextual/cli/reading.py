@@ -37,7 +37,7 @@ from llama_index_contextual.cli.common import (
     write_page,
 )
 from llama_index_contextual.config import FILE, descriptions_of, load_configuration
-from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import citation
 from llama_index_contextual.text import printable
 
@@ -305,20 +305,13 @@ def preview(
     with open_index(folder, None, config, settings, reindex="ignore") as index:
         pipeline = index.settings.pipeline
         step = pipeline.contexts if context else None
-        try:
-            if html:
-                write_page(html, index.preview(file.resolve()).to_html())
-            elif as_json:
-                print_json(
-                    [
-                        _chunk_to_dict(node)
-                        for node in chunks_of(file.resolve(), pipeline.parser, step, root=index.folder)[1]
-                    ]
-                )
-            else:
-                Console(highlight=False).print(render_preview(file.resolve(), pipeline.parser, step, root=index.folder))
-        except UnicodeDecodeError as error:
-            raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8") from error
+        if html:
+            write_page(html, index.preview(file.resolve()).to_html())
+        elif as_json:
+            nodes = chunks_of(file.resolve(), pipeline.parser, step, root=index.folder)[1]
+            print_json([_chunk_to_dict(node) for node in nodes])
+        else:
+            Console(highlight=False).print(render_preview(file.resolve(), pipeline.parser, step, root=index.folder))
 
 
 def _folder_of(file: Path) -> Path:

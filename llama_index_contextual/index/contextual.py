@@ -24,13 +24,14 @@ from llama_index_contextual.index.reader import arms_over
 from llama_index_contextual.index.refresh import refresh_index
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
-from llama_index_contextual.index.sources import decode, gather, read_bytes, readable_documents
+from llama_index_contextual.index.sources import gather, read_bytes, readable_documents
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.index.store import to_node
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.preview import Preview, preview_file
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
+from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -13,10 +13,10 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.index.recovery import entry_of
-from llama_index_contextual.index.sources import decode, read_bytes
+from llama_index_contextual.index.sources import read_bytes
 from llama_index_contextual.index.store import Row, Stored, store_metadata, to_node
 from llama_index_contextual.metadata import CONTEXT_SOURCE, END_LINE, HEADER_PATH, PATH, START_LINE, join_header_path
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

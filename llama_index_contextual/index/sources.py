@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -25,7 +24,7 @@ from llama_index_contextual.errors import DocumentError, SettingError, StorageEr
 from llama_index_contextual.identity import is_random_id
 from llama_index_contextual.index.files import Problem, find_files, stamp_of
 from llama_index_contextual.metadata import PATH, path_of
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.text import decode, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
-_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
-_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
 
 
@@ -304,14 +300,6 @@ def flat_value(value: Any) -> str | int | float | bool | None:
     return json.dumps(value, default=str, ensure_ascii=False, sort_keys=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FileText:
-    """A file's text, and what had to be repaired to read it ("" if nothing)."""
-
-    text: str
-    repair: str = ""
-
-
 def sha256_of(data: bytes) -> str:
     """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
@@ -328,36 +316,3 @@ def read_bytes(path: Path) -> bytes:
             return file.read()
     except OSError as error:
         raise DocumentError(f"{UNREAD} ({error.strerror or error}).") from error
-
-
-def decode(data: bytes) -> FileText:
-    """Return the text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
-
-    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
-    is a slice of the document's.
-
-    Raises:
-        DocumentError: It is binary.
-    """
-    if data.startswith(_UTF16_MARKS):
-        text, repair = data.decode("utf-16", "replace"), ""
-    elif b"\x00" in data:
-        raise DocumentError("it is binary, not text (it holds NUL bytes). Cure: ignore it, or give its type a reader.")
-    else:
-        text, repair = _decode_bytes(data)
-    if len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
-        raise DocumentError("it is binary, not text (control characters). Cure: ignore it, or give its type a reader.")
-    clean, count = replace_surrogates(text)
-    if count:
-        repair = f"{count} lone surrogate(s) replaced by U+FFFD"
-    return FileText(clean, repair)
-
-
-def _decode_bytes(data: bytes) -> tuple[str, str]:
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    try:
-        return data.decode("utf-8", "surrogatepass"), ""
-    except UnicodeDecodeError as error:
-        what = f"byte 0x{data[error.start]:02x} at {error.start:,} is no UTF-8"
-    # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
-    return data.decode("cp1252", "replace"), f"{what}; read as Windows-1252. Cure: convert it to UTF-8"

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.errors import DocumentError
-from llama_index_contextual.index.sources import decode, read_bytes
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.index.sources import read_bytes
+from llama_index_contextual.text import decode, replace_surrogates
 
 READ = {
     "UTF-8": ("héllo\r\n".encode(), "héllo\r\n", ""),
