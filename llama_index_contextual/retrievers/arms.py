@@ -180,8 +180,7 @@ def has_operators(query: QueryBundle, arms: Sequence[BaseRetriever]) -> bool:
 def plan_queries(queries: list[QueryBundle], arms: list[BaseRetriever]) -> Plan:
     """Read the operators of the original query; ignore them where no node satisfies them."""
     keyword = keyword_arm(arms)
-    parsed = keyword and parse_query(queries[0].query_str, keyword.analyzer)
-    if keyword is None or not parsed or not parsed.operators:
+    if keyword is None or not (parsed := parse_query(queries[0].query_str, keyword.analyzer)).operators:
         return Plan(queries, arms)
     admitted = frozenset(keyword.selected_ids(parsed.filters))
     if not admitted:

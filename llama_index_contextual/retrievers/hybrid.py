@@ -402,7 +402,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         pool, queries = answer.pool, tuple(query.query_str for query in answer.pool.queries)
         keyword = next((cast("Any", arm) for arm in self._retrievers if hasattr(arm, "evidence")), None)
         ids = [one.node.node_id for one in answer.nodes]
-        terms = keyword.evidence(" ".join(queries), ids) if keyword else {}
+        terms = keyword.evidence(" ".join(queries), ids) if keyword is not None else {}
         arms = zip(self._names, self._retrievers, strict=True)
         vectors = {name for name, arm in arms if not is_keyword(arm)}
         fused = {one.node_id: one for one in pool.fused}

@@ -161,3 +161,11 @@ def test_the_query_that_was_given_is_not_written_to(index, embedding):
     assert bundle.embedding is None
     index.as_retriever().retrieve(bundle)
     assert bundle.embedding is not None  # the stock class does
+
+
+def test_a_question_does_not_count_the_nodes(monkeypatch):
+    arm = ContextualBM25Retriever([TextNode(id_="tea", text="The tea is green.")])
+    monkeypatch.setattr(ContextualBM25Retriever, "__len__", lambda self: pytest.fail("a store by address was asked"))
+    retriever = ContextualFusionRetriever([arm])
+    assert ids(retriever.retrieve("green tea")) == ["tea"]
+    assert "green" in str(retriever.explain("green tea"))
