@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = 2  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _SAMPLE: Final = 200  # words that language detection looks at
-_MEMO_LIMIT: Final = 200_000  # words; ~30 MB at most, then it starts afresh
+_MEMO_LIMIT: Final = 50_000  # words, 24 MB at most; then it starts afresh
 
 # A word with what joins identifiers, paths and contractions: max_results, kebab-case, a.b.c, src/main.rs, std::fs,
 # don't.

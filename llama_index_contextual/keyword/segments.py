@@ -219,7 +219,7 @@ def _pieces(starts: npt.NDArray[np.int64], keep: Bools) -> list[tuple[int, int]]
     return list(zip(starts[edges[::2]].tolist(), starts[edges[1::2]].tolist(), strict=True))
 
 
-@lru_cache(maxsize=1 << 17)
+@lru_cache(maxsize=1 << 15)
 def code_of(term: str) -> int:
     """Return a number of two bytes for a term, the same in every process."""
     return zlib.crc32(term.encode("utf-8", "surrogatepass")) & _CODE

@@ -12,7 +12,7 @@ from llama_index_contextual.keyword.analyzer import Analyzer
 SparseVectors = tuple[list[list[int]], list[list[float]]]
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=1 << 15)
 def dimension_of(term: str) -> int:
     """Return a term's dimension: 31 bits of a hash, which needs no vocabulary and is equal in every process."""
     return int.from_bytes(hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=4).digest(), "big") >> 1
