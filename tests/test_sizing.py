@@ -53,8 +53,8 @@ def test_it_says_where_the_embedded_store_and_the_measurements_end():
     assert (large.embedded_store, large.extrapolated) == (False, True)
     assert "take a server" in str(large)
     assert "take a server" not in str(small)
-    assert "times more than was measured" in str(large)
-    assert "times more than was measured" not in str(small)
+    assert "times what was measured" in str(large)
+    assert "times what was measured" not in str(small)
 
 
 @pytest.mark.parametrize("wrong", [{"pages": 0}, {"pages": -1}, {"pages": float("nan")}, {"pages": 0.5}, {"days": 0}])
