@@ -12,6 +12,7 @@ import hashlib
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -157,7 +158,9 @@ def _used(nodes: Sequence[Any]) -> list[Any]:
     return kept[::-1]
 
 
-@lru_cache(maxsize=4)
+_loading = Lock()  # a cache alone would let each thread of the first moment load it, with message classes of its own
+
+
 def session(folder: str | None) -> Any:
     """Return onnxruntime's session of the model in a folder, or of our own (None); loaded once, safe to share.
 
@@ -168,6 +171,12 @@ def session(folder: str | None) -> Any:
         EmbeddingError: Our own weights are not the expected ones.
         SettingError: The folder holds no ``model.onnx``.
     """
+    with _loading:
+        return _loaded(folder)
+
+
+@lru_cache(maxsize=4)
+def _loaded(folder: str | None) -> Any:
     model = _own_model() if folder is None else _model_in(folder)
     try:
         import onnxruntime

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.errors import DocumentError, SettingError, StorageError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import shown_path
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+    from llama_index_contextual.index.background import Freshness
 
 MOST_LISTED: Final = 500
+_EMPTY: Final = "nothing is indexed yet"
 _MOST_NOTES: Final = 20  # of one multi_get
 _MOST_CHARS: Final = 64_000  # of one answer
 
@@ -45,9 +47,19 @@ class Notes:
     async def fresh(self, ask: Callable[[], Awaitable[MemoryDigest]]) -> MemoryDigest:
         """Ask after a short look at the folder, and say what the answer does not know yet."""
         note = await self.keeper.alook()
-        if note.refreshing and not await asyncio.to_thread(lambda: self.index.exists):  # it may ask a server
-            return MemoryDigest(applicable=True, reason="nothing is indexed yet").noting(str(note))
-        return (await ask()).noting(str(note))
+        if not await self._waits_for_an_index(note):
+            try:
+                return (await ask()).noting(str(note))
+            except StorageError:  # a first refresh that fails takes back what it had begun
+                note = await self.keeper.alook()
+                if not await self._waits_for_an_index(note):
+                    raise
+        return MemoryDigest(applicable=True, reason=_EMPTY).noting(f"{_EMPTY}; {note}")
+
+    async def _waits_for_an_index(self, note: Freshness) -> bool:
+        """Return whether nothing is indexed, and a refresh tries to change that."""
+        tried = note.refreshing or note.error
+        return bool(tried) and not await asyncio.to_thread(lambda: self.index.exists)  # it may ask a server
 
     def part(self, path: str, first: int, count: int) -> str:
         """Return some lines of a note, and where to go on."""

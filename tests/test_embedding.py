@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -105,6 +106,22 @@ def test_empty_input_and_blank_text(local):
     assert len(local.get_text_embedding("lone \ud800 surrogate")) == 384
 
 
+def test_threads_that_come_first_together_load_the_model_once(monkeypatch):
+    loads, load = [], local_model._own_model
+    monkeypatch.setattr(local_model, "_own_model", lambda: (loads.append(1), load())[1])
+    local_model._loaded.cache_clear()
+    together = threading.Barrier(8)
+
+    def embedded(number):
+        together.wait()
+        return LocalEmbedding(threads=1).get_text_embedding(f"text {number}")
+
+    with ThreadPoolExecutor(8) as pool:
+        vectors = list(pool.map(embedded, range(8)))
+    assert len(loads) == 1
+    assert all(np.isclose(np.linalg.norm(vector), 1) for vector in vectors)
+
+
 def test_threads_and_async_give_the_same(local):
     texts = [f"thread {i}" for i in range(16)]
     expected = [local.get_text_embedding(text) for text in texts]
@@ -170,18 +187,18 @@ def test_an_index_cuts_chunks_that_its_embedding_reads_whole(model, tokenizer, s
 
 def test_missing_extra_names_the_cure(monkeypatch):
     monkeypatch.setattr(local_model, "find_spec", lambda _name: None)
-    local_model.session.cache_clear()
+    local_model._loaded.cache_clear()
     with pytest.raises(MissingExtraError, match=r"pip install 'llama-index-contextual\[local\]'"):
         LocalEmbedding().get_text_embedding("x")
-    local_model.session.cache_clear()
+    local_model._loaded.cache_clear()
 
 
 def test_other_weights_are_refused(monkeypatch):
     monkeypatch.setattr(local_model, "MODEL_SHA256", "0" * 64)
-    local_model.session.cache_clear()
+    local_model._loaded.cache_clear()
     with pytest.raises(EmbeddingError, match="force-reinstall"):
         LocalEmbedding().get_text_embedding("x")
-    local_model.session.cache_clear()
+    local_model._loaded.cache_clear()
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

@@ -57,12 +57,12 @@ class Freshness:
 
     def __str__(self) -> str:
         files = counted(self.changed, "file")
-        many = files if self.certain else f"at least {files}"
+        changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
         if self.error:
-            return f"{many} changed since; the index could not be brought up to date: {self.error}"
+            return f"{changed}the index could not be brought up to date: {self.error}"
         if self.refreshing:
-            return f"{many} changed since; being indexed" if self.changed else "being indexed"
-        return f"{many} changed since; run index" if self.changed else ""
+            return f"{changed}being indexed"
+        return f"{changed}run index" if self.changed else ""
 
 
 def look_at(settings: IndexSettings, manifest: Manifest, budget: float) -> Freshness:

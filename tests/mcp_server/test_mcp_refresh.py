@@ -1,17 +1,26 @@
 """The MCP server over a folder that moves on: questions write nothing, and wait for no refresh."""
 
+import asyncio
 import threading
 
+from llama_index.core import MockEmbedding
 from mcp_clients import mcp, text_of, wait_for
 
 from llama_index_contextual import mcp_server
 from llama_index_contextual.errors import LockedError
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.memory.digest import NOTHING
+from llama_index_contextual.notes import Notes
 
 
 def contents(folder):
     """Every file below a folder, with what it holds."""
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def refused(*_, **__):
+    raise LockedError("another process is writing")
 
 
 async def test_questions_write_nothing(folder, index):
@@ -54,11 +63,43 @@ async def test_an_answer_waits_for_no_refresh_and_says_so(folder, index, monkeyp
 async def test_a_refresh_that_fails_does_not_silence_memory(folder, index, monkeypatch):
     (folder / "new.md").write_text("# New\n\nThe boat is called Luna.\n", "utf-8")
 
-    def locked(*_, **__):
-        raise LockedError("another process is writing")
-
-    monkeypatch.setattr(index, "refresh", locked)
+    monkeypatch.setattr(index, "refresh", refused)
     async with mcp.Client(mcp_server.build_server(index)) as client:
         shown = await text_of(client, "memory_search", query="carrots")
     assert "Cookie" in shown
     assert "another process is writing" in shown.splitlines()[-1]
+
+
+async def test_a_first_refresh_that_fails_is_told(folder):
+    with ContextualIndex.open(folder, embed_model=MockEmbedding(embed_dim=3)) as index:
+        index.refresh = refused
+        async with mcp.Client(mcp_server.build_server(index)) as client:
+            shown = await text_of(client, "memory_search", query="carrots")
+    assert "nothing is indexed yet" in shown
+    assert "another process is writing" in shown.splitlines()[-1]
+    assert "being indexed" not in shown
+
+
+async def test_a_first_refresh_that_fails_while_a_question_is_answered_is_told(folder):
+    working, release = threading.Event(), threading.Event()
+
+    class Failing(MockEmbedding):
+        def _get_text_embeddings(self, texts):
+            working.set()
+            release.wait(30)
+            raise OSError("the model went away")
+
+    with ContextualIndex.open(folder, embed_model=Failing(embed_dim=3)) as index:
+        notes = Notes(index, MemoryContext(index), BackgroundRefresh(index))
+        notes.keeper.start()
+        assert await asyncio.to_thread(working.wait, 30)
+
+        async def asked():
+            assert index.exists
+            release.set()
+            await asyncio.to_thread(notes.keeper.close)
+            return await notes.memory.asearch("carrots")
+
+        shown = await notes.fresh(asked)
+    assert shown.reason == "nothing is indexed yet"
+    assert "the model went away" in shown.markdown
