@@ -15,8 +15,8 @@ from llama_index_contextual.errors import SettingError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.state import Manifest
 
 _INTRODUCTION: Final = f"""# Settings
 

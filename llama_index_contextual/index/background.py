@@ -21,9 +21,9 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.state import Manifest
 
 logger = logging.getLogger(__name__)
 

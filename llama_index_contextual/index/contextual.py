@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index.files import FileRules, Problem
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Pending, Verification
+    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import Reindex
-    from llama_index_contextual.index.state import Manifest
     from llama_index_contextual.index.workers import Hiring
 
 

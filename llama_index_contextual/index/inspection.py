@@ -10,9 +10,9 @@ import numpy as np
 
 from llama_index_contextual import metadata as names
 from llama_index_contextual.index.files import Problem
+from llama_index_contextual.index.manifest import nodes_digest
 from llama_index_contextual.index.plan import Plan, make_plan
 from llama_index_contextual.index.settings import plain_settings
-from llama_index_contextual.index.state import nodes_digest
 from llama_index_contextual.index.store import to_node
 from llama_index_contextual.index.vector_cache import fault_of
 from llama_index_contextual.text import counted
@@ -20,9 +20,10 @@ from llama_index_contextual.text import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.sources import Source
-    from llama_index_contextual.index.state import Layout, Manifest
+    from llama_index_contextual.index.state import Layout
     from llama_index_contextual.index.store import NodeStore, Stored
     from llama_index_contextual.retrievers.search import KeywordSearch
 

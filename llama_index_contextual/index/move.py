@@ -9,13 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
+from llama_index_contextual.index.manifest import save_manifest
 from llama_index_contextual.index.settings import Remembered
-from llama_index_contextual.index.state import save_manifest, write_atomically
+from llama_index_contextual.index.state import write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from llama_index_contextual.index.state import Layout, Manifest
+    from llama_index_contextual.index.manifest import Manifest
+    from llama_index_contextual.index.state import Layout
     from llama_index_contextual.index.storage import Storage
     from llama_index_contextual.index.store import Database, NodeStore, Place
     from llama_index_contextual.index.writer import Writer

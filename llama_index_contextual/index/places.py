@@ -19,8 +19,9 @@ from llama_index_contextual.index.store import Place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.qdrant import QdrantDatabase
-    from llama_index_contextual.index.state import Layout, Manifest
+    from llama_index_contextual.index.state import Layout
     from llama_index_contextual.index.store import Database
 
 EMBEDDED: Final = "chroma"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from llama_index_contextual.index.files import Problem
+    from llama_index_contextual.index.manifest import Entry
     from llama_index_contextual.index.pipeline import Difference
-    from llama_index_contextual.index.state import Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.index.chroma import without_vector_files
 from llama_index_contextual.index.chroma_files import is_damage
-from llama_index_contextual.index.places import EMBEDDED
-from llama_index_contextual.index.state import (
-    DEFAULT_COLLECTION,
+from llama_index_contextual.index.manifest import (
     Entry,
     Manifest,
     count_contexts,
@@ -22,6 +20,8 @@ from llama_index_contextual.index.state import (
     nodes_digest,
     save_manifest,
 )
+from llama_index_contextual.index.places import EMBEDDED
+from llama_index_contextual.index.state import DEFAULT_COLLECTION
 from llama_index_contextual.index.store import KIND, DamagedError, Row, to_node
 from llama_index_contextual.text import counted
 

@@ -22,11 +22,11 @@ from llama_index_contextual.document_services import VendorEmbedding
 from llama_index_contextual.errors import ConfirmationError, SettingError
 from llama_index_contextual.index.batches import Batch, Batches, Work
 from llama_index_contextual.index.files import Problem
+from llama_index_contextual.index.manifest import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.progress import RefreshProgress
 from llama_index_contextual.index.ray_workers import resolve_workers
 from llama_index_contextual.index.sources import UNREAD, check_source, gather, settled
-from llama_index_contextual.index.state import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.store import DamagedError, Stored
 from llama_index_contextual.index.workers import Here
 from llama_index_contextual.watching import in_thread, step

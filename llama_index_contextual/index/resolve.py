@@ -16,6 +16,7 @@ from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
+from llama_index_contextual.index.manifest import ManifestDamagedError, load_manifest
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.places import EMBEDDED, place_of, resolve_place
 from llama_index_contextual.index.recipe import (
@@ -30,7 +31,7 @@ from llama_index_contextual.index.recipe import (
     written_reader,
 )
 from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered
-from llama_index_contextual.index.state import DEFAULT_NAME, Layout, ManifestDamagedError, load_manifest
+from llama_index_contextual.index.state import DEFAULT_NAME, Layout
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.shared_store import SharedKVStore, resolve_shared
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.index.state import Manifest
+    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.store import Place
 
 

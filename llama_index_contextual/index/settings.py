@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.index.manifest import PAID, Choices
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
 from llama_index_contextual.index.places import EMBEDDED, is_kept_in, place_of
-from llama_index_contextual.index.state import DEFAULT_NAME, PAID, Choices, Layout
+from llama_index_contextual.index.state import DEFAULT_NAME, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.config import Configuration
     from llama_index_contextual.index.files import FileRules
+    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.pipeline import Fingerprint
-    from llama_index_contextual.index.state import Manifest
     from llama_index_contextual.index.store import Place
     from llama_index_contextual.shared_store import SharedStore
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from llama_index.core.readers.base import BaseReader
 
     from llama_index_contextual.index.files import FileRules, FoundFile
+    from llama_index_contextual.index.manifest import Entry
     from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.state import Entry
 
 logger = logging.getLogger(__name__)
 UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualError, FingerprintError, LockedError, StorageError
+from llama_index_contextual.index.manifest import Manifest, ManifestDamagedError, load_manifest, save_manifest
 from llama_index_contextual.index.reader import Held, Reader
 from llama_index_contextual.index.recovery import (
     adopted,
@@ -22,13 +23,7 @@ from llama_index_contextual.index.recovery import (
     start_successor,
 )
 from llama_index_contextual.index.settings import SHARED_LOCK_SECONDS, IndexSettings
-from llama_index_contextual.index.state import (
-    Manifest,
-    ManifestDamagedError,
-    WriteLock,
-    load_manifest,
-    save_manifest,
-)
+from llama_index_contextual.index.state import WriteLock
 from llama_index_contextual.index.store import DamagedError
 from llama_index_contextual.index.vector_cache import VectorCache
 from llama_index_contextual.index.vectors import Vectorizer

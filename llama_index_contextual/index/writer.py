@@ -7,15 +7,16 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.index.state import Manifest, load_manifest, save_manifest
+from llama_index_contextual.index.manifest import Manifest, load_manifest, save_manifest
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from llama_index_contextual.index.manifest import Entry
     from llama_index_contextual.index.reader import Reader
-    from llama_index_contextual.index.state import Entry, WriteLock
+    from llama_index_contextual.index.state import WriteLock
     from llama_index_contextual.index.store import NodeStore, Row
     from llama_index_contextual.index.vectors import Vectorizer
 

@@ -16,7 +16,7 @@ from llama_index_contextual.errors import (
     StorageError,
 )
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, background, sources
-from llama_index_contextual.index.state import load_manifest
+from llama_index_contextual.index.manifest import load_manifest
 from llama_index_contextual.local_embedding import LocalEmbedding
 
 BAD_FILES = {

@@ -17,8 +17,7 @@ from servers import ollama_shim
 
 from llama_index_contextual import sqlite_store
 from llama_index_contextual.errors import EmbeddingError, FingerprintError, StorageError
-from llama_index_contextual.index import ContextualIndex, refresh
-from llama_index_contextual.index import state as manifest_room
+from llama_index_contextual.index import ContextualIndex, refresh, state
 from llama_index_contextual.index import vectors as vectors_room
 from llama_index_contextual.index import writer as writer_room
 from llama_index_contextual.keyword import Analyzer
@@ -229,7 +228,7 @@ def fail_manifest(monkeypatch):
     def full(_descriptor):
         raise FULL
 
-    monkeypatch.setattr(manifest_room.os, "fsync", full)
+    monkeypatch.setattr(state.os, "fsync", full)
 
 
 def fail_vectors(monkeypatch):

@@ -11,9 +11,10 @@ from dataclasses import replace
 import pytest
 
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.index import state
+from llama_index_contextual.index import manifest as module
+from llama_index_contextual.index.manifest import Entry, Manifest, load_manifest, save_manifest
 from llama_index_contextual.index.pipeline import Difference, differences
-from llama_index_contextual.index.state import Entry, Manifest, load_manifest, save_manifest, write_atomically
+from llama_index_contextual.index.state import write_atomically
 
 MANIFEST = Manifest(
     collection="contextual",
@@ -26,7 +27,7 @@ MANIFEST = Manifest(
 @pytest.fixture
 def forgotten(monkeypatch):
     """Callable: what is loaded next is read from the disk."""
-    return lambda: monkeypatch.setattr(state, "_latest", None)
+    return lambda: monkeypatch.setattr(module, "_latest", None)
 
 
 def test_it_comes_back_as_it_was(tmp_path, forgotten):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_index_contextual.index.manifest import Entry
 from llama_index_contextual.index.plan import Plan, make_plan
-from llama_index_contextual.index.state import Entry
 
 
 def old(**contents):
