@@ -27,7 +27,7 @@ import time
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
@@ -47,14 +47,15 @@ DIMENSIONS = 384
 QDRANT = Path(__file__).parents[1] / "tests" / "qdrant_stand_in.py"  # its engine behind its REST interface
 
 
+DIRECTIONS = np.random.default_rng(0).standard_normal((16_384, DIMENSIONS), dtype=np.float32)
+
+
 class OfWords(BaseEmbedding):
     """A text's vector is the sum of a seeded direction for each of its words."""
 
-    _directions: Any = np.random.default_rng(0).standard_normal((16_384, DIMENSIONS), dtype=np.float32)
-
     def _get_text_embedding(self, text: str) -> list[float]:
-        words = [zlib.crc32(word.encode()) % len(self._directions) for word in set(WORD.findall(text.lower()))]
-        vector = self._directions[words or [0]].sum(0)
+        words = [zlib.crc32(word.encode()) % len(DIRECTIONS) for word in set(WORD.findall(text.lower()))]
+        vector = DIRECTIONS[words or [0]].sum(0)
         return (vector / np.linalg.norm(vector)).tolist()  # type: ignore[no-any-return]
 
     def _get_query_embedding(self, query: str) -> list[float]:

@@ -40,7 +40,8 @@ Encode: TypeAlias = Callable[[str], Tokens]
 CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
 BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
-_PIECE: Final = 10_000  # characters at once where tiktoken's regular expression gives up
+_PIECE: Final = 10_000  # characters at once, where a tokenizer gives up or takes too much memory for all of a text
+_WORDS: Final = re.compile(rf"(?s).{{1,{_PIECE}}}[^ \t\r\n]*")  # so many characters, and the rest of the last word
 # Where cl100k's tokens of two parts are those of the whole: its regular expression never takes a line feed together
 # with the text of the next line, and byte pairs never merge across.
 _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
@@ -287,4 +288,7 @@ def is_unread(text: str) -> bool:
 
 def count_word_pieces(text: str) -> int:
     """Return the number of word pieces that the local model reads, without the two special tokens that it adds."""
-    return len(minilm_tokenizer().encode(text, add_special_tokens=False))
+    encode = functools.partial(minilm_tokenizer().encode, add_special_tokens=False)
+    if len(text) <= _PIECE:
+        return len(encode(text))
+    return sum(len(encode(part)) for part in _WORDS.findall(text))  # a table of 300 kB as a whole would take 50 MB

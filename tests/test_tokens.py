@@ -2,8 +2,10 @@
 
 import importlib.util
 import itertools
+import re
 import sys
 import threading
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -115,3 +117,14 @@ def test_a_slice_counts_as_it_does_alone(tokenizer, parts, data):
     start, stop = sorted(data.draw(st.tuples(st.sampled_from(offsets), st.sampled_from(offsets))))
     end = start + len(text[start:stop].rstrip())
     assert scale.exact(start, end) == tokens.make_scale(text[start:end], tokenizer).exact(0, end - start)
+
+
+@given(
+    st.lists(st.sampled_from([*PIECES, "naïve", "un", "\x00\u0301", "\u00a0", "y" * 120, " " * 30]), max_size=12).map(
+        "".join
+    )
+)
+def test_long_texts_are_counted_in_pieces_to_the_same_number(text):
+    whole = tokens.count_word_pieces(text)
+    with mock.patch.multiple(tokens, _PIECE=4, _WORDS=re.compile(tokens._WORDS.pattern.replace("10000", "4"))):
+        assert tokens.count_word_pieces(text) == whole

@@ -28,6 +28,14 @@ STORAGE_VERSION: Final = 3
 _STRICT: Final = ConfigDict(extra="forbid", strict=True)
 
 
+_counts: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+
+
+def _shared(counts: dict[str, int]) -> dict[str, int]:
+    """Return the one object with these counts: 100,000 documents have a few hundred, and each would take 200 bytes."""
+    return _counts.setdefault(tuple(counts.items()), counts)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One document as it was when it was indexed.
@@ -39,7 +47,7 @@ class Entry:
         size: In bytes.
         nodes: How many nodes it has.
         digest: Hash of the ids of its nodes and of their embedded texts, for ``verify``.
-        contexts: How many of its nodes have a context from each source.
+        contexts: How many of its nodes have a context from each source; entries share it, and nobody changes it.
         stamp: Size and times of the file when it was read; the same stamp means the same content, unread. Empty where
             the file was so new that it could have changed without another time.
     """
@@ -52,7 +60,7 @@ class Entry:
     size: int = 0
     nodes: int = 0
     digest: str = ""
-    contexts: dict[str, int] = field(default_factory=dict)
+    contexts: Annotated[dict[str, int], AfterValidator(_shared)] = field(default_factory=dict)
     stamp: str = ""
 
 
@@ -195,7 +203,7 @@ def nodes_digest(hashes: Mapping[str, str]) -> str:
 
 def count_contexts(metadatas: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return how many nodes have a context from each source; "" counts those without."""
-    return dict(Counter(str(metadata.get(CONTEXT_SOURCE, "")) for metadata in metadatas))
+    return _shared(dict(Counter(str(metadata.get(CONTEXT_SOURCE, "")) for metadata in metadatas)))
 
 
 def save_manifest(path: Path, manifest: Manifest) -> None:
