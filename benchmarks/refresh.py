@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from common import machine, markdown_table
+from scale import store_of
 
 from llama_index_contextual.index import ContextualIndex, RefreshReport
 from llama_index_contextual.local_embedding import LocalEmbedding
@@ -177,21 +178,21 @@ TINY: dict[str, Callable[[ContextualIndex], object]] = {
 }
 
 
-def tiny_row(docs: Path, what: str) -> dict[str, float]:
+def tiny_row(docs: Path, what: str, store: str) -> dict[str, float]:
     """Do one thing in this process, and say what it took."""
     busy, started = time.process_time(), time.perf_counter()
-    with ContextualIndex.open(docs, embed_model=HashedEmbedding()) as index:
+    with ContextualIndex.open(docs, embed_model=HashedEmbedding(), vector_store=store) as index:
         TINY[what](index)  # perhaps no hits: by vectors that mean nothing, nothing is relevant
     seconds, cpu = time.perf_counter() - started, time.process_time() - busy
     return {"seconds": seconds, "cpu": cpu, "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-def tiny_table(docs: Path, count: int) -> str:
+def tiny_table(docs: Path, count: int, store: str) -> str:
     """Do each thing in a process of its own; what ran before does not help."""
     rows = []
     write_tiny(docs, count)
     for what in TINY:
-        command = [sys.executable, __file__, "--row", what, "--folder", str(docs)]
+        command = [sys.executable, __file__, "--row", what, "--folder", str(docs), "--store", store]
         run = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
         took = json.loads(run.stdout.splitlines()[-1])
         print(f"{what}: {took}", file=sys.stderr, flush=True)
@@ -205,16 +206,19 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=None, help="only so many")
     parser.add_argument("--context", nargs="+", default=["headings"], help="headings, off")
     parser.add_argument("--tiny", type=int, metavar="FILES", help="so many tiny files instead")
+    parser.add_argument("--store", default="chroma", help="of the tiny files, as scale.py has it")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--row", choices=list(TINY), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
-        print(json.dumps(tiny_row(options.folder, options.row)))
+        print(json.dumps(tiny_row(options.folder, options.row, options.store)))
         return
     if options.tiny:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as data:
             docs = options.folder or Path(folder)
-            print(f"{machine()}\n\n{options.tiny:,} tiny files\n\n{tiny_table(docs, options.tiny)}")
+            with store_of(options.store, Path(data)) as store:
+                found = tiny_table(docs, options.tiny, store)
+            print(f"{machine()}\n\n{options.tiny:,} tiny files, {options.store}\n\n{found}")
         return
     source = DATA / "kubernetes-docs" / "corpus"
     if not source.is_dir():

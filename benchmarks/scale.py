@@ -187,7 +187,7 @@ def apart(step: str, folder: str, *, real: bool, store: str) -> dict[str, float]
 
 COLUMNS = {
     "build": ("build, s", ",.0f"), "build_cpu": ("of it CPU, s", ",.0f"), "build_peak": ("peak of memory, MiB", ",.0f"),
-    "chroma": ("Chroma on disk, MB", ",.0f"), "bm25": ("keyword index on disk, MB", ",.1f"),
+    "chroma": ("store on disk, MB", ",.0f"), "bm25": ("keyword index on disk, MB", ",.1f"),
     "cache": ("cache on disk, MB", ",.0f"),
     "open": ("open and first answer, s", ".2f"), "p50": ("question p50, ms", ".1f"),
     "p95": ("p95, ms", ".1f"), "p99": ("p99, ms", ".1f"), "rss": ("memory of a reader, MiB", ",.0f"),

@@ -10,6 +10,7 @@ is used where the ``fast`` extra is installed. ``"minilm"`` counts the word piec
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
@@ -210,9 +212,17 @@ def with_tiktoken() -> Encode:
     return functools.partial(_encode_in_pieces, tiktoken_cl100k())
 
 
-@functools.cache
 def tiktoken_cl100k() -> tiktoken.Encoding:
     """Return tiktoken's own object, read from LlamaIndex's copy of the vocabulary."""
+    with _reading:
+        return _tiktoken_cl100k()
+
+
+_reading: Final = Lock()  # it changes the environment, which is the whole process's
+
+
+@functools.cache
+def _tiktoken_cl100k() -> tiktoken.Encoding:
     import tiktoken
 
     name = "TIKTOKEN_CACHE_DIR"
@@ -223,7 +233,8 @@ def tiktoken_cl100k() -> tiktoken.Encoding:
         return tiktoken.get_encoding("cl100k_base")
     finally:
         if given is None:
-            os.environ.pop(name, None)
+            with contextlib.suppress(KeyError):  # LlamaIndex sets and deletes it, too; pop() looks, then deletes
+                del os.environ[name]
 
 
 def _encode_in_pieces(encoding: tiktoken.Encoding, text: str) -> Tokens:

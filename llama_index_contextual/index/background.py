@@ -168,6 +168,8 @@ class BackgroundRefresh:
     def look(self) -> Freshness:
         """Return how far the index is behind, after what the mode does about it."""
         if self._mode == "wait":
+            if self._runs():
+                self._join(None)  # that one may have read the folder before what changed last
             self.start()
             self._join(None)
             return Freshness(error=self._error)

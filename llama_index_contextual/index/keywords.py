@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shutil
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -101,6 +102,18 @@ class Keywords:
             self.index.add([row.node for row in changed])
             self._shown |= {row.node.node_id: _digest(row.metadata) for row in changed}
             self._forget(gone)
+
+    def doubt(self) -> None:
+        """Compare all nodes at the next question: a write failed, and what it left in the store is not known."""
+        with self._lock:
+            if self._stamp is not None:
+                self._stamp = object()  # which no store has; other threads go on with the last state
+
+    def discard(self) -> None:
+        """Derive it anew from the store when it is asked next, whatever the copy on disk holds; for writers."""
+        with self._lock:
+            self._stamp = None
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def advance(self, before: object, after: object) -> None:
         """Note that a write of this process, already applied, changed the stamp."""

@@ -155,11 +155,11 @@ def load_manifest(path: Path) -> Manifest | None:
     global _latest  # noqa: PLW0603  one for the whole process: that of 100,000 documents takes a third of a second to read
     try:
         file = _identity(path, path.stat())
-        if _latest is not None and _latest[0] == file:
-            return _latest[1]
+        latest = _latest  # read once: another thread may load that of another index meanwhile
+        if latest is not None and latest[0] == file:
+            return latest[1]
         content = path.read_bytes()
-        _latest = file, replace(_MANIFEST.validate_json(content), version=STORAGE_VERSION)
-        return _latest[1]
+        found = replace(_MANIFEST.validate_json(content), version=STORAGE_VERSION)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -170,6 +170,8 @@ def load_manifest(path: Path) -> Manifest | None:
         place = ".".join(map(str, fault["loc"]))
         what = f"{path} is damaged ({place}{': ' * bool(place)}{fault['msg']})"
         raise ManifestDamagedError(what, _head_of(content)) from error
+    _latest = file, found
+    return found
 
 
 def _identity(path: Path, found: os.stat_result) -> object:

@@ -44,7 +44,7 @@ def move_index(storage: Storage, place: Place) -> int:
             database.close()
         before = writer.manifest.collection
         save_manifest(layout.manifest, _kept_in(place, writer.manifest))
-        storage.reader.announce(complete=writer.manifest.complete, seen=False)
+        storage.reader.announce(complete=writer.manifest.complete)
         _marker(layout).unlink(missing_ok=True)
         storage.reader.close()
     try:

@@ -66,8 +66,7 @@ class _OneAtATime:
         method = getattr(self._client, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
-            with self._lock, warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that a local collection is large, and has no payload indexes
+            with self._lock:
                 return method(*arguments, **options)
 
         return call
@@ -75,6 +74,9 @@ class _OneAtATime:
 
 _local: dict[str, tuple[_OneAtATime, int]] = {}  # open folders, and how many databases use each
 _guard: Final = threading.RLock()
+# Our pages say both of the local mode. Once and here: catch_warnings() changes the filters of the whole process, and
+# two threads that leave it in another order silence every warning.
+warnings.filterwarnings("ignore", "(Local mode is not recommended|Payload indexes have no effect in the local Qdrant)")
 
 
 class QdrantDatabase:
@@ -135,9 +137,7 @@ class QdrantDatabase:
     @staticmethod
     def _opened(folder: str) -> _OneAtATime:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that a local collection is large
-                return _OneAtATime(QdrantClient(path=folder, force_disable_check_same_thread=True))
+            return _OneAtATime(QdrantClient(path=folder, force_disable_check_same_thread=True))
         except RuntimeError as error:
             raise LockedError(
                 f"another process uses the index in qdrant:{folder}. Cure: wait until it ends; or for several "

@@ -185,6 +185,12 @@ class Reader:
         with _exclusive(self._layout, active=not self._place.shared):
             yield
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other threads from opening or closing the store."""
+        with self._guard:
+            yield
+
     def compact(self) -> None:
         """Give back the room that Chroma's file does not use, where that is much; for writers, at their end."""
         with self._guard, self.changing_files():
@@ -193,21 +199,22 @@ class Reader:
                 return
             # First: whoever has the old file open must not write into it, and opens the new one once this lock is free.
             before, is_newest = self._announced(), self._open is not None and self._open.stamp == self._announced()
-            self.announce(complete=True, seen=False)
+            self.announce(complete=True)
             put_in_place(copy)
             if is_newest:
                 self.keywords.advance(before, self._announced())
 
-    def announce(self, *, complete: bool, seen: bool = True) -> None:
-        """Tell readers that something was written; ``seen`` if this object's own open store shows it already."""
+    def announce(self, *, complete: bool, seen: NodeStore | None = None) -> None:
+        """Tell readers that something was written; ``seen`` is the store that shows it already."""
         with self._guard:
-            seen = seen and self._open is not None and self._open.stamp == self._read_stamp()
+            # After a close() a question has opened another one, which does not show it.
+            shown = self._open is not None and self._open.store is seen and self._open.stamp == self._read_stamp()
             generation = self.generation() + 1
             text = json.dumps({"generation": generation, "complete": complete})
             write_atomically(self._layout.generation, text.encode())
             if self._place.shared and self._open is not None:
                 self._open.store.touch()
-            if seen and self._open is not None:  # else another writer of the same server announced something meanwhile
+            if shown and self._open is not None:  # else another writer of the same server announced something meanwhile
                 before, self._open.stamp = self._open.stamp, self._read_stamp()
                 self.keywords.advance(before, self._open.stamp)
 

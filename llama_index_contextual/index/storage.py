@@ -70,8 +70,9 @@ class Storage:
             logger.warning("%s. It is made again from the store%s.", error.what, kept)
             found, head = None, error.head
         if found is None and not place.shared and place.exists():
-            with contextlib.suppress(DamagedError):  # then the store is lost as well, which a reader of it is told
-                found = recovered_manifest(place)
+            # A first write that failed may be taken back just now: opening would make the files again.
+            with self.reader.held(), contextlib.suppress(DamagedError):  # damaged: a reader of the store is told
+                found = recovered_manifest(place) if place.exists() else None
         if found is not None and head is not None:  # whose vectors they are the store itself says
             found = replace(
                 found,
@@ -103,7 +104,7 @@ class Storage:
         with contextlib.nullcontext() if self.settings.shared else self.lock.hold():
             # Where a server keeps the nodes, another process may be writing here now.
             self.settings.layout.sweep(_SHARED_SWEEP_SECONDS if self.settings.shared else 0)
-            made_now = not self.exists and not self.settings.shared
+            made_now = not self.settings.layout.manifest.exists() and not self.settings.shared
             try:
                 with self._writer(replacing=replacing) as writer:
                     yield writer
@@ -122,6 +123,8 @@ class Storage:
                 manifest, store = start_successor(layout, view.database, manifest, self.settings.fingerprint)
             if not shared and self._is_doubtful(manifest, store.count()):
                 manifest = reconcile(manifest, store)
+            if self.settings.reindex == "all":
+                self.reader.keywords.discard()
             yield Writer(
                 store=store,
                 vectors=vectors,
@@ -148,7 +151,7 @@ class Storage:
                 lost = not view.store.count() and any(e.nodes for e in manifest.documents.values())
             if lost and manifest.complete:
                 logger.warning("The nodes in the store are lost; files are indexed again.%s", given_by_hand(manifest))
-                self.reader.announce(complete=False, seen=False)  # or the keyword index would still show what it held
+                self.reader.announce(complete=False)  # or the keyword index would still show what it held
         except DamagedError as error:
             logger.info("%s", error)  # the repair warns of it
             damaged = True
@@ -186,8 +189,8 @@ class Storage:
             with self.reader.reading(create=True) as view:
                 if view.store.count():
                     return
-            self.reader.close()
-            with self.reader.changing_files():
+            with self.reader.held(), self.reader.changing_files():
+                self.reader.close()
                 for file in (layout.manifest, layout.generation):
                     file.unlink(missing_ok=True)
                 if self.settings.place.folder is not None:
@@ -207,7 +210,7 @@ class Storage:
         with self.reader.reading() as view:
             before = self.manifest()
             complete_successor(self.settings.layout, view.database, before, writer)
-            self.reader.announce(complete=True, seen=False)  # before the old one goes, so that readers leave it
+            self.reader.announce(complete=True)  # before the old one goes, so that readers leave it
             with self.reader.changing_files():  # a reader may just be opening it
                 view.database.drop(before.collection)
         self.reader.compact()

@@ -66,16 +66,20 @@ class Writer:
 
     def write(self, fresh: Sequence[Row] = (), relocated: Sequence[Row] = (), gone: Sequence[str] = ()) -> None:
         """Change the store: new nodes before stale ones go, so that no reader and no kill meets a gap."""
-        with (
-            step("store", added=len(fresh), changed=len(relocated), deleted=len(gone)),
-            self.reader.changing_files(),
-        ):
-            self.store.upsert(fresh)
-            self.store.update_metadata(relocated)
-            self.store.delete(gone)
+        try:
+            with (
+                step("store", added=len(fresh), changed=len(relocated), deleted=len(gone)),
+                self.reader.changing_files(),
+            ):
+                self.store.upsert(fresh)
+                self.store.update_metadata(relocated)
+                self.store.delete(gone)
+        except BaseException:
+            self.reader.keywords.doubt()  # else what was written stays out of it for good
+            raise
         if not self.hidden:
             self.reader.keywords.apply([*fresh, *relocated], gone)
-        self.reader.announce(complete=False, seen=not self.hidden)
+        self.reader.announce(complete=False, seen=None if self.hidden else self.store)
 
     def delete(self, document: str) -> int:
         """Take one document out of the store and the manifest; return how many nodes went."""
@@ -112,6 +116,6 @@ class Writer:
             generation = self.reader.generation() + 1
             self.manifest = replace(self.manifest, documents=kept, complete=complete, generation=generation)
             save_manifest(self.path, self.manifest)
-            self.reader.announce(complete=complete, seen=not self.hidden)
+            self.reader.announce(complete=complete, seen=None if self.hidden else self.store)
         self._pending.clear()
         self._committed_at = time.monotonic()

@@ -10,7 +10,7 @@ import uuid
 import zlib
 from array import array
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -251,6 +251,9 @@ class Segment:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __reduce__(self) -> tuple[type[Segment], tuple[Any, ...]]:
+        return (Segment, tuple(getattr(self, one.name) for one in fields(self)))  # without what is remembered
 
     def __deepcopy__(self, memo: object) -> Segment:
         return self  # nothing changes it, and it may be large

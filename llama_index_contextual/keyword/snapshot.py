@@ -144,6 +144,9 @@ class Snapshot:
     k1: float
     b: float
 
+    def __reduce__(self) -> tuple[type[Snapshot], tuple[Any, ...]]:
+        return (Snapshot, (self.segments, self.terms, self.k1, self.b))  # what is remembered grows meanwhile
+
     @cached_property
     def count(self) -> int:
         """Return the number of live documents."""

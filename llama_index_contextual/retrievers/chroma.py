@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 PAGE: Final = 1000
 _UNIT: Final = 1e-3  # how far from 1 the length of a normalised vector may be
 
+# What Chroma says for a moment while another thread writes the first vectors of a collection.
+_STARTING: Final = "Nothing found on disk"
+
 _OPERATORS: Final = {
     FilterOperator.EQ: "$eq",
     FilterOperator.NE: "$ne",
@@ -162,7 +165,7 @@ def nearest(
     include = ["distances", "embeddings"] if exact else ["distances"]
     asked = {"query_embeddings": [list(embedding)], "n_results": top_k, "include": include, "where": where}
     try:
-        found = collection.query(**asked, ids=None if ids is None else list(ids))
+        found = _queried(collection, **asked, ids=None if ids is None else list(ids))
     except Exception:
         if ids is None:
             raise
@@ -179,6 +182,15 @@ def nearest(
         halve = 2.0 if space == "l2" else 1.0  # squared distance of unit vectors = 2 - 2 cos
         similarities = [1.0 - distance / halve for distance in found["distances"][0]]
     return sorted(zip(found["ids"][0], similarities, strict=True), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _queried(collection: Any, **options: Any) -> Any:
+    try:
+        return collection.query(**options)
+    except Exception as error:
+        if _STARTING not in str(error):
+            raise
+    return collection.query(**options)  # by now they are written
 
 
 def space_of(collection: Any) -> str:

@@ -316,34 +316,34 @@ class QdrantSearch:
 
     def _group_idfs(self, groups: Sequence[Group]) -> list[float]:
         """Return the weight of each term: the rarity of all its alternatives together."""
-        self._learn({dimension for group in groups for dimension in _dimensions(group)})
-        counts = [sum(self._frequency(self._idfs[dimension]) for dimension in _dimensions(group)) for group in groups]
-        return [_idf(min(count, self._count), self._count) for count in counts]
+        with self._guard:  # another thread may forget them
+            self._learn({dimension for group in groups for dimension in _dimensions(group)})
+            counts = [sum(self._frequency(self._idfs[one]) for one in _dimensions(group)) for group in groups]
+            return [_idf(min(count, self._count), self._count) for count in counts]
 
     def _learn(self, dimensions: set[int]) -> None:
         """Ask for the rarity of terms that are not known yet: a score is the idf times what the point's vector says."""
-        with self._guard:
-            if time.monotonic() - self._counted_at > _REMEMBERED_SECONDS:
-                self._idfs.clear()
-                self._count, self._counted_at = self.count(), time.monotonic()
-            unknown = sorted(dimensions - set(self._idfs))
-            if not unknown:
-                return
-            asked = [
-                models.QueryRequest(
-                    query=models.SparseVector(indices=[dimension], values=[1.0]),
-                    using=SPARSE,
-                    limit=1,
-                    with_vector=[SPARSE],
-                )
-                for dimension in unknown
-            ]
-            with explained("look up terms"):
-                answers = self._client.query_batch_points(self._collection, requests=asked)
-            for dimension, answer in zip(unknown, answers, strict=True):
-                best = next(iter(answer.points), None)
-                held = _sparse_of(best).get(dimension) if best is not None else None
-                self._idfs[dimension] = float(best.score) / held if best is not None and held else _idf(0, self._count)
+        if time.monotonic() - self._counted_at > _REMEMBERED_SECONDS:
+            self._idfs.clear()
+            self._count, self._counted_at = self.count(), time.monotonic()
+        unknown = sorted(dimensions - set(self._idfs))
+        if not unknown:
+            return
+        asked = [
+            models.QueryRequest(
+                query=models.SparseVector(indices=[dimension], values=[1.0]),
+                using=SPARSE,
+                limit=1,
+                with_vector=[SPARSE],
+            )
+            for dimension in unknown
+        ]
+        with explained("look up terms"):
+            answers = self._client.query_batch_points(self._collection, requests=asked)
+        for dimension, answer in zip(unknown, answers, strict=True):
+            best = next(iter(answer.points), None)
+            held = _sparse_of(best).get(dimension) if best is not None else None
+            self._idfs[dimension] = float(best.score) / held if best is not None and held else _idf(0, self._count)
 
     def _frequency(self, idf: float) -> int:
         """Return how many nodes hold a term of that rarity."""
