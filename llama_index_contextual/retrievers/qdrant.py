@@ -272,9 +272,10 @@ class QdrantSearch:
             return []
         distinct = tuple(dict.fromkeys(groups))
         weights: dict[int, float] = {}
+        idfs = self._learned(distinct)
         for group, idf in zip(distinct, self._group_idfs(distinct), strict=True):
             for dimension in _dimensions(group):  # the server weighs each alternative; together they are one term
-                own = self._idfs.get(dimension, 0.0)
+                own = idfs[dimension]
                 weights[dimension] = max(weights.get(dimension, 0.0), idf / own if own else 1.0)
         found = self._sparse(weights, top_k, self._filter(filters))
         matches = [Match(id_of(one), float(one.score)) for one in found if one.score > 0]
@@ -316,34 +317,40 @@ class QdrantSearch:
 
     def _group_idfs(self, groups: Sequence[Group]) -> list[float]:
         """Return the weight of each term: the rarity of all its alternatives together."""
-        with self._guard:  # another thread may forget them
-            self._learn({dimension for group in groups for dimension in _dimensions(group)})
-            counts = [sum(self._frequency(self._idfs[one]) for one in _dimensions(group)) for group in groups]
-            return [_idf(min(count, self._count), self._count) for count in counts]
+        idfs = self._learned(groups)
+        counts = [sum(self._frequency(idfs[dimension]) for dimension in _dimensions(group)) for group in groups]
+        return [_idf(min(count, self._count), self._count) for count in counts]
 
-    def _learn(self, dimensions: set[int]) -> None:
-        """Ask for the rarity of terms that are not known yet: a score is the idf times what the point's vector says."""
-        if time.monotonic() - self._counted_at > _REMEMBERED_SECONDS:
-            self._idfs.clear()
-            self._count, self._counted_at = self.count(), time.monotonic()
-        unknown = sorted(dimensions - set(self._idfs))
-        if not unknown:
-            return
-        asked = [
-            models.QueryRequest(
-                query=models.SparseVector(indices=[dimension], values=[1.0]),
-                using=SPARSE,
-                limit=1,
-                with_vector=[SPARSE],
-            )
-            for dimension in unknown
-        ]
-        with explained("look up terms"):
-            answers = self._client.query_batch_points(self._collection, requests=asked)
-        for dimension, answer in zip(unknown, answers, strict=True):
-            best = next(iter(answer.points), None)
-            held = _sparse_of(best).get(dimension) if best is not None else None
-            self._idfs[dimension] = float(best.score) / held if best is not None and held else _idf(0, self._count)
+    def _learned(self, groups: Sequence[Group]) -> Mapping[int, float]:
+        """Return the rarity of all alternatives; asks for those that are not known yet.
+
+        A score is the idf times what the point's vector says. What is returned only grows: another thread that forgets
+        begins with a new object.
+        """
+        with self._guard:
+            if time.monotonic() - self._counted_at > _REMEMBERED_SECONDS:
+                self._idfs = {}
+                self._count, self._counted_at = self.count(), time.monotonic()
+            idfs = self._idfs
+            unknown = sorted({dimension for group in groups for dimension in _dimensions(group)} - set(idfs))
+            if not unknown:
+                return idfs
+            asked = [
+                models.QueryRequest(
+                    query=models.SparseVector(indices=[dimension], values=[1.0]),
+                    using=SPARSE,
+                    limit=1,
+                    with_vector=[SPARSE],
+                )
+                for dimension in unknown
+            ]
+            with explained("look up terms"):
+                answers = self._client.query_batch_points(self._collection, requests=asked)
+            for dimension, answer in zip(unknown, answers, strict=True):
+                best = next(iter(answer.points), None)
+                held = _sparse_of(best).get(dimension) if best is not None else None
+                idfs[dimension] = float(best.score) / held if best is not None and held else _idf(0, self._count)
+            return idfs
 
     def _frequency(self, idf: float) -> int:
         """Return how many nodes hold a term of that rarity."""

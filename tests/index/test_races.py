@@ -204,6 +204,24 @@ def test_a_local_qdrant_silences_no_warning_of_others():
         qdrant._OneAtATime(Client()).count()
 
 
+def test_qdrants_rarities_may_be_forgotten_while_they_are_read(opened, tmp_path):
+    pytest.importorskip("qdrant_client", reason="the extra 'qdrant' is not installed")
+    index = opened(embed_model=MockEmbedding(embed_dim=8), vector_store=f"qdrant:{tmp_path / 'qdrant'}")
+    index.refresh()
+    with index._storage.reader.reading() as view:
+        search = index._storage.reader.keyword_search(view)
+        frequency = search._frequency
+
+        def forgetting(idf):
+            search._frequency = frequency
+            search._counted_at = 0.0
+            search.keyword_query([("slow",)], 1)
+            return frequency(idf)
+
+        search._frequency = forgetting
+        assert search.keyword_query([("carrot",), ("cooki",)], 1)
+
+
 def test_threads_that_count_first_together_read_the_vocabulary_once(monkeypatch):
     import tiktoken
 
