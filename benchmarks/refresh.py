@@ -193,7 +193,7 @@ def tiny_table(docs: Path, count: int, store: str) -> str:
     write_tiny(docs, count)
     for what in TINY:
         command = [sys.executable, __file__, "--row", what, "--folder", str(docs), "--store", store]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
         took = json.loads(run.stdout.splitlines()[-1])
         print(f"{what}: {took}", file=sys.stderr, flush=True)
         rows.append([what, f"{took['seconds']:.1f}", f"{took['cpu']:.1f}", f"{took['peak']:.0f}"])

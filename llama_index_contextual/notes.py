@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.errors import DocumentError, SettingError, StorageError
+from llama_index_contextual.errors import DocumentError, RetrievalError, SettingError, StorageError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import shown_path
@@ -50,7 +50,7 @@ class Notes:
         if not await self._waits_for_an_index(note):
             try:
                 return (await ask()).noting(str(note))
-            except StorageError:  # a first refresh that fails takes back what it had begun
+            except (StorageError, RetrievalError):  # a first refresh that fails takes back what it had begun
                 note = await self.keeper.alook()
                 if not await self._waits_for_an_index(note):
                     raise

@@ -26,6 +26,27 @@ from llama_index_contextual.retrievers.chroma import nearest
 ZEBRA = "# New\n\nA zebra crossed the road.\n"
 
 
+class Down(MockEmbedding):
+    """A model that is away, and takes a moment to say so."""
+
+    def _get_text_embeddings(self, texts):
+        time.sleep(0.02)
+        raise OSError("the model is away")
+
+
+def slow_embedding():
+    """An embedding, the event that it is asked, and the one that lets it answer."""
+    asked, go = threading.Event(), threading.Event()
+
+    class Slow(MockEmbedding):
+        def _get_text_embeddings(self, texts):
+            asked.set()
+            assert go.wait(30)
+            return super()._get_text_embeddings(texts)
+
+    return Slow(embed_dim=8), asked, go
+
+
 def found_by_keywords(index, query):
     arm = next(arm for arm in index.as_retriever().retrievers if isinstance(arm, ContextualBM25Retriever))
     return [hit.node.metadata["path"] for hit in arm.retrieve(query)]
@@ -74,16 +95,9 @@ def test_indexing_all_mends_a_keyword_index_with_a_hole(opened):
 
 def test_a_store_that_a_question_opened_is_not_taken_for_the_writers(opened, folder):
     """After close() a question opens another client of Chroma, which does not see what the writer goes on writing."""
-    started, go = threading.Event(), threading.Event()
-
-    class Slow(MockEmbedding):
-        def _get_text_embeddings(self, texts):
-            started.set()
-            assert go.wait(30)
-            return super()._get_text_embeddings(texts)
-
+    slow, started, go = slow_embedding()
     go.set()
-    index = opened(embed_model=Slow(embed_dim=8))
+    index = opened(embed_model=slow)
     index.refresh()
     (folder / "new.md").write_text(ZEBRA, "utf-8")
     started.clear()
@@ -137,11 +151,6 @@ def test_the_moment_before_the_first_vectors_are_written_is_waited_for():
 
 
 def test_a_first_refresh_that_fails_is_taken_back_whatever_others_ask_meanwhile(folder):
-    class Down(MockEmbedding):
-        def _get_text_embeddings(self, texts):
-            time.sleep(0.02)
-            raise OSError("the model is away")
-
     def asked_until(done, ask):
         while not done.is_set():
             with suppress(ContextualError):  # anything else is a defect
@@ -163,10 +172,6 @@ def test_a_first_refresh_that_fails_is_taken_back_whatever_others_ask_meanwhile(
 
 
 def test_what_an_earlier_attempt_left_is_taken_back_too(folder):
-    class Down(MockEmbedding):
-        def _get_text_embeddings(self, texts):
-            raise OSError("the model is away")
-
     chromadb.PersistentClient(str(folder / ".contextual" / "chroma"))
     with ContextualIndex.open(folder, embed_model=Down(embed_dim=8)) as index:
         with pytest.raises(ContextualError, match="the model is away"):
@@ -176,15 +181,8 @@ def test_what_an_earlier_attempt_left_is_taken_back_too(folder):
 
 def test_a_refresh_that_is_waited_for_sees_what_changed_before_the_question(opened, folder):
     """The refresh that runs when the question comes may have read the folder before the change."""
-    read, go = threading.Event(), threading.Event()
-
-    class Slow(MockEmbedding):
-        def _get_text_embeddings(self, texts):
-            read.set()
-            assert go.wait(30)
-            return super()._get_text_embeddings(texts)
-
-    index = opened(embed_model=Slow(embed_dim=8))
+    slow, read, go = slow_embedding()
+    index = opened(embed_model=slow)
     with BackgroundRefresh(index, "wait") as keeper:
         assert read.wait(30)
         (folder / "new.md").write_text(ZEBRA, "utf-8")

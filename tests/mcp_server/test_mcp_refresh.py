@@ -3,11 +3,12 @@
 import asyncio
 import threading
 
+import pytest
 from llama_index.core import MockEmbedding
 from mcp_clients import mcp, text_of, wait_for
 
 from llama_index_contextual import mcp_server
-from llama_index_contextual.errors import LockedError
+from llama_index_contextual.errors import LockedError, RetrievalError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.memory.digest import NOTHING
@@ -80,7 +81,8 @@ async def test_a_first_refresh_that_fails_is_told(folder):
     assert "being indexed" not in shown
 
 
-async def test_a_first_refresh_that_fails_while_a_question_is_answered_is_told(folder):
+@pytest.mark.parametrize("error", [None, RetrievalError("No retrieval arm could answer")], ids=["no index", "no arm"])
+async def test_a_first_refresh_that_fails_while_a_question_is_answered_is_told(folder, error):
     working, release = threading.Event(), threading.Event()
 
     class Failing(MockEmbedding):
@@ -98,6 +100,8 @@ async def test_a_first_refresh_that_fails_while_a_question_is_answered_is_told(f
             assert index.exists
             release.set()
             await asyncio.to_thread(notes.keeper.close)
+            if error is not None:  # as where one arm was asked before the index went, and the other after
+                raise error
             return await notes.memory.asearch("carrots")
 
         shown = await notes.fresh(asked)
