@@ -45,8 +45,6 @@ CHUNKS_A_PAGE = 17.5  # of these pages with the defaults, to begin with; the tab
 QUESTIONS, WARM = 300, 20
 DIMENSIONS = 384
 QDRANT = Path(__file__).parents[1] / "tests" / "qdrant_stand_in.py"  # its engine behind its REST interface
-
-
 DIRECTIONS = np.random.default_rng(0).standard_normal((16_384, DIMENSIONS), dtype=np.float32)
 
 

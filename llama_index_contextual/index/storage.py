@@ -123,7 +123,7 @@ class Storage:
                 manifest, store = start_successor(layout, view.database, manifest, self.settings.fingerprint)
             if not shared and self._is_doubtful(manifest, store.count()):
                 manifest = reconcile(manifest, store)
-            if self.settings.reindex == "all":
+            if self.settings.reindex == "all" and not replacing:  # a successor gets a new one when it takes over
                 self.reader.keywords.discard()
             yield Writer(
                 store=store,
