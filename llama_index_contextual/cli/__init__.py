@@ -78,7 +78,6 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 for command in (
     writing.index,
-    writing.plan,
     writing.move,
     reading.search,
     reading.preview,

@@ -127,34 +127,6 @@ def index(
         _refresh(contextual, workers=on_ray, strict=strict, yes=yes, as_json=as_json)
 
 
-def plan(
-    pages: Annotated[float, typer.Option(help="How many pages, as in 1e6.")],
-    page_chars: Annotated[
-        float | None, typer.Option(help="Characters of a usual page. Default: 7161, as the pages that were measured")
-    ] = None,
-    context: Annotated[str, typer.Option(help="off, headings, pattern or llm.")] = "headings",
-    llm: Annotated[str | None, typer.Option(help="For --context llm: the model, as in openai:gpt-4.1-mini.")] = None,
-    price: Annotated[
-        str | None, typer.Option(help="For --context llm: IN/OUT, money per million tokens, as in 0.4/1.6.")
-    ] = None,
-    days: Annotated[float, typer.Option(help="The days in which it should be done.")] = 1.0,
-    as_json: AsJson = False,
-) -> None:
-    """Say what an index of so many pages would take, by measured constants; no page is read."""
-    from llama_index_contextual.sizing import PAGE_CHARS, sizing
-
-    if context not in ("off", "headings", "pattern", "llm"):
-        raise SettingError(f"context={context!r} is not known. Cure: off, headings, pattern or llm")
-    if (context == "llm") != (llm is not None):
-        cure = "add --llm MODEL" if llm is None else "add --context llm, or leave --llm out"
-        raise SettingError(f"--context {context} and --llm {llm} do not fit together. Cure: {cure}")
-    if price is not None and llm is None:
-        raise SettingError(f"--price={price!r} is only for --context llm. Cure: leave it out")
-    given = PAGE_CHARS if page_chars is None else page_chars
-    found = sizing(pages, page_chars=given, llm=llm, prices=_prices(price), days=days)
-    print_report(found, as_json=as_json)
-
-
 def move(
     to: Annotated[str, typer.Option(help="chroma, chroma:http://HOST:PORT, qdrant:http://HOST:PORT or qdrant:PATH.")],
     folder: Indexed = None,
