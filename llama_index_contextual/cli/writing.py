@@ -24,7 +24,6 @@ from llama_index_contextual.cli.common import (
     Store,
     open_index,
     print_json,
-    print_report,
     print_text,
     tell,
 )
