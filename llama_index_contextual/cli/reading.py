@@ -110,8 +110,10 @@ def search(
         "retrieval.rerank": rerank,
     }
     with open_index(folder, storage, config, settings, create=False) as contextual:
-        hits = contextual.settings.configuration.retrieval.top_k or 5
-        explanation = contextual.as_retriever(similarity_top_k=hits, filters=filters).explain(question)
+        chosen = contextual.settings.configuration.retrieval
+        least = "auto" if chosen.min_score is None else chosen.min_score
+        retriever = contextual.as_retriever(similarity_top_k=chosen.top_k or 5, filters=filters, min_score=least)
+        explanation = retriever.explain(question)
         tell_freshness(contextual.freshness())
         said = contextual.settings.configuration.descriptions
     if html:

@@ -227,7 +227,7 @@ class Retrieval(_Section):
     per_file: int | None = _setting("The most hits of one file.", "(no limit)", option="--per-file", example=1, ge=1)
     min_score: float | None = _setting(
         "The relevance that a hit needs, 0 to 1; 0 shows all hits.",
-        "(0.005 with the local embedding and a word that the index lacks, else 0)",
+        "(0 in Python; the command line and MCP drop what does not answer)",
         option="--min-score",
         example=0.05,
         ge=0,

@@ -428,8 +428,7 @@ class ContextualIndex:
         similarity_top_k = whole("similarity_top_k", similarity_top_k)
         arms = arms_over(self._storage.reader, self.settings.embedding, filters)
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
-        if options.get("min_score") is None:
-            options["min_score"] = said.min_score
+        options.setdefault("min_score", said.min_score or 0.0)
         if "node_postprocessors" not in options:
             options["node_postprocessors"] = chosen_postprocessors(
                 said,

@@ -87,7 +87,7 @@ class PoolSearch:
         view = copy.copy(retriever)
         view.similarity_top_k = self._pool
         view.candidate_pool = max(self._pool, retriever.candidate_pool)
-        view.min_score = 0.0  # memory abstains by itself
+        view.min_score = 0.0  # a digest abstains by itself
         view.node_postprocessors = [
             one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)
         ]

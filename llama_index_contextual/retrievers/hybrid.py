@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 RRF_K: Final = 20.0
 POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
+AUTO: Final = "auto"
 MIN_SCORE: Final = 0.005  # loses 0.03 points of recall, and no question in other words; see benchmarks/relevance.py
 
 
@@ -124,9 +125,10 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
-            Hits of unknown relevance stay. Default: 0.005 where relevance was measured, which is with the local
-            embedding, a :class:`ContextualBM25Retriever`, and neither filters nor operators, for a question with a
-            word that the index does not know; else 0, which drops none.
+            Hits of unknown relevance stay. Default: 0, which drops none, because an engine wants the best there is.
+            ``"auto"`` abstains as the command line does: below 0.005 where relevance was measured, which is with the
+            local embedding, a :class:`ContextualBM25Retriever`, and neither filters nor operators, for a question with
+            a word that the index does not know.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
         use_async: Part of LlamaIndex's interface; arms are asked at once either way.
@@ -153,7 +155,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         on_arm_failure: Literal["warn", "raise"] = "warn",
         count_unscored: bool = False,
         expand: Reach = 0,
-        min_score: float | None = None,
+        min_score: float | Literal["auto"] = 0.0,
         llm: LLM | str | None = None,
         query_gen_prompt: str | None = None,
         use_async: bool = True,
@@ -191,7 +193,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.on_arm_failure = on_arm_failure
         self.count_unscored = count_unscored
         self.expand = checked_reach(expand)
-        self.min_score = None if min_score is None else amount("min_score", min_score, zero=True, most=1)
+        self.min_score = min_score if min_score == AUTO else amount("min_score", min_score, zero=True, most=1)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
         # Memory says these of a view of its own: from which day "last week" counts (None: the day it is), and what a
@@ -359,10 +361,10 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             found = keyword.term_scores(subject, [one.node_id for one in fused[:1]])
             share, known = next(iter(found.shares() or []), 0.0), any(found.frequencies)
             every = known and all(found.frequencies)
-        # By default hits are dropped only where that was measured (the local model, with keywords, in a search of
-        # everything), and only for a question with a word that the index does not know. Nonsense has such words.
+        # By itself it drops hits where that was measured (the local model, with keywords, in a search of everything),
+        # and only for a question with a word that the index does not know. Nonsense has such words.
         measured = local and keyword is not None and not plan.narrowed
-        least = self.min_score if self.min_score is not None else MIN_SCORE if measured and not every else 0.0
+        least = self.min_score if self.min_score != AUTO else MIN_SCORE if measured and not every else 0.0
         spelled = is_spelled(plan.queries[0].query_str)
         return relevance(cosines, share, local=local, known=known, spelled=spelled), least
 
@@ -407,14 +409,5 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         vectors = {name for name, arm in arms if not is_keyword(arm)}
         fused = {one.node_id: one for one in pool.fused}
         hits = hits_of(answer.nodes, fused, answer.steps, terms, vectors, pool.relevance)
-        return Explanation(
-            queries,
-            self.arms,
-            self.mode.value,
-            self.rrf_k,
-            hits,
-            len(pool.fused),
-            pool.warnings,
-            pool.operators,
-            pool.relevance,
-        )
+        shown = len(pool.fused), pool.warnings, pool.operators, pool.relevance
+        return Explanation(queries, self.arms, self.mode.value, self.rrf_k, hits, *shown)

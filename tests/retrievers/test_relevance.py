@@ -73,14 +73,15 @@ def test_nothing_is_known_without_cosines_and_words():
 
 @pytest.mark.parametrize("query", NONSENSE)
 async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
-    retriever = ContextualFusionRetriever(local_arms)
+    retriever = ContextualFusionRetriever(local_arms, min_score="auto")
     assert retriever.retrieve(query) == await retriever.aretrieve(query) == []
     explanation = retriever.explain(query)
     assert not explanation.hits
     assert "min_score is 0.005" in explanation.warnings[-1]
-    everything = ContextualFusionRetriever(local_arms, min_score=0).retrieve(query)
-    assert len(everything) == 6
-    assert everything[0].score < 0.005
+    everything = ContextualFusionRetriever(local_arms)
+    hits = everything.retrieve(query)
+    assert len(hits) == len(await everything.aretrieve(query)) == 6, "an engine gets the best there is"
+    assert hits[0].score < 0.005
 
 
 @pytest.mark.parametrize(
@@ -133,14 +134,16 @@ def test_nonsense_finds_nothing_in_a_larger_index(store, query):
     nodes = [TextNode(id_=f"n{number}", text=text) for number, text in enumerate(texts)]
     context = StorageContext.from_defaults(vector_store=store)
     index = VectorStoreIndex(nodes, storage_context=context, embed_model=LocalEmbedding())
-    retriever = ContextualFusionRetriever([ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)])
+    arms = [ContextualVectorRetriever(index), ContextualBM25Retriever(nodes)]
+    retriever = ContextualFusionRetriever(arms, min_score="auto")
     assert retriever.retrieve(query) == []
+    assert ContextualFusionRetriever(arms).retrieve(query)
     assert retriever.retrieve("when does the server restart?")
 
 
 @pytest.mark.parametrize("query", ["which animal is it?", "prices", "renovation costs", "hound"])
 def test_a_question_in_other_words_finds_what_is_near(local_arms, query):
-    retriever = ContextualFusionRetriever(local_arms)
+    retriever = ContextualFusionRetriever(local_arms, min_score="auto")
     assert not any(retriever.retrievers[1].term_scores(query, []).frequencies), "the index knows no word of it"
     assert retriever.retrieve(query)
 
@@ -155,19 +158,19 @@ def test_what_answers_is_found_and_its_score_is_its_relevance(local_arms):
 
 
 def test_who_narrows_the_search_gets_what_there_is(local_arms):
-    retriever = ContextualFusionRetriever(local_arms)
+    retriever = ContextualFusionRetriever(local_arms, min_score="auto")
     assert len(retriever.with_filters(ONLY_WORK).retrieve("asdfghjkl")) == 4
     assert ids(retriever.retrieve("path:notes/dog.md asdfghjkl")) == ["dog"]
     strict = ContextualFusionRetriever(local_arms, min_score=0.05)
     assert strict.with_filters(ONLY_WORK).retrieve("asdfghjkl") == []
 
 
-def test_other_embeddings_drop_nothing_by_default(arms):
-    assert len(ContextualFusionRetriever(arms).retrieve("asdfghjkl qwertz")) == 6
+def test_other_embeddings_drop_nothing_by_themselves(arms):
+    assert len(ContextualFusionRetriever(arms, min_score="auto").retrieve("asdfghjkl qwertz")) == 6
 
 
-def test_a_vector_arm_alone_drops_nothing_by_default(local_arms):
-    assert len(ContextualFusionRetriever(local_arms[:1]).retrieve("asdfghjkl qwertz")) == 6
+def test_a_vector_arm_alone_drops_nothing_by_itself(local_arms):
+    assert len(ContextualFusionRetriever(local_arms[:1], min_score="auto").retrieve("asdfghjkl qwertz")) == 6
 
 
 def test_relevance_is_low_for_nonsense_with_any_embedding(arms):
@@ -227,7 +230,8 @@ def seven_notes(tmp_path_factory):
     """A retriever of the notes that come with the project, by the local model, as a user has it."""
     with ContextualIndex.open(NOTES, storage=tmp_path_factory.mktemp("notes")) as index:
         index.refresh()
-        yield index.as_retriever()
+        assert index.as_retriever().retrieve("asdfghjkl"), "what an engine asks gives the best it has"
+        yield index.as_retriever(min_score="auto")
 
 
 @pytest.mark.parametrize(
