@@ -296,9 +296,9 @@ def _add_writing(server: MCPServer[None], notes: Notes) -> None:
     async def memory_add(text: Added) -> str:
         """Keep something the user wants remembered, in the note of the day."""
         with _told():
-            path = await asyncio.to_thread(notes.add, text, datetime.now().astimezone())
+            said = await asyncio.to_thread(notes.add, text, datetime.now().astimezone())
             notes.keeper.start()
-            return f"Added to {path}."
+            return said
 
 
 @contextlib.contextmanager

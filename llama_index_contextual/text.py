@@ -28,7 +28,7 @@ MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
-_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 # Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
 # ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
 _PICTURES: Final[dict[int, int | str | None]] = {
@@ -164,7 +164,7 @@ def decode(data: bytes) -> FileText:
     Raises:
         DocumentError: It is binary.
     """
-    if data.startswith(_UTF16_MARKS):
+    if data.startswith(UTF16_MARKS):
         text, repair = data.decode("utf-16", "replace"), ""
     elif b"\x00" in data:
         raise DocumentError("it is binary, not text (it holds NUL bytes). Cure: ignore it, or give its type a reader.")

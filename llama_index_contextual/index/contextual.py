@@ -25,7 +25,6 @@ from llama_index_contextual.index.refresh import refresh_index
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.sources import gather, read_bytes, readable_documents
-from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.index.store import to_node
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
@@ -250,28 +249,6 @@ class ContextualIndex:
             return decode(read_bytes(self.folder / path)).text
         except DocumentError:  # it went this moment, or is no text
             return None
-
-    def write(self, path: str, text: str) -> None:
-        """Write one file of the folder, whole or not at all; the index knows of it after the next refresh.
-
-        Args:
-            path: Relative to the folder, in POSIX form.
-            text: What the file holds afterwards.
-
-        Raises:
-            SettingError: The path leads out of the folder, or the index would not read such a file.
-            StorageError: The file cannot be written; the old one is kept.
-        """
-        target = self.folder / path
-        if target.is_symlink() or not target.parent.resolve().is_relative_to(self.folder.resolve()):
-            raise SettingError(f"path={path!r} leads out of {self.folder}. Cure: a path inside it.")
-        mode = target.stat().st_mode if target.exists() else None
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, text.encode("utf-8"))
-        target.chmod(mode or 0o644)
-        if mode is None and path not in self.files(path):
-            target.unlink()
-            raise SettingError(f"path={path!r} is no file that the index reads. Cure: another name, or other files=.")
 
     def refresh(
         self,

@@ -25,6 +25,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import sys
 import tempfile
 import threading
@@ -39,7 +40,7 @@ from filelock import FileLock, Timeout
 from llama_index_contextual.errors import LockedError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 DEFAULT_NAME: Final = ".contextual"
 DEFAULT_COLLECTION: Final = "contextual"
@@ -189,12 +190,16 @@ class WriteLock:
             return "an unknown process"
 
 
-def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> os.stat_result:
-    """Replace a file's content; return what the new file says of itself.
+def write_atomically(
+    path: Path, data: bytes | Iterable[bytes], *, check: Callable[[], None] | None = None
+) -> os.stat_result:
+    """Replace a file's content, and keep its mode; return what the new file says of itself.
 
     Args:
         path: The file.
         data: What it holds afterwards, perhaps in parts.
+        check: Called when all of it is on disk, right before the file is replaced. Where it raises, the old content
+            is kept.
 
     Raises:
         StorageError: That failed; the old content is kept.
@@ -207,6 +212,10 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> os.stat_resul
             file.flush()
             os.fsync(file.fileno())
             found = os.fstat(file.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).chmod(stat.S_IMODE(path.stat().st_mode))
+        if check is not None:
+            check()
         Path(temporary).replace(path)
     except BaseException as error:  # the parts may fail, too, or be interrupted
         with contextlib.suppress(OSError):

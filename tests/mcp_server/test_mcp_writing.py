@@ -1,11 +1,20 @@
 """The one MCP tool that writes: it appends to the note of the day."""
 
+import os
+import subprocess
+import sys
 from datetime import date, datetime
 
 import pytest
 from mcp_clients import READING, mcp, text_of, wait_for
 
 from llama_index_contextual import mcp_server, notes
+from llama_index_contextual.errors import LockedError, SettingError, StorageError
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.index.files import FileRules
+from llama_index_contextual.memory import MemoryContext
+
+NOW = datetime(2026, 4, 10, 8, 5).astimezone()
 
 
 async def test_what_is_added_stands_in_the_note_of_the_day(folder, index):
@@ -51,3 +60,108 @@ async def test_nothing_is_added_outside_of_the_folder(folder, index, tmp_path):
 )
 def test_the_note_of_the_day(paths, expected):
     assert notes.day_note(paths, date(2026, 4, 10)) == expected
+
+
+def adding(folder, **options):
+    index = ContextualIndex.open(folder, **options)
+    return notes.Notes(index, MemoryContext(index), BackgroundRefresh(index, "never"))
+
+
+HELD = {
+    "text": (b"# Friday\n\n- Tea\n", {}, "utf-8", ""),
+    "no line end": (b"# Friday", {}, "utf-8", ""),
+    "a NUL byte": (b"# Friday\n\n\x00\n", {}, "utf-8", "binary"),
+    "Windows-1252": ("# Für heute\n".encode("cp1252"), {}, "cp1252", ""),
+    "UTF-16": ("\ufeff# Friday\n".encode("utf-16-be"), {}, "utf-16-be", ""),
+    "larger than the limit": (b"# Friday\n" * 200, {"max_bytes": 1000}, "utf-8", "max_bytes=1,000"),
+    "excluded": (b"# Friday\n", {"ignore": ("memory/",)}, "utf-8", "left out by the rules"),
+    "of another kind": (b"# Friday\n", {"include": ("*.txt",)}, "utf-8", "left out by the rules"),
+    "empty": (b"", {}, "utf-8", ""),
+}
+
+
+@pytest.mark.parametrize(("before", "rules", "codec", "told"), HELD.values(), ids=HELD)
+def test_every_byte_of_a_note_stays_whatever_the_index_thinks_of_it(before, rules, codec, told, folder):
+    note = folder / "memory" / "2026-04-10.md"
+    note.write_bytes(before)
+    said = adding(folder, files=FileRules(**rules)).add("漢字 costs 3 €", NOW)
+    content = note.read_bytes()
+    assert content.startswith(before)
+    wanted = "&#28450;&#23383; costs 3 €" if codec == "cp1252" else "漢字 costs 3 €"
+    assert content.endswith(f"\n- 08:05 {wanted}\n".encode(codec))
+    assert said.startswith("Added to memory/2026-04-10.md.")
+    assert told in said
+    assert bool(told) == ("does not read this note" in said)
+
+
+def test_a_note_that_the_index_would_not_read_is_not_made(folder):
+    with pytest.raises(SettingError, match="no note that the index reads: its name is left out"):
+        adding(folder, files=FileRules(ignore=("memory/",))).add("Tea", NOW)
+    assert not (folder / "memory" / "2026-04-10.md").exists()
+
+
+def test_a_pipe_of_that_name_is_left_alone(folder):
+    os.mkfifo(folder / "memory" / "2026-04-10.md")
+    with pytest.raises(StorageError, match="no regular file"):
+        adding(folder).add("Tea", NOW)
+
+
+def test_what_an_editor_saves_at_the_same_moment_stays(folder, monkeypatch):
+    note = folder / "memory" / "2026-04-10.md"
+    note.write_text("old\n")
+    (folder / "memory" / ".2026-04-10.md.abcd1234").write_text("half of a note")  # of an addition that was killed
+    saves = iter([b"saved in an editor\n"])
+    real = notes._appended
+
+    def slow(before, item):
+        for content in saves:  # after the note was read
+            note.write_bytes(content)
+        return real(before, item)
+
+    monkeypatch.setattr(notes, "_appended", slow)
+    adding(folder).add("Tea", NOW)
+    assert note.read_text() == "saved in an editor\n\n- 08:05 Tea\n"
+    assert [path.name for path in (folder / "memory").glob(".*")] == []
+
+
+def test_who_waits_too_long_for_others_is_told(folder, monkeypatch):
+    monkeypatch.setattr(notes, "_TURN_SECONDS", 0.05)
+    with notes._turn(folder), pytest.raises(LockedError, match="Nothing was added"):
+        adding(folder, storage=folder.parent / "elsewhere").add("Tea", NOW)
+
+
+ADDER = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from test_mcp_writing import adding
+folder, name = Path(sys.argv[1]), sys.argv[2]
+adds = adding(folder, storage=folder.parent / name)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(25):
+    adds.add(f"{name} {number}", datetime(2026, 4, 10, 8, 5).astimezone())
+"""
+
+
+def test_several_processes_lose_none_of_each_others_notes(folder):
+    names = [f"server{number}" for number in range(4)]
+    path = os.pathsep.join(sys.path)
+    running = [
+        subprocess.Popen(  # noqa: S603
+            [sys.executable, "-c", ADDER, str(folder), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        for name in names
+    ]
+    for one in running:
+        assert one.stdout.readline() == "ready\n"
+    for one in running:
+        one.communicate("go\n")
+    assert [one.returncode for one in running] == [0] * 4
+    lines = (folder / "memory" / "2026-04-10.md").read_text("utf-8").splitlines()
+    wanted = [f"- 08:05 {name} {number}" for name in names for number in range(25)]
+    assert sorted(line for line in lines if line.startswith("- ")) == sorted(wanted)
