@@ -6,6 +6,9 @@ A header path is one string, ``"Title > Section > Subsection"``, the node's own 
 title is escaped (``"A \> B"``), so that :func:`split_header_path` gives back what :func:`join_header_path` was given. A
 chunk of small sections has the path of the headings above all of them; if there are none, their titles side by side as
 if they were one (``"Synopsis; Examples"``).
+
+A key that a document brought keeps its value, whatever it is called. Where it is called as one of ours, ours has the
+name that :func:`own_name` gives, and :func:`value_of` reads it from there.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +32,9 @@ FRONT_MATTER: Final = "front_matter"  # the values of all other keys, on the fir
 DATE: Final = "date"  # ISO 8601 date, "2026-04-09"
 DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC: Chroma's $gt and $lt need numbers
 
-_FILE_PATH: Final = "file_path"  # what SimpleDirectoryReader calls a path
+# What LlamaIndex's readers say.
+PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
+_FILE_PATH: Final = "file_path"
 _FILE_NAME: Final = "file_name"
 
 MOST_CHARS: Final = 300  # of title, tags, description, header path: every chunk has them
@@ -52,7 +58,7 @@ CONTEXT_VERSION: Final = "context_version"  # hash of generator settings, prompt
 LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm only, in no view
 
 # What an answering LLM sees beside the text; everything else stays out of its prompt.
-LLM_VISIBLE: Final = (PATH, HEADER_PATH, START_LINE, END_LINE, DATE)
+LLM_VISIBLE: Final = (PATH, PAGE_LABEL, HEADER_PATH, START_LINE, END_LINE, DATE)
 
 # In a node's lists of excluded keys: before it those that were excluded anyway, after it those that a context hides.
 _HIDES: Final = "(hidden by the context)"
@@ -63,6 +69,22 @@ TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
 _ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
+
+
+def own_name(key: str) -> str:
+    """Return the name of one of our keys in the metadata of a document that brought a key of that name."""
+    return f"contextual_{key}"
+
+
+def value_of(metadata: Mapping[str, Any], key: str) -> Any:
+    """Return the value of one of our keys; None where there is none.
+
+    Args:
+        metadata: Of a node.
+        key: One of the names above.
+    """
+    own = own_name(key)
+    return metadata[own] if own in metadata else metadata.get(key)
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:
@@ -88,17 +110,33 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
     return "/".join(parts[1:][-2:])
 
 
-def citation(path: str, start_line: object, end_line: object) -> str:
+def citation(path: str, start_line: object, end_line: object, page: object = None) -> str:
     """Return ``notes/a.md#L3-L5``, ``notes/a.md#L3`` for one line, and the path alone where no line is known.
 
     Args:
         path: As it is shown, POSIX form.
         start_line: 1-based.
         end_line: 1-based, inclusive.
+        page: Of the file, where the chunk is of a document that is one page of it. Then lines say nothing of the file,
+            and the citation is ``report.pdf#page=12``.
     """
+    if page not in {None, ""}:
+        return page_path(path, page)
     if not isinstance(start_line, int):
         return path
     return f"{path}#L{start_line}" if end_line in {None, start_line} else f"{path}#L{start_line}-L{end_line}"
+
+
+def citation_of(metadata: Mapping[str, Any]) -> str:
+    """Return the citation of a node; empty where its metadata name no path."""
+    path = path_of(metadata)
+    lines = value_of(metadata, START_LINE), value_of(metadata, END_LINE)
+    return path and citation(path, *lines, metadata.get(PAGE_LABEL))
+
+
+def page_path(path: str, page: object) -> str:
+    """Return a path with a page, as browsers open it: ``report.pdf#page=12``; the path alone where no page is known."""
+    return f"{path}#page={quote(str(page), safe='')}" if path and page not in {None, ""} else path
 
 
 def shortened(text: str) -> str:
@@ -136,7 +174,7 @@ def split_header_path(header_path: str) -> list[str]:
 
 def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
     """Read a node's headings, outermost first, from this package's header path or LlamaIndex's ``/A/B/``."""
-    header_path = metadata.get(HEADER_PATH)
+    header_path = value_of(metadata, HEADER_PATH)
     if not isinstance(header_path, str):
         return []
     text = " ".join(header_path.split())
@@ -161,7 +199,7 @@ def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
     """
     keys: Sequence[str] = list(node.metadata)
-    visible = {*LLM_VISIBLE, CONTEXT} if show_context_to_llm else set(LLM_VISIBLE)
+    visible = {*LLM_VISIBLE, *map(own_name, LLM_VISIBLE), CONTEXT} if show_context_to_llm else set(LLM_VISIBLE)
     if PATH not in node.metadata:
         visible.add(_FILE_PATH)  # which SimpleDirectoryReader shows to LLMs; without it nothing is cited
     hidden, unlisted = _before(node.excluded_embed_metadata_keys), _before(node.excluded_llm_metadata_keys)

@@ -182,7 +182,7 @@ def render_preview(
 
 
 def _summary(name: str, nodes: list[TextNode]) -> Text:
-    tokens = [int(node.metadata.get(metadata.TOKEN_COUNT, 0)) for node in nodes]
+    tokens = [int(metadata.value_of(node.metadata, metadata.TOKEN_COUNT) or 0) for node in nodes]
     summary = Text(printable(name, one_line=True), style="bold")
     if not nodes:
         return summary.append(": no text, no chunks", style="dim")
@@ -194,7 +194,7 @@ def _summary(name: str, nodes: list[TextNode]) -> Text:
 
 def _panel(number: int, node: TextNode, shown_to: int) -> Panel:
     """Return one chunk as a panel. ``shown_to`` is the offset at which the chunk before it ends."""
-    values = node.metadata
+    values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
     kind = str(values.get(metadata.CONTENT_TYPE, ""))
     title = Text(f"{number} ", style="bold")
     title.append(printable(str(values.get(metadata.HEADER_PATH, "")), one_line=True) or "(no heading)")

@@ -38,7 +38,7 @@ from llama_index_contextual.cli.common import (
 )
 from llama_index_contextual.config import FILE, descriptions_of, load_configuration
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import citation
+from llama_index_contextual.metadata import PAGE_LABEL, citation, value_of
 from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
@@ -136,7 +136,9 @@ def _hit_to_dict(hit: NodeWithScore, said: Mapping[str, str]) -> dict[str, Any]:
     """Return a hit as plain data. The text is the displayed one, without its context."""
     meta = hit.node.metadata
     keys = ("path", "start_line", "end_line", "header_path", "date")
-    known = {key: meta.get(key) for key in keys}
+    known = {key: value_of(meta, key) for key in keys}
+    if PAGE_LABEL in meta:
+        known[PAGE_LABEL] = meta[PAGE_LABEL]
     if lines := descriptions_of(said, str(meta.get("path"))):
         known["description"] = lines
     return {"score": hit.score, **known, "id": hit.node.node_id, "text": hit.node.get_content()}
@@ -145,10 +147,10 @@ def _hit_to_dict(hit: NodeWithScore, said: Mapping[str, str]) -> dict[str, Any]:
 def _hit_to_text(rank: int, hit: NodeWithScore, said: Mapping[str, str]) -> str:
     meta = hit.node.metadata
     path = printable(str(meta.get("path")), one_line=True)
-    place = citation(path, meta.get("start_line"), meta.get("end_line"))
+    place = citation(path, value_of(meta, "start_line"), value_of(meta, "end_line"), meta.get(PAGE_LABEL))
     lines = [f"{rank}. {hit.score or 0:.2f}  {place}"]
-    if meta.get("header_path"):
-        lines.append(f"   {printable(str(meta['header_path']), one_line=True)}")
+    if headings := value_of(meta, "header_path"):
+        lines.append(f"   {printable(str(headings), one_line=True)}")
     lines += [f"   {printable(line, one_line=True)}" for line in descriptions_of(said, str(meta.get("path")))]
     snippet = _snippet(hit.node.get_content())
     if sys.stdout.isatty():
@@ -326,7 +328,7 @@ def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
     from llama_index.core.schema import MetadataMode
 
     keys = ("start_line", "end_line", "header_path", "date", "token_count", "context")
-    known = {key: node.metadata.get(key) for key in keys}
+    known = {key: value_of(node.metadata, key) for key in keys}
     text = node.get_content(metadata_mode=MetadataMode.NONE)
     return {**known, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
 

@@ -13,7 +13,7 @@ from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.metadata import HEADER_PATH
+from llama_index_contextual.metadata import HEADER_PATH, value_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import replace_surrogates
 
@@ -116,7 +116,7 @@ class ContextCache:
     def _keys(self, node: BaseNode, document: SourceDocument, text_hash: str, version: str) -> tuple[str, ...]:
         """Return the keys of a chunk for one version; ``text_hash`` is of the document's text."""
         chunk = node.get_content(metadata_mode=MetadataMode.NONE)
-        parts = [chunk, str(node.metadata.get(HEADER_PATH) or ""), version]
+        parts = [chunk, str(value_of(node.metadata, HEADER_PATH) or ""), version]
         by_text = short_hash([*parts, "text", text_hash])
         if self._reuse == "document":
             return (by_text,)

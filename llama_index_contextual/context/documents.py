@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode, NodeRelationship, TextNode
 
 from llama_index_contextual.context.base import DocumentChunks, SourceDocument
-from llama_index_contextual.metadata import DATE, DESCRIPTION, PATH, TAGS, TITLE, display_path, path_of
+from llama_index_contextual.metadata import (
+    DATE,
+    DESCRIPTION,
+    PAGE_LABEL,
+    PATH,
+    TAGS,
+    TITLE,
+    display_path,
+    page_path,
+    path_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
 
 _MAX_GAP: Final = 64  # characters between two slices that can only have been blank lines, rules or stripped space
 _MAX_PADDED: Final = 10_000_000  # characters: a wrong offset must not cost gigabytes
-_SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION, DATE)
+_SHARED: Final = (PATH, PAGE_LABEL, TITLE, TAGS, DESCRIPTION, DATE)
 
 
 def group_by_document(
@@ -83,7 +93,7 @@ def _source_document(
     first = chunks[0].metadata
     metadata: dict[str, Any] = {} if given is None else dict(given.metadata)
     metadata.update({key: first[key] for key in _SHARED if key in first})
-    path = display_path(metadata, root) or display_path(first, root)
+    path = page_path(display_path(metadata, root) or display_path(first, root), first.get(PAGE_LABEL))
     text, whole, origin = _text(doc_id, chunks, given, docstore)
     return SourceDocument(doc_id, path, text, MappingProxyType(metadata), whole, origin)
 

@@ -17,6 +17,8 @@ from llama_index_contextual.metadata import (
     TITLE,
     heading_titles,
     join_header_path,
+    shortened,
+    value_of,
 )
 
 if TYPE_CHECKING:
@@ -77,8 +79,8 @@ class HeadingContextGenerator(ContextGenerator):
             "path": document.path,
             "headings": join_header_path(headings),
             "title": _new_title(str(metadata.get(TITLE) or ""), document.path, headings),
-            "date": date_in_words(metadata.get(DATE)),
-            "continues": str(metadata.get(CONTINUES) or ""),
+            "date": date_in_words(value_of(metadata, DATE)),
+            "continues": str(value_of(metadata, CONTINUES) or ""),
         }
         return _fill(self.template, fields)
 
@@ -97,8 +99,9 @@ class HeadingContextGenerator(ContextGenerator):
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     """Keep a title only where it adds words: many documents repeat it as their first heading."""
-    known = {name.casefold() for name in (*headings, path, path.rpartition("/")[2].rpartition(".")[0])}
-    title = " ".join(title.split())
+    file = path.partition("#page=")[0]
+    known = {name.casefold() for name in (*headings, file, file.rpartition("/")[2].rpartition(".")[0])}
+    title = shortened(" ".join(title.split()))
     return "" if title.casefold() in known else title
 
 

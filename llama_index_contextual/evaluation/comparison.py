@@ -25,7 +25,7 @@ from llama_index_contextual.evaluation.metrics import (
     recall_at,
 )
 from llama_index_contextual.evaluation.need import PARTS_SAID, parts_of
-from llama_index_contextual.metadata import END_LINE, START_LINE, citation, path_of
+from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -365,8 +365,7 @@ def measure(
 
 def _shown(node: BaseNode) -> str:
     """Return a hit as a report shows it: where it is from, and how it begins."""
-    place = citation(path_of(node.metadata), node.metadata.get(START_LINE), node.metadata.get(END_LINE))
-    return f"{place or node.node_id}\n{node.get_content(MetadataMode.NONE)[:_SHOWN]}"
+    return f"{citation_of(node.metadata) or node.node_id}\n{node.get_content(MetadataMode.NONE)[:_SHOWN]}"
 
 
 def check_questions(questions: Sequence[Question]) -> None:

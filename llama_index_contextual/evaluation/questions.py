@@ -73,7 +73,7 @@ class Passage:
     def _fits_lines(self, node: BaseNode) -> bool:
         if self.lines is None:
             return True
-        start, end = node.metadata.get(names.START_LINE), node.metadata.get(names.END_LINE)
+        start, end = (names.value_of(node.metadata, key) for key in (names.START_LINE, names.END_LINE))
         if start is None or end is None:
             raise SettingError(
                 f"a chunk of {self.path} has no {names.START_LINE} and {names.END_LINE}, so lines={self.lines} cannot "

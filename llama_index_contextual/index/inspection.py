@@ -289,7 +289,7 @@ def _exported(stored: Iterable[tuple[Stored, str]]) -> Iterator[dict[str, Any]]:
     for item, text in stored:
         metadata = dict(to_node(item, text).metadata)
         context = metadata.pop(names.CONTEXT, "")
-        place = metadata.get(names.START_LINE)
+        place = names.value_of(metadata, names.START_LINE)
         yield {
             "id": item.id,
             "document": item.entry,

@@ -65,11 +65,13 @@ class MemoryEntry:
     matched_terms: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     """What raised or lowered its score, in words."""
+    page: str = ""
+    """Of the file, where the chunk is of a document that is one page."""
 
     @property
     def citation(self) -> str:
-        """``memory/2026-04-09.md#L3-L5``."""
-        return citation(shown_path(self.path), self.start_line, self.end_line)
+        """``memory/2026-04-09.md#L3-L5``, or ``report.pdf#page=12``."""
+        return citation(shown_path(self.path), self.start_line, self.end_line, self.page)
 
     @property
     def line(self) -> str:

@@ -13,7 +13,17 @@ from llama_index_contextual.dates import date_from_path, parse_day
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, closeness
 from llama_index_contextual.memory.digest import MemoryEntry, sanitise
 from llama_index_contextual.memory.snippet import choose_snippet
-from llama_index_contextual.metadata import CONTEXT, DATE, END_LINE, FRONT_MATTER, HEADER_PATH, START_LINE, path_of
+from llama_index_contextual.metadata import (
+    CONTEXT,
+    DATE,
+    END_LINE,
+    FRONT_MATTER,
+    HEADER_PATH,
+    PAGE_LABEL,
+    START_LINE,
+    path_of,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -186,7 +196,7 @@ def entries_of(
 
 def day_of(node: BaseNode) -> date | None:
     """Give the day of a note: its metadata's, else its path's."""
-    return parse_day(node.metadata.get(DATE)) or date_from_path(path_of(node.metadata))
+    return parse_day(value_of(node.metadata, DATE)) or date_from_path(path_of(node.metadata))
 
 
 def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
@@ -205,11 +215,12 @@ def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
         path=path_of(metadata) or one.hit.node.ref_doc_id or one.id,
         start_line=_line(metadata, START_LINE),
         end_line=_line(metadata, END_LINE),
+        page=str(metadata.get(PAGE_LABEL) or ""),
         snippet=snippet,
         score=round(one.score, 6),
         queries=one.queries,
         date=day.isoformat() if day else None,
-        header_path=sanitise(str(metadata.get(HEADER_PATH) or "")),
+        header_path=sanitise(str(value_of(metadata, HEADER_PATH) or "")),
         context=sanitise(str(metadata.get(CONTEXT) or "")),
         cosine=None if one.hit.cosine is None else round(one.hit.cosine, 4),
         matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.hit.terms),  # without the analyzer's language
@@ -218,7 +229,7 @@ def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
 
 
 def _line(metadata: Mapping[str, object], key: str) -> int | None:
-    value = metadata.get(key)
+    value = value_of(metadata, key)
     return value if isinstance(value, int) else None
 
 

@@ -15,7 +15,7 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
 from llama_index_contextual.checks import amount, explained, optional_whole, refuse_unknown
 from llama_index_contextual.dates import date_from_heading, date_from_path, parse_date
-from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path
+from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,11 +182,11 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         path = path_of(metadata)
         if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
             return None, "evergreen"
-        if when := parse_date(metadata.get(self.date_key)):
+        if when := parse_date(value_of(metadata, self.date_key)):
             return when, f"metadata:{self.date_key}"
         if self.date_key == DATE and (day := _day_of(metadata.get(DATE_TS))):
             return day, f"metadata:{DATE_TS}"
-        for title in reversed(split_header_path(str(metadata.get(HEADER_PATH) or ""))):
+        for title in reversed(split_header_path(str(value_of(metadata, HEADER_PATH) or ""))):
             if heading_date := date_from_heading(title):
                 return heading_date, "heading"
         if path_date := date_from_path(path):

@@ -71,7 +71,8 @@ def _environment() -> Environment:
 def _chunks(nodes: Iterable[BaseNode]) -> Iterator[dict[str, Any]]:
     shown_to = 0
     for number, node in enumerate((node for node in nodes if isinstance(node, TextNode)), start=1):
-        values, text = node.metadata, node.get_content(MetadataMode.NONE)
+        values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
+        text = node.get_content(MetadataMode.NONE)
         overlap = max(0, shown_to - (node.start_char_idx or 0)) if node.start_char_idx is not None else 0
         shown_to = node.end_char_idx or 0
         tokens = int(values.get(metadata.TOKEN_COUNT, 0))
@@ -83,9 +84,8 @@ def _chunks(nodes: Iterable[BaseNode]) -> Iterator[dict[str, Any]]:
         yield {
             "number": number,
             "headings": values.get(metadata.HEADER_PATH, ""),
-            "citation": metadata.citation(
-                metadata.path_of(values), values.get(metadata.START_LINE), values.get(metadata.END_LINE)
-            ),
+            "citation": metadata.citation_of(values)
+            or metadata.citation("", values.get(metadata.START_LINE), values.get(metadata.END_LINE)),
             "tokens": tokens,
             "facts": [fact for fact in facts if fact],
             "flags": [flag for flag in flags if flag],
@@ -119,7 +119,7 @@ def _hit(hit: Hit, most: dict[str, float], analyzer: Analyzer | None) -> dict[st
     terms = {term.term for term in hit.terms}
     return {
         "rank": hit.rank,
-        "headings": node.metadata.get(metadata.HEADER_PATH, ""),
+        "headings": metadata.value_of(node.metadata, metadata.HEADER_PATH) or "",
         "source": hit.source,
         "score": hit.score,
         "arms": arms,

@@ -8,7 +8,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE, citation, path_of
+from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode
 
 if TYPE_CHECKING:
@@ -75,10 +75,8 @@ class Hit:
 
     @property
     def source(self) -> str:
-        """Return ``path#L3-L5`` where the metadata say so, else the node's id."""
-        metadata = self.node.node.metadata
-        path = path_of(metadata)
-        return citation(path, metadata.get(START_LINE), metadata.get(END_LINE)) if path else self.node_id
+        """Return ``path#L3-L5`` or ``path#page=12`` where the metadata say so, else the node's id."""
+        return citation_of(self.node.node.metadata) or self.node_id
 
     def credit(self, arm: str) -> Credit | None:
         """Return what an arm gave for the original query, else its best for another."""
@@ -91,7 +89,7 @@ class Hit:
             "rank": self.rank,
             "node_id": self.node_id,
             "source": self.source,
-            "header_path": self.node.node.metadata.get(HEADER_PATH),
+            "header_path": value_of(self.node.node.metadata, HEADER_PATH),
             "score": self.score,
             "relevance": self.relevance,
             "cosine": self.cosine,

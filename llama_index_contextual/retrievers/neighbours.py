@@ -8,7 +8,7 @@ from llama_index.core.schema import BaseNode, NodeRelationship, NodeWithScore, R
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE
+from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE, own_name, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -74,9 +74,10 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
         last = max(last, part, key=_end)
     end = _end(last)
     metadata = dict(best.metadata)
-    if START_LINE in metadata:
-        metadata[START_LINE] = min(one.metadata[START_LINE] for one in parts)
-        metadata[END_LINE] = max(one.metadata[END_LINE] for one in parts)
+    for key, outermost in ((START_LINE, min), (END_LINE, max)):
+        if key in metadata:
+            name = own_name(key) if own_name(key) in metadata else key
+            metadata[name] = outermost(value_of(one.metadata, key) for one in parts)
     relationships = {
         **best.relationships,
         **_outer(parts[0], NodeRelationship.PREVIOUS),
@@ -91,7 +92,8 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
 def _gap(before: BaseNode, after: BaseNode) -> str:
     """Return the white space between two chunks, which no chunk keeps: its length and its line breaks."""
     length = max(0, _start(after) - _end(before))
-    lines = int(after.metadata.get(START_LINE, length)) - int(before.metadata.get(END_LINE, 0))
+    first, last = value_of(after.metadata, START_LINE), value_of(before.metadata, END_LINE)
+    lines = length if first is None or last is None else int(first) - int(last)
     return ("\n" * min(length, lines)).ljust(length)
 
 
@@ -128,7 +130,7 @@ def _remembering(load: Load, known: dict[str, BaseNode]) -> Callable[[str], Base
 
 
 def _same_section(node: BaseNode, other: BaseNode) -> bool:
-    own, its = (str(one.metadata.get(HEADER_PATH, "")) for one in (node, other))
+    own, its = (str(value_of(one.metadata, HEADER_PATH) or "") for one in (node, other))
     return its == own or bool(own and its.startswith(f"{own} > "))
 
 

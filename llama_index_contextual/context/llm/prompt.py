@@ -16,7 +16,7 @@ from llama_index_contextual.context.documents import position
 from llama_index_contextual.context.outline import is_code
 from llama_index_contextual.dates import date_in_words
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE
+from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -219,12 +219,12 @@ class FilledPrompt:
         prompt: BasePromptTemplate,
     ) -> FilledPrompt:
         """Ask about some chunks; see :func:`shown` and :func:`check_prompt`."""
-        sections = dict.fromkeys(str(node.metadata.get(HEADER_PATH) or "") for node in nodes)
+        sections = dict.fromkeys(str(value_of(node.metadata, HEADER_PATH) or "") for node in nodes)
         metadata = {**document.metadata, **nodes[0].metadata}
         fields = {
             "path": document.path,
             "title": metadata.get(TITLE) or "",
-            "date": date_in_words(metadata.get(DATE)),
+            "date": date_in_words(value_of(metadata, DATE)),
             "section": "; ".join(filter(None, sections)),
         }
         fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in fields.items()}
@@ -290,7 +290,7 @@ def describe_chunks(nodes: Sequence[BaseNode]) -> str:
     """List chunks by number, each with its section and its text, or the two ends of it where it is long."""
     parts = []
     for number, node in enumerate(nodes, 1):
-        section = str(node.metadata.get(HEADER_PATH) or "").replace('"', "'")
+        section = str(value_of(node.metadata, HEADER_PATH) or "").replace('"', "'")
         attribute = f' section="{section}"' if section else ""
         text = _shorten(node.get_content(metadata_mode=MetadataMode.NONE).strip())
         parts.append(f'<chunk number="{number}"{attribute}>\n{text}\n</chunk>')
@@ -304,7 +304,7 @@ def _without_padding(document: SourceDocument) -> str:
 
 
 def _outline(nodes: Sequence[BaseNode], room: int) -> str:
-    paths = list(dict.fromkeys(str(node.metadata.get(HEADER_PATH) or "") for node in nodes))
+    paths = list(dict.fromkeys(str(value_of(node.metadata, HEADER_PATH) or "") for node in nodes))
     lines = [path for path in paths if path.strip("/ ")]
     depth = max((line.count(" > ") for line in lines), default=0)
     while lines and sum(len(line) + 1 for line in lines) > room:

@@ -26,7 +26,7 @@ from llama_index_contextual.context.llm.prompt import FilledPrompt, batches, cou
 from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, ask
 from llama_index_contextual.context.usage import PRICES_OF, ContextEstimate, Prices, Tokens, list_prices
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE
+from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
@@ -254,7 +254,8 @@ class Run:
         """Return why a context cannot be used. The model knew the document's text, path, title, day and sections."""
         node, document = todo.nodes[index], todo.document
         shared = {**document.metadata, **node.metadata}
-        known = [document.text, document.path, *(str(shared.get(key) or "") for key in (TITLE, DATE, HEADER_PATH))]
+        said = (value_of(shared, key) for key in (TITLE, DATE, HEADER_PATH))
+        known = [document.text, document.path, *(str(value or "") for value in said)]
         prompt = self._settings.prompts.texts(document)[0]
         return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), "\n".join(known), prompt)
 
