@@ -5,7 +5,8 @@ in how they treat a missing key. Both arms of a hybrid retriever must see the sa
 here.
 
 For a missing key only NE, NIN and IS_EMPTY hold. A comparison between types (``"10" > 3``) is false and no error.
-Numbers compare by value (3 == 3.0), but True is not 1, as in Chroma.
+Numbers compare by value: 3 is 3.0, and True is 1 as in LlamaIndex's own evaluator, because a ``MetadataFilter`` takes
+no booleans. IN and NIN with a text instead of a list mean the text, and the parts between its commas.
 
 Metadata is kept by key and not by node, with each distinct value once, so that a filter looks at values and not at
 documents.
@@ -46,9 +47,7 @@ _LISTS: Final = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator
 
 
 def _comparable(value: Any, other: Any) -> bool:
-    if isinstance(value, bool) or isinstance(other, bool):
-        return isinstance(value, bool) and isinstance(other, bool)
-    numbers = (int, float)
+    numbers = (int, float)  # booleans are integers, too
     return (isinstance(value, numbers) and isinstance(other, numbers)) or type(value) is type(other)
 
 
@@ -93,6 +92,9 @@ def condition_of(one: MetadataFilter) -> Callable[[Any], bool]:
         SettingError: The operator needs a list of values and got something else, or is unknown.
     """
     operator, wanted = one.operator, one.value
+    if operator in {FilterOperator.IN, FilterOperator.NIN} and isinstance(wanted, str):
+        # LlamaIndex takes every part of the text, and so "acme" for a part of "acme-corp"; Qdrant's adapter these.
+        wanted = [wanted, *(part.strip() for part in wanted.split(","))]
     if operator == FilterOperator.IS_EMPTY:
         return lambda value: value is None or value in _EMPTY
     if operator in _LISTS and not isinstance(wanted, list):
@@ -129,10 +131,14 @@ def select(filters: MetadataFilters, column_test: ColumnTest, size: int) -> Bool
 
 
 def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> bool:
-    """Return whether filters admit one document, given its metadata."""
+    """Return whether filters admit one document, given its metadata and, as :data:`REF_DOC_ID`, its document's id."""
     if filters is None:
         return True
-    return bool(select(filters, lambda one: np.array([condition_of(one)(metadata.get(one.key))]), 1)[0])
+    return bool(select(filters, lambda one: np.array([condition_of(one)(_value(one.key, metadata))]), 1)[0])
+
+
+def _value(key: str, metadata: Mapping[str, Any]) -> Any:
+    return metadata.get(REF_DOC_ID if key in REF_DOC_ALIASES and key not in metadata else key)
 
 
 def check_filters(filters: object) -> None:

@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword.filters import admits
+from llama_index_contextual.keyword.filters import admits, condition_of
 from llama_index_contextual.retrievers.search import Candidate
 
 if TYPE_CHECKING:
@@ -54,21 +54,27 @@ class ChromaDense:
         collection: The collection.
         companion: Finds nodes and evaluates filters faster than Chroma: a keyword index of the same nodes, or a
             retriever over one.
+        only: Ids of the nodes that a question may return; None for all.
     """
 
-    def __init__(self, collection: Any, companion: NodeSearch | None = None) -> None:
+    def __init__(
+        self, collection: Any, companion: NodeSearch | None = None, *, only: Sequence[str] | None = None
+    ) -> None:
         self._collection = collection
         self._companion = companion
+        self._only = only
 
     def dense_query(
         self, embedding: Sequence[float], top_k: int, filters: MetadataFilters | None = None
     ) -> list[Candidate]:
         """Return the ``top_k`` nodes nearest to a vector; scores are cosine similarities."""
-        where = ids = None
+        where, ids = None, None if self._only is None else list(dict.fromkeys(self._only))
         if filters is not None:
             # Chroma needs 9 ms for what a companion does in well under one.
             where = None if self._companion else to_where(filters)
-            ids = None if where else self.selected_ids(filters)
+            if where is None:
+                admitted = self.selected_ids(filters)
+                ids = admitted if ids is None else [*(set(ids) & set(admitted))]
         pairs = nearest(self._collection, embedding, top_k, where=where, ids=ids)
         return [Candidate(node_id, score) for node_id, score in pairs]
 
@@ -221,7 +227,11 @@ def _one(one: MetadataFilter) -> dict[str, Any] | None:
     # Chroma 1.5 cuts 3.5 to 3 where it compares it with stored integers: 3 >= 3.5 holds.
     if any(isinstance(value, float) and not value.is_integer() for value in values):
         return None
-    return {one.key: {operator: one.value}}
+    # To Chroma no boolean is a number; where our evaluator says otherwise of one, it is named as well.
+    holds, negative = condition_of(one), one.operator in {FilterOperator.NE, FilterOperator.NIN}
+    named = [{one.key: {"$ne" if negative else "$eq": value}} for value in (True, False) if holds(value) != negative]
+    where = {one.key: {operator: one.value}}
+    return {"$and" if negative else "$or": [where, *named]} if named else where
 
 
 def select_ids(collection: Any, filters: MetadataFilters | None) -> list[str]:

@@ -211,11 +211,12 @@ class QdrantSearch:
         equal = one.operator == FilterOperator.EQ
         if _is_number(one.value) and (equal or one.operator in _RANGES):
             limits = {"gte": one.value, "lte": one.value} if equal else {_RANGES[one.operator]: one.value}
-            return models.FieldCondition(key=one.key, range=models.Range(**limits))
-        if equal and isinstance(one.value, str | bool):
-            return models.FieldCondition(key=one.key, match=models.MatchValue(value=one.value))
-        among = one.value if one.operator == FilterOperator.IN and isinstance(one.value, list) else []
-        if among and all(isinstance(value, str) for value in among):
+            # To Qdrant no boolean is a number.
+            named = [models.MatchValue(value=value) for value in (True, False) if holds(value)]
+            ways: list[dict[str, Any]] = [{"range": models.Range(**limits)}, *({"match": own} for own in named)]
+            return models.Filter(should=[models.FieldCondition(key=one.key, **way) for way in ways])
+        among = [one.value] if equal else one.value if one.operator == FilterOperator.IN else None
+        if among and isinstance(among, list) and all(isinstance(value, str) for value in among):
             return models.FieldCondition(key=one.key, match=models.MatchAny(any=[str(value) for value in among]))
         if one.key in FACETS:
             parts: list[Any] = [models.IsEmptyCondition(is_empty=models.PayloadField(key=one.key))]

@@ -4,39 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import warnings
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
-from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQuery,
+    VectorStoreQueryMode,
+)
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.checks import whole
-from llama_index_contextual.errors import CopyError, SettingError
-from llama_index_contextual.keyword.filters import admits, both, check_filters
-from llama_index_contextual.retrievers.chroma import ChromaDense, stored_nodes
-from llama_index_contextual.retrievers.search import Candidate
+from llama_index_contextual.checks import one_of, whole
+from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError
+from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
+from llama_index_contextual.retrievers.any_store import AnyStore, NodesElsewhere
+from llama_index_contextual.retrievers.chroma import ChromaDense
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
 
-    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch, StoreReader, T
+    from llama_index_contextual.retrievers.search import Candidate, DenseSearch, NodeSearch, StoreReader, T
 
 
 class _Held:
     """Hold a store that copies of a retriever share, because a store cannot be copied."""
 
-    def __init__(self, store: BasePydanticVectorStore) -> None:
+    def __init__(self, store: BasePydanticVectorStore, elsewhere: NodesElsewhere | None = None) -> None:
         self.store = store
+        self.elsewhere = elsewhere
 
     def __deepcopy__(self, memo: object) -> _Held:
         return self
 
-    def __reduce__(self) -> tuple[type[_Held], tuple[BasePydanticVectorStore]]:
+    def __reduce__(self) -> tuple[type[_Held], tuple[BasePydanticVectorStore, NodesElsewhere | None]]:
         # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
         copied = self.store.model_copy()  # pickling may take parts out of the object
         if set(copied.__getstate__().get("__pydantic_private__") or ()) != set(copied.__pydantic_private__ or ()):
@@ -44,46 +55,60 @@ class _Held:
                 f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
                 "Cure: pickle what makes the store, and make store and retriever where it arrives."
             )
-        return (_Held, (self.store,))
+        return (_Held, (self.store, self.elsewhere))
 
 
-class _PlainStore:
-    """Search any LlamaIndex vector store that holds text; filters are the store's own."""
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Hold what a store is asked besides the question: the settings of LlamaIndex's ``VectorStoreQuery``."""
 
-    def __init__(self, store: BasePydanticVectorStore) -> None:
-        self._store = store
+    mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT
+    node_ids: tuple[str, ...] | None = None
+    alpha: float | None = None
+    sparse_top_k: int | None = None
+    hybrid_top_k: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    def dense_query(
-        self, embedding: Sequence[float], top_k: int, filters: MetadataFilters | None = None
-    ) -> list[Candidate]:
-        """Return the store's answer, with its scores."""
-        query = VectorStoreQuery(query_embedding=list(embedding), similarity_top_k=top_k, filters=filters)
-        found = self._store.query(query)
-        nodes = list(found.nodes or [])
-        scores: list[float | None] = [*found.similarities] if found.similarities else [None] * len(nodes)
-        return [Candidate(node.node_id, score, node) for node, score in zip(nodes, scores, strict=True)]
+    @property
+    def plain(self) -> bool:
+        """Return whether nothing but the nearest vectors is asked for."""
+        return self.mode == VectorStoreQueryMode.DEFAULT and not self.options
 
-    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """Return the ids of all nodes that the filters admit."""
-        return [node.node_id for node in stored_nodes(self._store) if admits(filters, node.metadata)]
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Return new node objects for those of the ids that exist."""
-        wanted = list(node_ids)
-        return {node.node_id: node for node in self._store.get_nodes(wanted)} if wanted else {}
+    def query(self, query: QueryBundle, embedding: list[float] | None, top_k: int) -> VectorStoreQuery:
+        """Return LlamaIndex's form of a question, without filters."""
+        return VectorStoreQuery(
+            query_embedding=embedding,
+            similarity_top_k=top_k,
+            node_ids=None if self.node_ids is None else list(self.node_ids),
+            query_str=query.query_str,
+            mode=self.mode,
+            alpha=self.alpha,
+            sparse_top_k=self.sparse_top_k,
+            hybrid_top_k=self.hybrid_top_k,
+        )
 
 
 class ContextualVectorRetriever(BaseRetriever):
     """Retrieve by vector from a LlamaIndex vector store.
 
-    From Chroma the score is the cosine similarity, -1 to 1, whatever the collection's distance function; from other
-    stores it is theirs. Ties break by node id. No call blocks the event loop.
+    It stands where ``VectorIndexRetriever`` stood. From Chroma the score is the cosine similarity, -1 to 1, whatever
+    the collection's distance function, and ties break by node id; from other stores both are theirs. No call blocks the
+    event loop.
 
     Args:
-        vector_store: A store that holds text, or a ``VectorStoreIndex`` on one (which brings its embedding, too).
+        vector_store: A ``VectorStoreIndex`` on any store, which brings its embedding, its objects and its callbacks,
+            too; or a store that holds text.
         embed_model: Embeds queries; default that of the index, else ``Settings.embed_model`` when first used.
         similarity_top_k: Most nodes a query returns.
-        filters: Nodes that may be returned. Chroma evaluates what it evaluates as we do; the rest is evaluated here.
+        filters: Nodes that may be returned. They mean the same on every store: what a store does not filter as we do is
+            filtered on its hits, and it is asked for more until there are enough or no more.
+        doc_ids: Only nodes of these documents; None for all.
+        node_ids: Only these nodes; None for all.
+        vector_store_query_mode: As LlamaIndex names them: ``"mmr"``, ``"hybrid"`` … where the store knows them.
+        alpha: For hybrid queries of a store: 0 is keywords only, 1 vectors only.
+        sparse_top_k: For hybrid queries of a store: its hits by keywords.
+        hybrid_top_k: For hybrid queries of a store: its hits in all.
+        vector_store_kwargs: What the store's ``query`` takes besides, such as ``mmr_threshold``.
         companion: A BM25 retriever over the same nodes. It evaluates filters faster than Chroma, and gives nodes, so
             that Chroma is asked for ids and distances only.
 
@@ -98,28 +123,50 @@ class ContextualVectorRetriever(BaseRetriever):
         *,
         similarity_top_k: int = 10,
         filters: MetadataFilters | None = None,
+        doc_ids: Sequence[str] | None = None,
+        node_ids: Sequence[str] | None = None,
+        vector_store_query_mode: VectorStoreQueryMode | str = VectorStoreQueryMode.DEFAULT,
+        alpha: float | None = None,
+        sparse_top_k: int | None = None,
+        hybrid_top_k: int | None = None,
+        vector_store_kwargs: Mapping[str, Any] | None = None,
         companion: NodeSearch | None = None,
         callback_manager: CallbackManager | None = None,
         objects: list[IndexNode] | None = None,
         object_map: dict[str, Any] | None = None,
         verbose: bool = False,
     ) -> None:
-        super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
         check_filters(filters)
+        index = None
         if not isinstance(vector_store, BasePydanticVectorStore):
-            embed_model = embed_model or getattr(vector_store, "_embed_model", None)
-            vector_store = getattr(vector_store, "vector_store", vector_store)
-        if not isinstance(vector_store, BasePydanticVectorStore) or not vector_store.stores_text:
+            index, vector_store = vector_store, getattr(vector_store, "vector_store", vector_store)
+        if not isinstance(vector_store, BasePydanticVectorStore) or not (vector_store.stores_text or index):
             raise SettingError(
                 f"vector_store={type(vector_store).__name__} holds no text. "
-                "Cure: a store that does (Chroma, Qdrant, ...), or index.as_retriever() as the arm."
+                "Cure: the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
             )
+        if objects is None and object_map is None:
+            object_map = getattr(index, "_object_map", None)
+        callback_manager = callback_manager or getattr(index, "_callback_manager", None)
+        super().__init__(callback_manager=callback_manager, object_map=object_map, objects=objects, verbose=verbose)
+        elsewhere = (
+            None if index is None else NodesElsewhere(index.docstore, getattr(index.index_struct, "nodes_dict", {}))
+        )
+        one_of("vector_store_query_mode", vector_store_query_mode, tuple(mode.value for mode in VectorStoreQueryMode))
+        mode = VectorStoreQueryMode(vector_store_query_mode)
+        if _is_chroma(vector_store) and mode not in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
+            message = f"Chroma ignores vector_store_query_mode={mode.value!r} and answers by vectors alone"
+            cure = "ContextualFusionRetriever with a ContextualBM25Retriever"
+            warnings.warn(f"{message}. Cure: {cure}.", ContextualWarning, stacklevel=2)
+            mode = VectorStoreQueryMode.DEFAULT
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        self.filters = filters
+        self.filters = both(filters, None if doc_ids is None else _of_documents(doc_ids))
         self.companion = companion
-        self._held: _Held | None = _Held(vector_store)
+        only = None if node_ids is None else tuple(node_ids)
+        self._asking = _Asking(mode, only, alpha, sparse_top_k, hybrid_top_k, dict(vector_store_kwargs or {}))
+        self._held: _Held | None = _Held(vector_store, elsewhere)
         self._reader: StoreReader[DenseSearch] | None = None
-        self._embed_model = embed_model
+        self._embed_model = embed_model or getattr(index, "_embed_model", None)
 
     @classmethod
     def over(
@@ -142,13 +189,16 @@ class ContextualVectorRetriever(BaseRetriever):
         made = cls.__new__(cls)
         BaseRetriever.__init__(made)
         settings = {"similarity_top_k": whole("similarity_top_k", similarity_top_k), "filters": filters}
-        made.__dict__.update(settings, companion=None, _held=None, _reader=reader, _embed_model=embed_model)
+        own = {"companion": None, "_asking": _Asking(), "_held": None, "_reader": reader, "_embed_model": embed_model}
+        made.__dict__.update(settings, **own)
         return made
 
     @property
     def filters_words(self) -> bool:
         """Return whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
-        return self._reader is not None or self.companion is not None
+        if self._held is None:
+            return True
+        return self.companion is not None and _is_chroma(self._held.store)
 
     @property
     def gives_local_cosines(self) -> bool:
@@ -156,9 +206,14 @@ class ContextualVectorRetriever(BaseRetriever):
 
         It is the local embedding's model, and what other cosines mean for relevance is not known.
         """
-        cosines = self._reader is not None or _is_chroma(cast("_Held", self._held).store)
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
-        return cosines and "all-minilm" in str(getattr(model, "model_name", "")).lower()
+        return self._gives_cosines and "all-minilm" in str(getattr(model, "model_name", "")).lower()
+
+    @property
+    def _gives_cosines(self) -> bool:
+        return self._held is None or (
+            self._asking.plain and isinstance(self._held.store, ChromaVectorStore | SimpleVectorStore)
+        )
 
     @property
     def embed_model(self) -> BaseEmbedding:
@@ -176,20 +231,30 @@ class ContextualVectorRetriever(BaseRetriever):
         if not _asks(query):
             return []
         embedding = query.embedding
-        if embedding is None:
+        held = self._held
+        if embedding is None and (held is None or _needs_vector(held.store, self._asking.mode)):
             embedding = self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
-        return self._ask(lambda store: store.dense_query(embedding, top_k, self.filters))
+        if held is None or (_is_chroma(held.store) and self._asking.plain):
+            wanted = cast("list[float]", embedding)
+            return self._ask(lambda store: store.dense_query(wanted, top_k, self.filters))
+        asked = replace(self._asking.query(query, embedding, top_k), filters=self.filters)
+        return AnyStore(held.store, held.elsewhere, self._asking.options).search(asked)
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist."""
-        wanted = list(node_ids)
-        return self._ask(lambda store: store.nodes(wanted))
+        wanted, held = list(node_ids), self._held
+        if held is None:
+            return self._ask(lambda store: store.nodes(wanted))
+        if not _is_chroma(held.store):
+            return AnyStore(held.store, held.elsewhere).nodes(wanted)
+        found = self._ask(lambda store: store.nodes(wanted))
+        return held.elsewhere.completed(found) if held.elsewhere else found
 
     def _ask(self, work: Callable[[DenseSearch], T]) -> T:
         if self._reader is not None:
             return self._reader.ask(work)
         store = cast("_Held", self._held).store
-        return work(ChromaDense(store.client, self.companion) if _is_chroma(store) else _PlainStore(store))
+        return work(ChromaDense(store.client, self.companion, only=self._asking.node_ids))
 
     def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
         missing = [one.node_id for one in candidates if one.node is None]
@@ -211,3 +276,13 @@ def _is_chroma(store: BasePydanticVectorStore) -> bool:
 
 def _asks(query: QueryBundle) -> bool:
     return query.embedding is not None or any(text.strip() for text in query.embedding_strs)
+
+
+def _needs_vector(store: BasePydanticVectorStore, mode: VectorStoreQueryMode) -> bool:
+    by_words = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
+    return store.is_embedding_query and mode not in by_words
+
+
+def _of_documents(doc_ids: Sequence[str]) -> MetadataFilters:
+    wanted = MetadataFilter(key=REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
+    return MetadataFilters(filters=[wanted])

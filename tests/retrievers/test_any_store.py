@@ -1,0 +1,241 @@
+"""Filters, documents and nodes mean the same on every vector store; none returns what they leave out."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from llama_index.core import StorageContext, VectorStoreIndex
+from llama_index.core.schema import ImageNode, IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores import SimpleVectorStore
+from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters, VectorStoreQueryMode
+from llama_index.vector_stores.chroma import ChromaVectorStore
+from llama_index.vector_stores.lancedb import LanceDBVectorStore
+from llama_index.vector_stores.qdrant import QdrantVectorStore
+from qdrant_client import QdrantClient
+
+from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
+from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
+from llama_index_contextual.keyword.filters import admits
+
+STORES = ["simple", "chroma", "qdrant", "lance"]
+TEAMS = ["net", "web", "net", "network", "ops", "web", "o'ps", "net"]
+QUESTION = "alpha"
+
+
+def key(name):
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, name))  # Qdrant takes no other ids
+
+
+def notes():
+    """Eight notes of two documents; "net" is in the first, "web" and "o'ps" hold the word asked for most often."""
+    found = []
+    for number, team in enumerate(TEAMS):
+        source = RelatedNodeInfo(node_id=f"doc{number % 2}")
+        metadata = {"team": team, "n": number, "half": number / 2, "done": number % 2 == 0, "tags": f"{team},all"}
+        words = " ".join(["alpha"] * (1 + number) + [team])
+        node = TextNode(id_=key(str(number)), text=words, metadata=metadata, excluded_embed_metadata_keys=[*metadata])
+        node.relationships = {NodeRelationship.SOURCE: source}
+        found.append(node)
+    return found
+
+
+def index_on(kind, folder, embedding, nodes):
+    if kind == "simple":
+        store = SimpleVectorStore()
+    elif kind == "chroma":
+        store = ChromaVectorStore.from_params("notes", persist_dir=str(folder / "chroma"))
+    elif kind == "qdrant":
+        store = QdrantVectorStore("notes", client=QdrantClient(":memory:"))
+    else:
+        store = LanceDBVectorStore(uri=str(folder / "lance"))
+    context = StorageContext.from_defaults(vector_store=store)
+    return VectorStoreIndex(nodes, storage_context=context, embed_model=embedding)
+
+
+@pytest.fixture(scope="module")
+def on(tmp_path_factory, embedding):
+    """Return the index on a store of some kind, made once."""
+    made = {}
+
+    def get(kind):
+        if kind not in made:
+            made[kind] = index_on(kind, tmp_path_factory.mktemp(kind), embedding, notes())
+        return made[kind]
+
+    return get
+
+
+def one(name, operator, value=None):
+    return MetadataFilter(key=name, operator=operator, value=value)
+
+
+def all_of(*filters):
+    return MetadataFilters(filters=list(filters))
+
+
+def none_of(*filters):
+    return MetadataFilters(filters=list(filters), condition=FilterCondition.NOT)
+
+
+def any_of(*filters):
+    return MetadataFilters(filters=list(filters), condition=FilterCondition.OR)
+
+
+FILTERS = {
+    "equal": (all_of(one("team", "==", "net")), "027"),
+    "equal to a text with a quote": (all_of(one("team", "==", "o'ps")), "6"),
+    "equal to what is no filter of SQL": (all_of(one("team", "==", "x' OR '1'='1")), ""),
+    "not equal": (all_of(one("team", "!=", "net")), "13456"),
+    "no team": (none_of(one("team", "==", "net")), "13456"),
+    "none of two": (none_of(one("team", "==", "net"), one("n", ">", 4)), "134"),
+    "nested": (all_of(any_of(one("team", "==", "net"), one("n", "==", 1)), none_of(one("n", "<", 1))), "127"),
+    "either": (any_of(one("team", "==", "web"), one("n", "==", 0)), "015"),
+    "in": (all_of(one("team", "in", ["net", "ops"])), "0247"),
+    "in a text": (all_of(one("team", "in", "net, ops")), "0247"),
+    "not in a text": (all_of(one("team", "nin", "net,ops")), "1356"),
+    "not in": (all_of(one("team", "nin", ["net", "ops"])), "1356"),
+    "in nothing": (all_of(one("team", "in", [])), ""),
+    "a range": (all_of(one("n", ">=", 2), one("n", "<", 5)), "234"),
+    "a fraction": (all_of(one("half", ">", 1.5)), "4567"),
+    "less than a fraction": (all_of(one("n", "<", 2.5)), "012"),
+    "true": (all_of(one("done", "==", 1)), "0246"),
+    "false": (all_of(one("done", "==", 0)), "1357"),
+    "not true": (all_of(one("done", "!=", 1)), "1357"),
+    "one of the truths": (all_of(one("done", "in", [1, 5])), "0246"),
+    "zero is not false": (all_of(one("n", "==", 0)), "0"),
+    "a part of the text": (all_of(one("tags", "text_match", "net")), "0237"),
+    "a part of the text in capitals": (all_of(one("tags", "text_match_insensitive", "NET,")), "027"),
+    "holds": (all_of(one("tags", "contains", "ops")), "4"),
+    "holds any": (all_of(one("tags", "any", ["ops", "web"])), "145"),
+    "holds all": (all_of(one("tags", "all", ["ops", "all"])), "4"),
+    "empty": (all_of(one("nowhere", "is_empty")), "01234567"),
+    "a missing key": (all_of(one("nowhere", "==", 1)), ""),
+    "not equal to what is missing": (all_of(one("nowhere", "!=", 1)), "01234567"),
+    "a document": (all_of(one("doc_id", "==", "doc1")), "1357"),
+    "a text is no number": (all_of(one("team", ">", 3)), ""),
+    "nothing asked": (all_of(), "01234567"),
+}
+
+
+def names(found):
+    numbers = {key(str(number)): str(number) for number in range(len(TEAMS))}
+    return "".join(sorted(numbers[hit.node.node_id] for hit in found))
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("name", FILTERS)
+def test_filters_mean_the_same_on_every_store(on, kind, name):
+    filters, expected = FILTERS[name]
+    retriever = ContextualVectorRetriever(on(kind), filters=filters, similarity_top_k=8)
+    assert names(retriever.retrieve(QUESTION)) == expected
+    evaluated = [node for node in notes() if admits(filters, {"ref_doc_id": node.ref_doc_id, **node.metadata})]
+    assert {key(number) for number in expected} == {node.node_id for node in evaluated}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_filter_cuts_before_the_cut_to_top_k(on, kind):
+    """The two nearest are left out by it, and two others are returned."""
+    best = ContextualVectorRetriever(on(kind), similarity_top_k=8).retrieve(QUESTION)
+    left_out = [hit.node.metadata["n"] for hit in best[:2]]
+    filters = none_of(*(one("n", "==", number) for number in left_out))
+    found = ContextualVectorRetriever(on(kind), filters=filters, similarity_top_k=2).retrieve(QUESTION)
+    assert [hit.node.node_id for hit in found] == [hit.node.node_id for hit in best[2:4]]
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_documents_and_nodes_narrow_as_filters_do(on, kind):
+    index = on(kind)
+    assert names(ContextualVectorRetriever(index, doc_ids=["doc0"]).retrieve(QUESTION)) == "0246"
+    assert names(ContextualVectorRetriever(index, node_ids=[key("3"), key("0"), "gone"]).retrieve(QUESTION)) == "03"
+    both = ContextualVectorRetriever(index, doc_ids=["doc0"], node_ids=[key("3"), key("0")])
+    assert names(both.retrieve(QUESTION)) == "0"
+    net = both.with_filters(all_of(one("team", "==", "web")))
+    assert net.retrieve(QUESTION) == []
+    assert ContextualVectorRetriever(index, node_ids=[]).retrieve(QUESTION) == []
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_fusion_over_any_store_leaks_nothing(on, kind):
+    fusion = ContextualFusionRetriever([ContextualVectorRetriever(on(kind)), ContextualBM25Retriever(notes())])
+    narrow = fusion.with_filters(none_of(one("team", "in", ["net", "web"])))
+    assert names(narrow.retrieve(QUESTION)) == "346"
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_async_gives_the_same(on, kind):
+    retriever = ContextualVectorRetriever(on(kind), filters=none_of(one("team", "==", "net")), similarity_top_k=3)
+    assert await retriever.aretrieve(QUESTION) == retriever.retrieve(QUESTION)
+
+
+@pytest.mark.parametrize("kind", ["simple", "chroma"])
+def test_mmr_is_that_of_the_store(on, kind):
+    settings = {"similarity_top_k": 3, "vector_store_query_mode": "mmr", "vector_store_kwargs": {"mmr_threshold": 0.1}}
+    ours, stock = ContextualVectorRetriever(on(kind), **settings), on(kind).as_retriever(**settings)
+    assert [hit.node.node_id for hit in ours.retrieve(QUESTION)] == [
+        hit.node.node_id for hit in stock.retrieve(QUESTION)
+    ]
+    plain = ContextualVectorRetriever(on(kind), similarity_top_k=3).retrieve(QUESTION)
+    assert [hit.node.node_id for hit in ours.retrieve(QUESTION)] != [hit.node.node_id for hit in plain]
+
+
+def test_a_mode_that_chroma_ignores_is_said(on):
+    with pytest.warns(ContextualWarning, match="Chroma ignores vector_store_query_mode='hybrid'.* Cure: "):
+        retriever = ContextualVectorRetriever(on("chroma"), vector_store_query_mode=VectorStoreQueryMode.HYBRID)
+    assert names(retriever.retrieve(QUESTION)) == "01234567"
+    with pytest.raises(SettingError, match="vector_store_query_mode='mrm'"):
+        ContextualVectorRetriever(on("chroma"), vector_store_query_mode="mrm")
+
+
+def test_a_store_without_text_needs_its_index(on):
+    with pytest.raises(SettingError, match=r"SimpleVectorStore holds no text\. Cure: the VectorStoreIndex on it"):
+        ContextualVectorRetriever(on("simple").vector_store)
+
+
+def test_a_vector_whose_text_is_gone_is_named(embedding, tmp_path):
+    index = index_on("simple", tmp_path, embedding, notes())
+    index.docstore.delete_document(key("3"))
+    with pytest.raises(StorageError, match=f"found node '{key('3')}', whose text is not in the docstore"):
+        ContextualVectorRetriever(index).retrieve(QUESTION)
+
+
+def test_a_store_that_gives_no_more_hits_is_reported(on, monkeypatch):
+    """Some services refuse to return more than some thousand."""
+    query = SimpleVectorStore.query
+
+    def refusing(self, asked, **options):
+        if asked.similarity_top_k > 2:
+            raise ValueError("top_k is too large")
+        return query(self, asked, **options)
+
+    monkeypatch.setattr(SimpleVectorStore, "query", refusing)
+    retriever = ContextualVectorRetriever(on("simple"), similarity_top_k=2, filters=none_of(one("team", "==", "net")))
+    with pytest.warns(ContextualWarning, match="SimpleVectorStore gives no more than 2 hits"):
+        assert set(names(retriever.retrieve(QUESTION))) <= set("13456")
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_nodes_that_are_no_text_stay_what_they_are(kind, tmp_path, embedding):
+    target = TextNode(id_=key("target"), text="the whole chapter")
+    nodes = [
+        IndexNode(id_=key("index"), text="alpha chapter", index_id="chapter", obj=target),
+        ImageNode(id_=key("image"), text="alpha picture", image_path="a.png"),
+        ImageNode(id_=key("bare"), image_path="b.png", metadata={"about": "alpha"}),
+    ]
+    index = index_on(kind, tmp_path, embedding, nodes)
+    vector = ContextualVectorRetriever(index)
+    for retriever in (vector, ContextualFusionRetriever([vector])):
+        found = {hit.node.node_id: hit.node for hit in retriever.retrieve("alpha")}
+        assert set(found) == {key("target"), key("image"), key("bare")}, "the IndexNode was followed"
+        assert [found[key(name)].image_path for name in ("image", "bare")] == ["a.png", "b.png"]
+
+
+def test_the_objects_and_callbacks_of_an_index_are_taken(embedding):
+    inner = VectorStoreIndex([TextNode(id_="inner", text="alpha inside")], embed_model=embedding)
+    outer = IndexNode(id_="outer", text="alpha", index_id="inner", obj=inner.as_retriever())
+    index = VectorStoreIndex([], objects=[outer], embed_model=embedding)
+    retriever = ContextualVectorRetriever(index)
+    assert [hit.node.node_id for hit in retriever.retrieve("alpha")] == ["inner"]
+    assert retriever.callback_manager is index._callback_manager
+    fusion = ContextualFusionRetriever([retriever, ContextualBM25Retriever([outer])])
+    assert [hit.node.node_id for hit in fusion.retrieve("alpha")] == ["inner"]
