@@ -56,16 +56,18 @@ class EmbeddingEstimate:
     """What embedding some texts would take.
 
     Attributes:
-        chunks: How many texts.
-        texts: How many different ones.
+        chunks: How many chunks there will be.
+        texts: How many different texts are to be embedded.
         tokens: Word pieces of all of them, as the local model counts.
         seconds: Time on this machine as busy as it is now; None where the embedding is not local, 0 without one.
+        known: Chunks whose vector is kept already.
     """
 
     chunks: int
     texts: int
     tokens: int
     seconds: float | None
+    known: int = 0
 
 
 def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> EmbeddingEstimate:

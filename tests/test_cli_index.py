@@ -87,13 +87,38 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
     done = run("index", tmp_path / "notes", "--context", context, "--dry-run", "--price", "0.4/1.6")
     assert done.returncode == 0
     assert f"--context {context} costs nothing" in done.stdout
-    work = r"([1-9]\d*) chunks, [1-9]\d* texts of [\d,]+ word pieces .*: about 0\.\d min here, about 1 MB on disk"
+    work = r"([1-9]\d*) chunks, [1-9]\d* texts of [\d,]+ word pieces to embed: about 0\.\d min here, about 1 MB on disk"
     [chunks] = re.findall(work, done.stdout)
     assert not (tmp_path / "notes" / ".contextual").exists()
     said = json.loads(run("index", tmp_path / "notes", "--context", context, "--dry-run", "--json").stdout)
     assert said["calls"] == 0
     assert said["embedding"]["chunks"] == int(chunks)
     assert said["embedding"]["bytes"] > 10_000 * int(chunks)
+
+
+def test_a_dry_run_on_an_index_says_what_the_refresh_will_embed(run, tmp_path):
+    folder = tmp_path / "notes"
+    shutil.copytree(NOTES, folder)
+
+    def said():
+        return json.loads(run("index", folder, "--dry-run", "--json").stdout)["embedding"]
+
+    first = said()
+    assert (first["known"], first["chunks"]) == (0, first["texts"])
+    assert json.loads(run("index", folder, "--json").stdout)["embedded"] == first["texts"]
+    assert (said()["known"], said()["texts"]) == (first["chunks"], 0)
+    assert f"{first['chunks']} of them embedded already: nothing to embed" in run("index", folder, "--dry-run").stdout
+    page = folder / "docs/gateway.md"
+    page.write_text(page.read_text("utf-8") + "\n# Zebras\n\nZebras sleep standing.\n", "utf-8")
+    (folder / "docs/scheduler.md").unlink()
+    (folder / "copy.md").write_text("# Zebras\n\nA new page.\n", "utf-8")
+    before = said()
+    (folder / ".contextual/cache.sqlite3").rename(folder / ".contextual/lost")
+    assert said() | {"seconds": 0} == before | {"seconds": 0}, "what did not change is in the store"
+    (folder / ".contextual/lost").rename(folder / ".contextual/cache.sqlite3")
+    report = json.loads(run("index", folder, "--json").stdout)
+    assert (before["texts"], before["chunks"]) == (report["embedded"], report["chunks"])
+    assert 0 < before["texts"] < before["chunks"]
 
 
 def test_a_dry_run_says_what_llm_contexts_would_cost_and_calls_nothing(run, tmp_path):

@@ -246,9 +246,11 @@ def _bytes(chunks: int) -> int:
 
 def _work_of(estimate: EmbeddingEstimate) -> str:
     chunks, disk = counted(estimate.chunks, "chunk"), f"about {max(_bytes(estimate.chunks) / 1e6, 1):.0f} MB on disk"
+    if estimate.known:
+        chunks += f", {estimate.known:,} of them embedded already"
     if estimate.seconds == 0:
         return f"{chunks}: nothing to embed, {disk}"
-    texts = f"{counted(estimate.texts, 'text')} of {estimate.tokens:,} word pieces to embed if nothing is indexed yet"
+    texts = f"{counted(estimate.texts, 'text')} of {estimate.tokens:,} word pieces to embed"
     took = "as long as the server takes" if estimate.seconds is None else f"about {estimate.seconds / 60:.1f} min here"
     return f"{chunks}, {texts}: {took}, {disk}"
 

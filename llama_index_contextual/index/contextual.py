@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn
 
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.checks import whole
-from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, estimate_embedding
+from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding
 from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
-from llama_index_contextual.index.files import find_files
+from llama_index_contextual.index.files import Problem, find_files
+from llama_index_contextual.index.inspection import Pending
 from llama_index_contextual.index.migration import collection_of, migrate
 from llama_index_contextual.index.move import move_index
 from llama_index_contextual.index.places import resolve_place
@@ -33,7 +34,7 @@ from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -48,12 +49,13 @@ if TYPE_CHECKING:
     from llama_index_contextual.config import Configuration
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
-    from llama_index_contextual.index.files import FileRules, Problem
-    from llama_index_contextual.index.inspection import IndexStatus, Likeness, Pending, Verification
+    from llama_index_contextual.index.files import FileRules
+    from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.migration import MigrationReport
-    from llama_index_contextual.index.plan import RefreshReport
+    from llama_index_contextual.index.plan import Plan, RefreshReport
     from llama_index_contextual.index.settings import Reindex
+    from llama_index_contextual.index.store import Stored
     from llama_index_contextual.index.workers import Hiring
 
 
@@ -319,20 +321,26 @@ class ContextualIndex:
         return estimate
 
     def estimate_embedding(self) -> EmbeddingEstimate:
-        """Say how long the whole folder's embedding takes, as if nothing of it were indexed; contexts must be free.
+        """Say what a refresh would embed and how long that takes, where contexts cost nothing.
 
-        Nothing is written and no server is asked. A local model embeds a few texts, to see how fast it is here.
+        Only documents that are new, changed or outdated are read. A text is embedded once: not where the index or its
+        own cache has the vector. What a shared cache has is not asked for. Nothing is written, and no server of a model
+        is asked. A local model embeds a few texts, to see how fast it is here.
 
         Raises:
             SettingError: An LLM would write the contexts, and without them the texts are not known.
         """
         if self.settings.pipeline.paid_source is not None:
             raise SettingError("contexts by an LLM cost something. Cure: estimate() says what.")
-        documents = readable_documents(self.settings)
-        nodes = self.settings.pipeline.parse(documents)
-        self.settings.pipeline.contextualize(nodes, documents)
-        texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
-        return estimate_embedding(self.settings.embedding, texts)
+        manifest, failed = self.manifest(), list[Problem]()
+        if self._storage.replaces():  # a successor begins with nothing
+            manifest = replace(manifest, documents={})
+        sources, _ = gather(None, self.settings, manifest.documents, failed)
+
+        def stored(ids: list[str]) -> Mapping[str, Sequence[Stored]]:
+            return self._storage.reader.ask(lambda view: view.store.of_entries(ids)) if manifest.documents else {}
+
+        return inspection.embedding_work(self.settings, manifest, sources, failed, stored)
 
     def move(self, to: Any) -> int:
         """Bring the index to another store; nothing is embedded. Return how many chunks there are.
@@ -433,15 +441,17 @@ class ContextualIndex:
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
         return self._storage.reader.ask(
-            lambda view: inspection.status(self.settings, self._storage.manifest(), view.store, self._pending())
+            lambda view: inspection.status(
+                self.settings, self._storage.manifest(), view.store, Pending.of(*self._planned())
+            )
         )
 
     def verify(self) -> Verification:
-        """Whether manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
+        """Whether files, manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
         reader = self._storage.reader
         return reader.ask(
             lambda view: inspection.verify(
-                self._storage.manifest(), view.store, reader.keyword_search(view), self._pending()
+                self._storage.manifest(), view.store, reader.keyword_search(view), *self._planned()
             )
         )
 
@@ -482,8 +492,8 @@ class ContextualIndex:
             )
             return inspection.export(nodes, file)
 
-    def _pending(self) -> Pending:
+    def _planned(self) -> tuple[Plan, list[Problem]]:
         failed: list[Problem] = []
         manifest = self._storage.manifest()
         sources, _ = gather(None, self.settings, manifest.documents, failed)
-        return inspection.pending(self.settings, manifest, sources, failed)
+        return inspection.planned(self.settings, manifest, sources, failed)

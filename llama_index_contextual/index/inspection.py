@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from llama_index.core.schema import MetadataMode
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual import metadata as names
+from llama_index_contextual.embedding import EmbeddingEstimate, estimate_embedding, model_id
 from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.manifest import nodes_digest
-from llama_index_contextual.index.plan import Plan, make_plan
+from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.settings import plain_settings
-from llama_index_contextual.index.store import to_node
-from llama_index_contextual.index.vector_cache import fault_of
+from llama_index_contextual.index.sources import read_all
+from llama_index_contextual.index.store import Row, store_metadata, to_node
+from llama_index_contextual.index.vector_cache import fault_of, kept_hashes
+from llama_index_contextual.index.vectors import see_documents
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.settings import IndexSettings
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.search import KeywordSearch
 
 
+_NAMED: Final = 20  # files that differ; --json names all
+_AT_ONCE: Final = 500  # documents that the store is asked about
 _SAMPLE: Final = 1000  # vectors that verify looks at
 _COMPARED: Final = 500  # chunks that are compared with all
 _NEIGHBOURS: Final = 5
@@ -43,10 +50,18 @@ class Pending:
     deleted: int = 0
     unreadable: int = 0
 
+    @classmethod
+    def of(cls, plan: Plan, failed: Sequence[Problem]) -> Pending:
+        """Count what is planned, and the files that cannot be indexed."""
+        return cls(len(plan.added), len(plan.changed), len(plan.outdated), len(plan.deleted), len(failed))
+
     @property
     def any(self) -> bool:
         """Whether the index is behind the folder or its settings."""
         return bool(self.added or self.changed or self.outdated or self.deleted)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{value} {key}" for key, value in asdict(self).items() if value) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +106,13 @@ class IndexStatus:
         size = sum(self.bytes_on_disk.values()) / 1e6
         contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
         contexts += f" ({self.stand_ins} without the model's; index asks for them again)" if self.stand_ins else ""
-        waiting = {key: value for key, value in asdict(self.pending).items() if value}
-        behind = ", ".join(f"{value} {key}" for key, value in waiting.items()) or "nothing"
         lines = [
             f"folder      {self.folder}",
             f"storage     {self.storage} ({size:.1f} MB)",
             f"store       {self.store}",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
             f"contexts    {contexts}",
-            f"to refresh  {behind}",
+            f"to refresh  {self.pending}",
             f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",
             *(f"setting     {key} = {value}" for key, value in self.settings.items()),
             *(f"differs     {difference}" for difference in self.differences),
@@ -109,16 +122,18 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Whether the parts of an index agree.
+    """Whether the folder and the parts of its index agree.
 
     Attributes:
-        problems: What does not, one sentence each; the cure of all is a refresh with ``reindex="all"``.
-        pending: What a refresh would do because files or settings changed, which is no problem.
+        problems: What does not within the index, a sentence each; the cure of all is a refresh with ``reindex="all"``.
+        files: Files of the folder that the index does not have as they are now, a sentence each; a refresh mends it.
+        pending: What a refresh would do. Documents that only settings made outdated are no disagreement.
         documents: How many were checked.
         chunks: How many were checked.
     """
 
     problems: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
     pending: Pending = field(default_factory=Pending)
     documents: int = 0
     chunks: int = 0
@@ -126,7 +141,7 @@ class Verification:
     @property
     def ok(self) -> bool:
         """Whether everything agrees."""
-        return not self.problems
+        return not self.problems and not self.files
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -135,29 +150,67 @@ class Verification:
     def __str__(self) -> str:
         checked = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
         if self.ok:
-            return f"ok: {checked} agree in manifest, vector store and keyword index"
-        return "\n".join(
-            [*self.problems, f"checked {checked}. Cure: refresh; if that is not enough, with reindex='all'"]
-        )
+            return f"ok: {checked} agree with the files, in manifest, vector store and keyword index"
+        more = len(self.files) - _NAMED
+        files = [*self.files[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
+        cure = "refresh; if that is not enough, with reindex='all'" if self.problems else "refresh"
+        return "\n".join([*self.problems, *files, f"checked {checked}. Cure: {cure}"])
 
 
-def pending(
+def planned(
     settings: IndexSettings, manifest: Manifest, sources: Sequence[Source], failed: Sequence[Problem]
-) -> Pending:
-    """Compare the manifest with the folder as it is."""
+) -> tuple[Plan, list[Problem]]:
+    """Compare the manifest with the folder as it is: what a refresh would do, and which files cannot be indexed."""
     failed = [
         *failed,
         *(Problem(one.id, "") for one in sources if one.stamp and manifest.failed.get(one.id) == one.stamp),
     ]
     unread = {problem.path for problem in failed}
-    plan: Plan = make_plan(
+    plan = make_plan(
         manifest.documents,
         {source.id: source.sha256 for source in sources if source.id not in unread},
         made_with=settings.fingerprint.nodes_hash,
         covered="",
         blocked=unread,
     )
-    return Pending(len(plan.added), len(plan.changed), len(plan.outdated), len(plan.deleted), len(failed))
+    return plan, failed
+
+
+def embedding_work(
+    settings: IndexSettings,
+    manifest: Manifest,
+    sources: Sequence[Source],
+    failed: list[Problem],
+    stored: Callable[[list[str]], Mapping[str, Sequence[Stored]]],
+) -> EmbeddingEstimate:
+    """Say what a refresh would embed: only texts of documents that it indexes, and whose vectors are nowhere kept.
+
+    Args:
+        settings: Whose contexts cost nothing.
+        manifest: What is indexed, by the embedding of today.
+        sources: The folder.
+        failed: What cannot be read.
+        stored: Returns what the store has of some documents.
+    """
+    plan, _ = planned(settings, manifest, sources, failed)
+    wanted, pipeline = set(plan.to_index), settings.pipeline
+    read = read_all((source for source in sources if source.id in wanted), failed)
+    cut = [(source, pipeline.parse(documents), documents) for source, documents in read]
+    pipeline.contextualize([one for _, nodes, _ in cut for one in nodes], [one for *_, given in cut for one in given])
+    rows: list[Row] = []
+    for part in iter_batch(cut, _AT_ONCE):
+        held = stored([source.id for source, *_ in part])
+        for source, nodes, _ in part:
+            known = {item.id: item for item in held.get(source.id, [])}
+            made = [Row(one, store_metadata(one, source.id, source.kind), known.get(one.node_id)) for one in nodes]
+            see_documents(settings.embedding, made)
+            rows += made
+    fresh = {row.embed_hash: row for row in rows if row.is_fresh}
+    kept = kept_hashes(settings.layout.cache, model_id(settings.embedding), list(fresh))
+    missing = [row.node.get_content(metadata_mode=MetadataMode.EMBED) for key, row in fresh.items() if key not in kept]
+    before = sum(manifest.documents[key].nodes for key in plan.unchanged)
+    known_now = before + sum(not row.is_fresh or row.embed_hash in kept for row in rows)
+    return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(rows), known=known_now)
 
 
 def status(settings: IndexSettings, manifest: Manifest, store: NodeStore, waiting: Pending) -> IndexStatus:
@@ -189,8 +242,10 @@ def sizes(layout: Layout) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def verify(manifest: Manifest, store: NodeStore, keywords: KeywordSearch, waiting: Pending) -> Verification:
-    """Compare manifest, vector store and keyword index; nothing is changed."""
+def verify(
+    manifest: Manifest, store: NodeStore, keywords: KeywordSearch, plan: Plan, failed: Sequence[Problem]
+) -> Verification:
+    """Compare the folder, manifest, vector store and keyword index; nothing is changed."""
     nodes: dict[str, list[Stored]] = {}
     for stored in store.all():
         nodes.setdefault(stored.entry, []).append(stored)
@@ -203,7 +258,21 @@ def verify(manifest: Manifest, store: NodeStore, keywords: KeywordSearch, waitin
         problems.append(
             f"The keyword index lacks {counted(len(ids - keyword), 'chunk')} and has {len(keyword - ids)} too many."
         )
-    return Verification(problems, waiting, len(manifest.documents), len(ids))
+    files = sorted(_files(manifest, plan, failed))
+    return Verification(problems, files, Pending.of(plan, failed), len(manifest.documents), len(ids))
+
+
+def _files(manifest: Manifest, plan: Plan, failed: Sequence[Problem]) -> Iterator[str]:
+    before = dict(plan.renamed)
+    moved = set(before.values())
+    seen = [key for key in plan.changed if manifest.documents[key].sha256]  # nodes of a migration came from elsewhere
+    yield from (f"{key}: edited since it was indexed." for key in seen)
+    yield from (f"{key}: deleted since it was indexed." for key in plan.deleted if key not in moved)
+    for key in plan.added:
+        yield f"{key}: {f'moved from {before[key]} since that was indexed' if key in before else 'not indexed yet'}."
+    for problem in failed:
+        if problem.reason and any(is_spared(key, (problem.path,)) for key in manifest.documents):
+            yield f"{problem} What is indexed of it may be old."
 
 
 def _disagreements(manifest: Manifest, nodes: dict[str, list[Stored]]) -> Iterator[str]:

@@ -106,18 +106,24 @@ def gather(
 def readable_documents(settings: IndexSettings) -> list[Document]:
     """Return the documents of all files of the folder; one that cannot be read is left out, and named in the log."""
     failed: list[Problem] = []
+    sources, _ = gather(None, settings, {}, failed)
+    return [document for _, documents in read_all(sources, failed) for document in documents]
 
-    def read(source: Source) -> list[Document]:
+
+def read_all(sources: Iterable[Source], failed: list[Problem]) -> list[tuple[Source, list[Document]]]:
+    """Return sources with their documents; one that cannot be read joins ``failed``, and all of those go to the log."""
+
+    def read(source: Source) -> list[Document] | None:
         try:
             return source.load().documents
         except DocumentError as error:
             failed.append(Problem(source.id, str(error)))
-            return []
+            return None
 
-    documents = [document for source in gather(None, settings, {}, failed)[0] for document in read(source)]
+    found = [(source, documents) for source in sources if (documents := read(source)) is not None]
     for problem in failed:
         logger.warning("Left out: %s", problem)
-    return documents
+    return found
 
 
 def rules_of(settings: IndexSettings) -> FileRules:

@@ -8,6 +8,7 @@ again without the model. Whether a vector can be used is judged here, for those 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import warnings
 from base64 import b64decode, b64encode
@@ -175,6 +176,24 @@ class VectorCache:
                 rows = database.execute(f"SELECT {columns} FROM {table}")  # noqa: S608  our own names
                 for part in iter_batch(rows, _ROWS):
                     self._insert(table, part)
+
+
+def kept_hashes(path: Path, model: str, hashes: Sequence[str]) -> set[str]:
+    """Return those of some hashes whose vector a cache keeps; its file is only read, and need not exist.
+
+    Args:
+        path: The file.
+        model: Identity of the embedding model.
+        hashes: Of embedded texts.
+    """
+    alone = "" if os.access(path.parent, os.W_OK) else "&immutable=1"  # else SQLite makes files of its own beside it
+    found: set[str] = set()
+    readable = contextlib.suppress(sqlite3.Error, UnicodeDecodeError)  # absent or damaged: nothing of it is known
+    with readable, contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{alone}", uri=True)) as cache:
+        for marks, part in in_parts(hashes):
+            query = f"SELECT hash FROM vectors WHERE model = ? AND hash IN ({marks})"  # noqa: S608  only "?"
+            found.update(key for (key,) in cache.execute(query, (model, *part)))
+    return found
 
 
 def _decoded(value: Mapping[str, Any]) -> npt.NDArray[np.float32]:

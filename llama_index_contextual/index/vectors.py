@@ -75,22 +75,8 @@ class Vectorizer:
         return not isinstance(self._embedding, NoEmbedding)
 
     def see_documents(self, rows: Sequence[Row]) -> None:
-        """Tell the rows of one document what they are embedded with, if the embedding reads chunks together.
-
-        The hash of a row is then that of its window and its place, so that an edit embeds its whole window anew.
-
-        Raises:
-            EmbeddingError: A chunk is longer than what the model reads.
-        """
-        if not isinstance(self._embedding, DocumentEmbedding):
-            return
-        texts = [_text_of(row) for row in rows]
-        for window in self._embedding.windows(texts):
-            together = tuple(texts[window.start : window.end])
-            name = short_hash(together)
-            for at in range(window.first, window.last):
-                rows[at].window = together, at - window.start
-                rows[at].metadata[EMBED_HASH] = short_hash([name, at - window.start])
+        """See :func:`see_documents`."""
+        see_documents(self._embedding, rows)
 
     def embed(self, rows: Sequence[Row], progress: Callable[[int], object] | None = None) -> Embedded:
         """Give rows their vectors; a row whose text has no usable vector keeps None.
@@ -191,6 +177,25 @@ class Vectorizer:
                 "Cure: see to the model, then refresh."
             )
         return lengths[-1]
+
+
+def see_documents(embedding: BaseEmbedding, rows: Sequence[Row]) -> None:
+    """Tell the rows of one document what they are embedded with, if the embedding reads chunks together.
+
+    The hash of a row is then that of its window and its place, so that an edit embeds its whole window anew.
+
+    Raises:
+        EmbeddingError: A chunk is longer than what the model reads.
+    """
+    if not isinstance(embedding, DocumentEmbedding):
+        return
+    texts = [_text_of(row) for row in rows]
+    for window in embedding.windows(texts):
+        together = tuple(texts[window.start : window.end])
+        name = short_hash(together)
+        for at in range(window.first, window.last):
+            rows[at].window = together, at - window.start
+            rows[at].metadata[EMBED_HASH] = short_hash([name, at - window.start])
 
 
 def _text_of(row: Row) -> str:

@@ -63,7 +63,7 @@ def test_a_bare_collection_gets_contexts_from_its_metadata(folder, collection, e
     with index:
         assert (report.nodes, report.empty, report.located, report.documents) == (2, 1, 0, 2)
         assert "Zoo > Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.metadata["context"]
-        assert index.verify().ok
+        assert index.verify().problems == []
 
 
 def test_what_cannot_be_migrated_is_named(folder, collection, opened, embedding):
@@ -101,6 +101,42 @@ def test_verify_names_what_does_not_agree_and_a_refresh_mends_it(opened, folder)
     assert any("keyword index" in problem for problem in found.problems)
     assert index.refresh().reused == 1
     assert index.verify().ok
+
+
+def test_verify_names_the_files_that_differ(opened, folder, run):
+    with opened() as index:
+        index.refresh()
+    (folder / "faq.md").write_text("# FAQ\n\nWhy is it slow? Because zebras sleep.\n")
+    (folder / "guide.md").unlink()
+    (folder / "memory/2026-01-28.md").rename(folder / "memory/2026-01-29.md")
+    (folder / "new.md").write_text("# New\n")
+    (folder / "bad.md").write_bytes(b"\0\0\0")
+    index = opened()
+    found = index.verify()
+    differ = [
+        "bad.md: not indexed yet.",
+        "faq.md: edited since it was indexed.",
+        "guide.md: deleted since it was indexed.",
+        "memory/2026-01-29.md: moved from memory/2026-01-28.md since that was indexed.",
+        "new.md: not indexed yet.",
+    ]
+    assert (found.problems, found.files, found.ok) == ([], differ, False)
+    done = run("verify", folder)
+    assert (done.returncode, done.stdout.splitlines()[:5]) == (3, differ)
+    assert json.loads(run("verify", folder, "--json").stdout)["files"] == differ
+    assert [problem.path for problem in index.refresh().failed] == ["bad.md"]
+    done = run("verify", folder)
+    assert (done.returncode, done.stdout[:3]) == (0, "ok:"), "a file that cannot be indexed is no disagreement"
+
+
+def test_verify_names_an_indexed_file_that_cannot_be_read_now(opened, folder):
+    index = opened()
+    index.refresh()
+    (folder / "faq.md").unlink()
+    (folder / "faq.md").symlink_to("/")
+    [said] = index.verify().files
+    assert said.startswith("faq.md: a symbolic link out of the folder.")
+    assert said.endswith("What is indexed of it may be old.")
 
 
 def test_export_writes_every_chunk_as_a_line(opened, tmp_path):
