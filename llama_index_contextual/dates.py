@@ -1,6 +1,7 @@
 """Dates that notes carry, in a path, a heading or a metadata value, and the names of months and weekdays.
 
-Only numeric year-first forms are read, because any other order of digits is a guess. An impossible date is no date.
+Of numeric forms only those with the year first are read, because any other order of digits is a guess. An impossible
+date is no date.
 """
 
 from __future__ import annotations
@@ -12,6 +13,13 @@ from typing import Final
 _PARTS: Final = re.compile(r"(?<![\d.])((?:19|20|21)\d{2})([-_/.])(\d{2})([-_/.])(\d{2})(?!\d)")
 
 _ISO: Final = re.compile(r"(?<!\d)(\d{4})[-_/.](\d{1,2})[-_/.](\d{1,2})(?!\d)")
+
+_MONTH_DAY: Final = re.compile(
+    r"\b(?P<month>[^\W\d_]+)\.? {1,2}(?P<day>\d{1,2})(?:st|nd|rd|th)?,? (?:\d\d?:\d\d(?::\d\d)? )?(?P<year>\d{4})\b"
+)
+_DAY_MONTH: Final = re.compile(
+    r"\b(?P<day>\d{1,2})(?:st|nd|rd|th|\.)?(?: de)?[ -](?P<month>[^\W\d_]+)\.?,?(?: de)?[ -](?P<year>\d{4})\b"
+)
 
 # By language, January and Monday first: the full name, then other ways to write it. "sat" and "sun" are words as well.
 _MONTHS: Final = {
@@ -49,6 +57,19 @@ def date_in_words(iso: object) -> str:
         return ""
     weekday = _names(_WEEKDAYS, "en")[day.weekday()][0]  # the language of strftime depends on the machine
     return f"{weekday.capitalize()}, {day.day} {month_name(day.month).capitalize()} {day.year}"
+
+
+def date_from_words(text: str) -> date | None:
+    """Read ``January 2, 2026``, ``2 Jan 2026``, ``Fri, 02 Jan 2026 10:11:12 GMT``; the time of day is left out."""
+    for form in (_MONTH_DAY, _DAY_MONTH):
+        for match in form.finditer(text.lower()):
+            for language in LANGUAGES:
+                if month := month_words(language).get(match["month"]):
+                    try:
+                        return date(int(match["year"]), month, int(match["day"]))
+                    except ValueError:
+                        break
+    return None
 
 
 def take_dates(word: str) -> tuple[list[date], str]:

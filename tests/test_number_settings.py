@@ -90,7 +90,7 @@ def test_the_settings_are_found():
     for expected in [
         (ContextualFusionRetriever, "expand"),
         (ContextualFusionRetriever, "arm_timeout"),
-        (RecencyPostprocessor, "top_n"),
+        (RecencyPostprocessor, "top_k"),
         (HeadingAwareMarkdownNodeParser, "max_chunk_size"),
         (LLMContextGenerator, "max_tokens"),
         (LocalEmbedding, "threads"),

@@ -7,23 +7,43 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from typing_extensions import TypedDict, Unpack
 
 from llama_index_contextual.checks import amount, explained, optional_whole, refuse_unknown
-from llama_index_contextual.dates import date_from_heading, date_from_path, parse_date
+from llama_index_contextual.dates import date_from_heading, date_from_path, date_from_words, parse_date
 from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from llama_index.core.callbacks import CallbackManager
+
 Now = datetime | date | Callable[[], datetime]
 MissingDate = Literal["keep", "floor", "drop"]
 
 _DAY = 86_400.0
+_FIRST: Final = 1e8  # seconds: March 1973
+_MODIFIED: Final = "last_modified_date"
+
+
+class RecencySettings(TypedDict, total=False):
+    """Name what a :class:`RecencyPostprocessor` takes, so that a type checker knows."""
+
+    half_life_days: float
+    weight: float
+    floor: float
+    missing_date: MissingDate
+    evergreen: tuple[str, ...]
+    date_key: str
+    min_spread: float
+    top_k: int | None
+    now: Now | None
+    callback_manager: CallbackManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +103,11 @@ class RecencyPostprocessor(BaseNodePostprocessor):
     more.
 
     Give it the whole candidate pool, before the cut to top-k: what was cut already cannot come back. The date is
-    ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path.
-    Nodes come out best first (ties: the newer one, then by id) as new ``NodeWithScore`` objects; the input stays as it
-    was.
+    ``metadata[date_key]``, else ``date_ts``, else the innermost dated heading of ``header_path``, else one in the path,
+    else ``last_modified_date`` as LlamaIndex's readers write it. A value may be a date, ISO 8601, a day in words
+    (``January 2, 2026``), or seconds since the epoch. Nodes come out best first (ties: the newer one, then by id) as
+    new ``NodeWithScore`` objects; the input stays as it was. ``FixedRecencyPostprocessor``, where it may stand, orders
+    by date alone.
 
     Examples:
         >>> from llama_index.core.schema import NodeWithScore, TextNode
@@ -111,17 +133,17 @@ class RecencyPostprocessor(BaseNodePostprocessor):
     min_spread: float = Field(
         default=0.5, description="Least distance of best score and baseline, as a share of the best."
     )
-    top_n: int | None = Field(default=None, description="Return at most this many nodes; None returns all.")
+    top_k: int | None = Field(default=None, description="Return at most this many nodes; None returns all.")
     now: Now | None = Field(default=None, exclude=True, description="The present; None is the clock, in local time.")
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, **settings: Unpack[RecencySettings]) -> None:
         refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
         with explained():
             super().__init__(**settings)
         amount("half_life_days", self.half_life_days)
         for name in ("weight", "floor", "min_spread"):
             amount(name, getattr(self, name), zero=True, most=1)
-        optional_whole("top_n", self.top_n)
+        optional_whole("top_k", self.top_k)
 
     @classmethod
     def class_name(cls) -> str:
@@ -130,16 +152,21 @@ class RecencyPostprocessor(BaseNodePostprocessor):
 
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
         """Say for every node, in the given order, what its age does to its score. Changes nothing."""
+        return [why for why, _ in self._weighed(nodes)]
+
+    def _weighed(self, nodes: Sequence[NodeWithScore]) -> list[tuple[RecencyExplanation, float]]:
+        """Return the explanation for every node, and its days before the present, negative in the future."""
         now = self._now()
         found = [self._date_of(hit.node) for hit in nodes]
-        ages = [None if when is None else max(0.0, age_in_days(when, now)) for when, _ in found]
+        days = [None if when is None else age_in_days(when, now) for when, _ in found]
+        ages = [None if one is None else max(0.0, one) for one in days]
         multipliers = [self._multiplier(age, reason) for age, (_, reason) in zip(ages, found, strict=True)]
         scores = _finite_scores(nodes)
         weighed = weigh(scores, multipliers, min_spread=self.min_spread)
         return [
-            RecencyExplanation(hit.node.node_id, before, after, multiplier, age, reason)
-            for hit, before, after, multiplier, age, (_, reason) in zip(
-                nodes, scores, weighed, multipliers, ages, found, strict=True
+            (RecencyExplanation(hit.node.node_id, before, after, multiplier, age, reason), day or 0.0)
+            for hit, before, after, multiplier, age, day, (_, reason) in zip(
+                nodes, scores, weighed, multipliers, ages, days, found, strict=True
             )
         ]
 
@@ -148,14 +175,14 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         nodes: list[NodeWithScore],
         query_bundle: QueryBundle | None = None,  # noqa: ARG002
     ) -> list[NodeWithScore]:
-        explained = self.explain(nodes)
         kept = [
-            (NodeWithScore(node=hit.node, score=why.score_after), why)
-            for hit, why in zip(nodes, explained, strict=True)
+            (NodeWithScore(node=hit.node, score=why.score_after), why, days)
+            for hit, (why, days) in zip(nodes, self._weighed(nodes), strict=True)
             if not (why.reason == "no date" and self.missing_date == "drop")
         ]
-        kept.sort(key=lambda pair: (-pair[1].score_after, -pair[1].multiplier, pair[1].node_id))
-        return [hit for hit, _ in kept[: self.top_n]]
+        # After some fifty half-lives multipliers no longer differ, and days still do.
+        kept.sort(key=lambda one: (-one[1].score_after, -one[1].multiplier, one[2], one[1].node_id))
+        return [hit for hit, _, _ in kept[: self.top_k]]
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -182,26 +209,35 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         path = path_of(metadata)
         if path and any(PurePosixPath(path).match(glob) for glob in self.evergreen):
             return None, "evergreen"
-        if when := parse_date(value_of(metadata, self.date_key)):
-            return when, f"metadata:{self.date_key}"
-        if self.date_key == DATE and (day := _day_of(metadata.get(DATE_TS))):
-            return day, f"metadata:{DATE_TS}"
-        for title in reversed(split_header_path(str(value_of(metadata, HEADER_PATH) or ""))):
-            if heading_date := date_from_heading(title):
-                return heading_date, "heading"
-        if path_date := date_from_path(path):
-            return path_date, "path"
-        return None, "no date"
+        titles = reversed(split_header_path(str(value_of(metadata, HEADER_PATH) or "")))
+        readings: tuple[tuple[date | datetime | None, str], ...] = (
+            (_when(value_of(metadata, self.date_key)), f"metadata:{self.date_key}"),
+            (_day_of(metadata.get(DATE_TS)) if self.date_key == DATE else None, f"metadata:{DATE_TS}"),
+            (next(filter(None, map(date_from_heading, titles)), None), "heading"),
+            (date_from_path(path), "path"),
+            (_when(metadata.get(_MODIFIED)), f"metadata:{_MODIFIED}"),  # last, because a checkout changes it
+        )
+        return next((reading for reading in readings if reading[0] is not None), (None, "no date"))
+
+
+def _when(value: object) -> date | datetime | None:
+    """Read a metadata value; a number below ``_FIRST`` is a year or a count, and no seconds since the epoch."""
+    if isinstance(value, int | float):
+        return _moment(value) if value >= _FIRST else None
+    return parse_date(value) or (date_from_words(value) if isinstance(value, str) else None)
+
+
+def _moment(stamp: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(stamp, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _day_of(stamp: object) -> date | None:
     """Read seconds since the epoch; somebody else's milliseconds are no date."""
-    if not isinstance(stamp, int | float):
-        return None
-    try:
-        return datetime.fromtimestamp(stamp, timezone.utc).date()
-    except (ValueError, OverflowError, OSError):
-        return None
+    moment = _moment(stamp) if isinstance(stamp, int | float) else None
+    return None if moment is None else moment.date()
 
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:

@@ -72,7 +72,7 @@ def chosen_postprocessors(
     wanted = retrieval.recency if recency is None else recency
     if wanted is not None and wanted is not False:
         days = retrieval.half_life_days if wanted is True else wanted
-        found.append(RecencyPostprocessor(**({} if days is None else {"half_life_days": days})))
+        found.append(RecencyPostprocessor() if days is None else RecencyPostprocessor(half_life_days=days))
     chosen = retrieval.rerank if rerank is None else rerank
     if isinstance(chosen, str):
         found.append(reranker(chosen, pool, llm))

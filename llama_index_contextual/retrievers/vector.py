@@ -22,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from llama_index_contextual.checks import one_of, whole
+from llama_index_contextual.checks import amount, one_of, optional_whole, whole
 from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
 from llama_index_contextual.retrievers.any_store import AnyStore, NodesElsewhere
@@ -105,7 +105,7 @@ class ContextualVectorRetriever(BaseRetriever):
         doc_ids: Only nodes of these documents; None for all.
         node_ids: Only these nodes; None for all.
         vector_store_query_mode: As LlamaIndex names them: ``"mmr"``, ``"hybrid"`` … where the store knows them.
-        alpha: For hybrid queries of a store: 0 is keywords only, 1 vectors only.
+        alpha: For hybrid queries of a store, 0 to 1: 0 is keywords only, 1 vectors only.
         sparse_top_k: For hybrid queries of a store: its hits by keywords.
         hybrid_top_k: For hybrid queries of a store: its hits in all.
         vector_store_kwargs: What the store's ``query`` takes besides, such as ``mmr_threshold``.
@@ -160,6 +160,9 @@ class ContextualVectorRetriever(BaseRetriever):
             warnings.warn(f"{message}. Cure: {cure}.", ContextualWarning, stacklevel=2)
             mode = VectorStoreQueryMode.DEFAULT
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
+        for name, size in (("sparse_top_k", sparse_top_k), ("hybrid_top_k", hybrid_top_k)):
+            optional_whole(name, size)
+        alpha = None if alpha is None else amount("alpha", alpha, zero=True, most=1)
         self.filters = both(filters, None if doc_ids is None else _of_documents(doc_ids))
         self.companion = companion
         only = None if node_ids is None else tuple(node_ids)

@@ -62,6 +62,19 @@ def test_age_of_dates_and_of_naive_and_aware_times(when, expected):
         ({"path": "a/b/2026/04/09-standup.md"}, 1, "path"),
         ({"file_path": "C:\\notes\\2026_04_09"}, 1, "path"),
         ({"date": "2026-04-12"}, 0, "metadata:date"),  # the future is now
+        ({"date": "April 9, 2026"}, 1, "metadata:date"),
+        ({"date": "9th Apr. 2026"}, 1, "metadata:date"),
+        ({"date": "9 de abril de 2026"}, 1, "metadata:date"),
+        ({"date": "Thu, 09 Apr 2026 10:11:12 GMT"}, 1, "metadata:date"),
+        ({"date": "Thu Apr  9 10:11:12 2026"}, 1, "metadata:date"),
+        ({"date": "February 31, 2026"}, None, "no date"),
+        ({"date": "04/09/2026"}, None, "no date"),  # April or September
+        ({"date": 1775736000}, 1, "metadata:date"),  # seconds since the epoch: noon of 9 April
+        ({"date": 1775736000.0}, 1, "metadata:date"),
+        ({"date": 2026, "path": "2026-04-09.md"}, 1, "path"),  # a year is no second
+        ({"date": True}, None, "no date"),
+        ({"last_modified_date": "2026-04-09"}, 1, "metadata:last_modified_date"),  # as SimpleDirectoryReader writes it
+        ({"last_modified_date": "2026-04-01", "path": "2026-04-09.md"}, 1, "path"),  # a checkout changes it
         ({"date": "2026-02-31"}, None, "no date"),
         ({"path": "memory/2026-02-31.md"}, None, "no date"),
         ({"path": "people.md"}, None, "no date"),
@@ -128,14 +141,31 @@ def test_weight_and_floor_bound_what_age_may_take():
     assert left(weight=0.0) == 1.0
 
 
-def test_top_n_cuts_after_weighing():
+def test_top_k_cuts_after_weighing():
     pool = [hit("old", 0.52, date="2026-01-01"), hit("new", 0.5, date="2026-04-10")]
-    assert order(RecencyPostprocessor(now=NOW, top_n=1).postprocess_nodes(pool)) == ["new"]
+    assert order(RecencyPostprocessor(now=NOW, top_k=1).postprocess_nodes(pool)) == ["new"]
 
 
 def test_ties_break_by_recency_then_id():
     pool = [hit("b", 0.5), hit("a", 0.5), hit("old", 0.5, date="2026-01-01")]
     assert order(RecencyPostprocessor(now=NOW, min_spread=0).postprocess_nodes(pool)) == ["a", "b", "old"]
+
+
+def test_ties_of_very_old_notes_break_by_recency_too():
+    """After some fifty half-lives nothing is left of either, and the newer one is still newer."""
+    days = {"c": "2001-01-02", "a": "2001-01-01", "b": "2000-12-31", "d": "1999-01-01"}
+    pool = [hit(name, 0.5, date=day) for name, day in sorted(days.items())]
+    assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["c", "a", "b", "d"]
+    floored = RecencyPostprocessor(now=NOW, floor=0.5)
+    assert order(floored.postprocess_nodes(pool)) == ["c", "a", "b", "d"]
+    future = [hit("a", 0.5, date="2026-05-01"), hit("b", 0.5, date="2026-06-01")]
+    assert order(floored.postprocess_nodes(future)) == ["b", "a"]
+
+
+def test_settings_are_typed():
+    """So that mypy sees a misspelt one."""
+    typed = recency.RecencySettings.__annotations__
+    assert set(typed) == set(RecencyPostprocessor.model_fields)
 
 
 @pytest.mark.parametrize("now", [date(2026, 4, 10), datetime(2026, 4, 10, 9), lambda: NOW])  # noqa: DTZ001
@@ -152,7 +182,7 @@ def test_now_is_the_clock_by_default():
 
 @pytest.mark.parametrize(
     "setting",
-    [{"half_life_days": 0}, {"half_life_days": math.nan}, {"weight": 1.5}, {"floor": -0.1}, {"top_n": 0}],
+    [{"half_life_days": 0}, {"half_life_days": math.nan}, {"weight": 1.5}, {"floor": -0.1}, {"top_k": 0}],
     ids=str,
 )
 def test_a_wrong_setting_is_named(setting):
