@@ -31,7 +31,17 @@ from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemorySettings
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])
-_FRACTION = {"weight", "min_score", "floor", "min_spread", "recency_weight", "recency_floor", "min_relevance", "b"}
+_FRACTION = {
+    "weight",
+    "min_score",
+    "floor",
+    "min_spread",
+    "recency_weight",
+    "recency_floor",
+    "min_relevance",
+    "b",
+    "alpha",
+}
 _ENDLESS = {"max_wait", "lock_timeout"}  # infinity says something
 
 
