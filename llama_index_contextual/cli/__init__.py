@@ -27,6 +27,7 @@ from llama_index_contextual.cli.common import (
     tell_log,
     tell_warning,
 )
+from llama_index_contextual.cli.imports import import_late
 from llama_index_contextual.errors import ContextualError
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ for command in (
 
 def main() -> None:
     """Run the command line. Each error of ours ends as one clear line."""
+    import_late()
     os.environ.setdefault("ANONYMIZED_TELEMETRY", "False")  # chromadb's
     warnings.showwarning = tell_warning
     tell_log()

@@ -22,7 +22,13 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.index.chroma_files import DATABASE_FILE, check_tables, is_damage
+from llama_index_contextual.index.chroma_files import (
+    DATABASE_FILE,
+    check_tables,
+    is_damage,
+    plain_panics,
+    unreachable,
+)
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
 from llama_index_contextual.retrievers.chroma import PAGE, ChromaDense, pages
 
@@ -45,17 +51,6 @@ _ELSEWHERE: Final = ("readonly", "unable to open", "is full", "no space", "permi
 
 # Vectors are compared by angle, whatever their length.
 CONFIGURATION: Final[dict[str, Any]] = {"hnsw": {"space": "cosine"}}
-
-
-@contextlib.contextmanager
-def plain_panics() -> Iterator[None]:
-    """Make an error of a panic: Chroma's Rust part has one where it did not foresee how a file can be broken."""
-    try:
-        yield
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":  # no subclass of Exception, and its module cannot be imported
-            raise DamagedError(f"Chroma broke down ({error}).") from error
-        raise
 
 
 class ChromaDatabase:
@@ -345,14 +340,6 @@ class ChromaStore:
 def _stored(id_: str, metadata: Mapping[str, Any] | None) -> Stored:
     metadata = metadata or {}
     return Stored(id_, str(metadata.get(ENTRY, "")), str(metadata.get(EMBED_HASH, "")), dict(metadata))
-
-
-def unreachable(error: Exception) -> StorageError:
-    """Return what a server that does not answer means."""
-    return StorageError(
-        f"the Chroma server does not answer ({error}). What is indexed is unharmed. Cure: see that it runs, then try "
-        "again."
-    )
 
 
 @contextlib.contextmanager

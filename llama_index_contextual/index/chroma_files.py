@@ -1,4 +1,7 @@
-"""The files of a local Chroma: whether they are there and whole, and how they give back what they do not use."""
+"""What is known of Chroma without its client, which takes a second to import: its files, and what its errors mean.
+
+Whether the files of a local one are there and whole, and how they give back what they do not use.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ import shutil
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
+from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.store import DamagedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 DATABASE_FILE: Final = "chroma.sqlite3"
@@ -38,6 +43,25 @@ _SAME_HASH: Final = re.compile(r"Inconsistent hash: db=(\w+), source=\1\b")  # o
 def is_damage(error: BaseException) -> bool:
     """Return whether what Chroma said means that a file of it is broken."""
     return any(sign in str(error).lower() for sign in _DAMAGE) or _SAME_HASH.search(str(error)) is not None
+
+
+@contextlib.contextmanager
+def plain_panics() -> Iterator[None]:
+    """Make an error of a panic: Chroma's Rust part has one where it did not foresee how a file can be broken."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # no subclass of Exception, and its module cannot be imported
+            raise DamagedError(f"Chroma broke down ({error}).") from error
+        raise
+
+
+def unreachable(error: Exception) -> StorageError:
+    """Return what a server that does not answer means."""
+    return StorageError(
+        f"the Chroma server does not answer ({error}). What is indexed is unharmed. Cure: see that it runs, then try "
+        "again."
+    )
 
 
 def has_data(folder: Path) -> bool:

@@ -9,8 +9,6 @@ from inspect import signature
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn
 
-from llama_index.core.query_engine import RetrieverQueryEngine
-
 from llama_index_contextual.checks import whole
 from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding
 from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
@@ -18,18 +16,14 @@ from llama_index_contextual.index import inspection
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
 from llama_index_contextual.index.files import Problem, find_files
 from llama_index_contextual.index.inspection import Pending
-from llama_index_contextual.index.migration import collection_of, migrate
-from llama_index_contextual.index.move import move_index
 from llama_index_contextual.index.places import resolve_place
 from llama_index_contextual.index.reader import arms_over
-from llama_index_contextual.index.refresh import refresh_index
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.sources import gather, read_bytes, readable_documents
 from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.index.store import to_node
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
-from llama_index_contextual.preview import Preview, preview_file
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 from llama_index_contextual.text import decode
 
@@ -57,6 +51,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.index.store import Stored
     from llama_index_contextual.index.workers import Hiring
+    from llama_index_contextual.preview import Preview
 
 
 class ContextualIndex:
@@ -179,6 +174,8 @@ class ContextualIndex:
         Raises:
             SettingError: There is an index in the storage already, or ``existing`` is not on Chroma.
         """
+        from llama_index_contextual.index.migration import collection_of, migrate
+
         collection_of(existing)
         index = cls.open(folder, storage=storage, **settings)
         if index.exists:
@@ -283,6 +280,8 @@ class ContextualIndex:
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """
+        from llama_index_contextual.index.refresh import refresh_index  # what a question needs not is not imported
+
         return refresh_index(
             self._storage,
             source,
@@ -355,6 +354,8 @@ class ContextualIndex:
             SettingError: It is there already, or ``to`` names no place.
             StorageError: Another index is there, or one of the stores cannot be read or written.
         """
+        from llama_index_contextual.index.move import move_index
+
         self.settings.require_index()
         place = resolve_place(to, self.settings.layout, self.folder, self.manifest())
         moved = move_index(self._storage, place)
@@ -430,6 +431,8 @@ class ContextualIndex:
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
         """A query engine that answers from the index; ``llm`` defaults to LlamaIndex's ``Settings.llm``."""
+        from llama_index.core.query_engine import RetrieverQueryEngine
+
         known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"} - {
             "llm",
             "node_postprocessors",
@@ -466,6 +469,8 @@ class ContextualIndex:
         Raises:
             DocumentError: The file cannot be read, or is not in the folder.
         """
+        from llama_index_contextual.preview import preview_file
+
         pipeline = self.settings.pipeline
         return preview_file((self.folder / path).resolve(), pipeline.parser, pipeline.contexts, self.folder)
 

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 from llama_index_contextual.errors import MissingExtraError, SettingError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.index.chroma import ChromaDatabase
 from llama_index_contextual.index.chroma_files import has_data
 from llama_index_contextual.index.state import DEFAULT_COLLECTION
 from llama_index_contextual.index.store import Place
@@ -19,6 +18,7 @@ from llama_index_contextual.index.store import Place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from llama_index_contextual.index.chroma import ChromaDatabase
     from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.qdrant import QdrantDatabase
     from llama_index_contextual.index.state import Layout
@@ -48,8 +48,9 @@ def resolve_place(given: Any, layout: Layout, root: Path, manifest: Manifest | N
     """
     if given == EMBEDDED:
         folder = layout.chroma
-        open_ = partial(ChromaDatabase.at, folder)
-        return Place(EMBEDDED, DEFAULT_COLLECTION, open_, partial(has_data, folder), folder=folder)
+        return Place(
+            EMBEDDED, DEFAULT_COLLECTION, lambda: _chroma().at(folder), partial(has_data, folder), folder=folder
+        )
     kind, address, name = _parts(given) if isinstance(given, str) else ("", "", "")
     setting = f"{kind}:{address}{name and '#'}{name}"
     if not name:
@@ -67,7 +68,13 @@ def resolve_place(given: Any, layout: Layout, root: Path, manifest: Manifest | N
         return Place(setting, name, partial(database.at, folder), (folder / "meta.json").exists)
     if not served:
         raise _unknown(given)
-    return _served(setting, name, partial(ChromaDatabase.served, address))
+    return _served(setting, name, lambda: _chroma().served(address))
+
+
+def _chroma() -> type[ChromaDatabase]:
+    from llama_index_contextual.index.chroma import ChromaDatabase  # its client takes a second to import
+
+    return ChromaDatabase
 
 
 def _qdrant() -> type[QdrantDatabase]:
@@ -126,7 +133,7 @@ def _served(setting: str, name: str, connect: Callable[[], Database]) -> Place:
 
 def _given(thing: Any) -> Callable[[], Database]:
     if hasattr(thing, "get_or_create_collection"):
-        return lambda: ChromaDatabase(thing)
+        return lambda: _chroma()(thing)
     if hasattr(thing, "query_batch_points"):
         return lambda: _qdrant()(thing)
     if all(hasattr(thing, method) for method in ("names", "collection", "drop", "close")):

@@ -19,8 +19,7 @@ from filelock import FileLock
 
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError
-from llama_index_contextual.index.chroma import plain_panics, unreachable
-from llama_index_contextual.index.chroma_files import compact_copy, put_in_place
+from llama_index_contextual.index.chroma_files import compact_copy, plain_panics, put_in_place, unreachable
 from llama_index_contextual.index.keywords import Keywords
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.store import DamagedError

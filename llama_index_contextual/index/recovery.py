@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.index.chroma import without_vector_files
 from llama_index_contextual.index.chroma_files import is_damage
 from llama_index_contextual.index.manifest import (
     Entry,
@@ -146,6 +145,8 @@ def rebuild(
     """
     try:
         with changing():
+            from llama_index_contextual.index.chroma import without_vector_files
+
             database = without_vector_files(layout.chroma, manifest.collection)
         with contextlib.closing(database):
             _copy(database, layout, manifest, vectors, changing)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import numpy as np
 from llama_index.core.utils import iter_batch
@@ -14,7 +15,6 @@ from llama_index.core.vector_stores.types import (
     MetadataFilters,
 )
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
-from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.filters import admits, condition_of
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from llama_index.core.schema import BaseNode
+    from llama_index.vector_stores.chroma import ChromaVectorStore
 
     from llama_index_contextual.retrievers.search import NodeSearch
 
@@ -92,13 +93,19 @@ class ChromaDense:
         return found | {node.node_id: node for node in nodes_of(self._collection, missing)}
 
 
+def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:
+    """Return whether a store is LlamaIndex's on Chroma. It is not imported for that, which would take a second."""
+    module = sys.modules.get("llama_index.vector_stores.chroma")
+    return module is not None and isinstance(store, module.ChromaVectorStore)
+
+
 def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None = None) -> list[BaseNode]:
     """Return the nodes of a vector store that holds text, all or those with these ids; Chroma's are sorted by id.
 
     Raises:
         SettingError: The store cannot list its nodes.
     """
-    if isinstance(store, ChromaVectorStore):
+    if is_chroma(store):
         return sorted(nodes_of(store.client, node_ids), key=lambda node: node.node_id)
     try:
         return list(store.get_nodes(None if node_ids is None else list(node_ids)))
@@ -108,7 +115,7 @@ def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None 
 
 def stored_ids(store: BasePydanticVectorStore) -> list[str]:
     """Return the ids of all nodes of a vector store."""
-    if isinstance(store, ChromaVectorStore):
+    if is_chroma(store):
         return list(store.client.get(include=[])["ids"])
     return [node.node_id for node in stored_nodes(store)]
 

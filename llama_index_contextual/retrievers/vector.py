@@ -20,13 +20,12 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryMode,
 )
-from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual.checks import amount, one_of, optional_whole, whole
 from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
 from llama_index_contextual.retrievers.any_store import AnyStore, NodesElsewhere
-from llama_index_contextual.retrievers.chroma import ChromaDense
+from llama_index_contextual.retrievers.chroma import ChromaDense, is_chroma
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -154,7 +153,7 @@ class ContextualVectorRetriever(BaseRetriever):
         )
         one_of("vector_store_query_mode", vector_store_query_mode, tuple(mode.value for mode in VectorStoreQueryMode))
         mode = VectorStoreQueryMode(vector_store_query_mode)
-        if _is_chroma(vector_store) and mode not in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
+        if is_chroma(vector_store) and mode not in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
             message = f"Chroma ignores vector_store_query_mode={mode.value!r} and answers by vectors alone"
             cure = "ContextualFusionRetriever with a ContextualBM25Retriever"
             warnings.warn(f"{message}. Cure: {cure}.", ContextualWarning, stacklevel=2)
@@ -201,7 +200,7 @@ class ContextualVectorRetriever(BaseRetriever):
         """Return whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
         if self._held is None:
             return True
-        return self.companion is not None and _is_chroma(self._held.store)
+        return self.companion is not None and is_chroma(self._held.store)
 
     @property
     def gives_local_cosines(self) -> bool:
@@ -215,7 +214,7 @@ class ContextualVectorRetriever(BaseRetriever):
     @property
     def _gives_cosines(self) -> bool:
         return self._held is None or (
-            self._asking.plain and isinstance(self._held.store, ChromaVectorStore | SimpleVectorStore)
+            self._asking.plain and (is_chroma(self._held.store) or isinstance(self._held.store, SimpleVectorStore))
         )
 
     @property
@@ -237,7 +236,7 @@ class ContextualVectorRetriever(BaseRetriever):
         held = self._held
         if embedding is None and (held is None or _needs_vector(held.store, self._asking.mode)):
             embedding = self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
-        if held is None or (_is_chroma(held.store) and self._asking.plain):
+        if held is None or (is_chroma(held.store) and self._asking.plain):
             wanted = cast("list[float]", embedding)
             return self._ask(lambda store: store.dense_query(wanted, top_k, self.filters))
         asked = replace(self._asking.query(query, embedding, top_k), filters=self.filters)
@@ -248,7 +247,7 @@ class ContextualVectorRetriever(BaseRetriever):
         wanted, held = list(node_ids), self._held
         if held is None:
             return self._ask(lambda store: store.nodes(wanted))
-        if not _is_chroma(held.store):
+        if not is_chroma(held.store):
             return AnyStore(held.store, held.elsewhere).nodes(wanted)
         found = self._ask(lambda store: store.nodes(wanted))
         return held.elsewhere.completed(found) if held.elsewhere else found
@@ -271,10 +270,6 @@ class ContextualVectorRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
         return await asyncio.to_thread(self._retrieve, query_bundle)
-
-
-def _is_chroma(store: BasePydanticVectorStore) -> bool:
-    return isinstance(store, ChromaVectorStore)
 
 
 def _asks(query: QueryBundle) -> bool:
