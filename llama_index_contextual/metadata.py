@@ -18,6 +18,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from llama_index_contextual.dates import date_in_words
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -57,11 +59,13 @@ CONTEXT_SOURCE: Final = "context_source"  # "headings", "pattern", "llm:<model>"
 CONTEXT_VERSION: Final = "context_version"  # hash of generator settings, prompt and model, to know what is outdated
 LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm only, in no view
 
-# What an answering LLM sees beside the text; everything else stays out of its prompt.
-LLM_VISIBLE: Final = (PATH, PAGE_LABEL, HEADER_PATH, START_LINE, END_LINE, DATE)
-
-# In a node's lists of excluded keys: before it those that were excluded anyway, after it those that a context hides.
-_HIDES: Final = "(hidden by the context)"
+_ABOUT_CONTEXTS: Final = (CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
+# What contexts repeat, where they do. Embedded twice, it would make the chunks of a document more alike.
+_PATHS: Final = (PATH, _FILE_PATH, _FILE_NAME)
+_REPEATED: Final = (*_PATHS, TITLE, HEADER_PATH, DATE)
+# In a node's lists of excluded keys, around those that a context hides: other steps add theirs before or after.
+_HIDES: Final = "(hidden by the context:)"
+_END: Final = "(end)"
 
 HEADER_SEPARATOR: Final = " > "
 TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
@@ -69,6 +73,7 @@ TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
 # number of backslashes. Escaping adds a backslash and unescaping takes one, so that every title comes back.
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
 _ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
+_WORD: Final = re.compile(r"\w+")
 
 
 def own_name(key: str) -> str:
@@ -102,12 +107,16 @@ def display_path(metadata: Mapping[str, Any], root: str | None = None) -> str:
     """
     path = path_of(metadata) or str(metadata.get(_FILE_NAME) or "").replace("\\", "/")
     pure, parts = PurePosixPath(path), PureWindowsPath(path).parts
-    if not pure.is_absolute() and not PureWindowsPath(path).is_absolute():
+    if not _is_absolute(path):
         return path and pure.as_posix()
     base = Path(root or ".").absolute().as_posix()
     if base != "/" and pure.is_relative_to(base):
         return pure.relative_to(base).as_posix()
     return "/".join(parts[1:][-2:])
+
+
+def _is_absolute(path: str) -> bool:
+    return PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
 
 
 def citation(path: str, start_line: object, end_line: object, page: object = None) -> str:
@@ -189,23 +198,65 @@ def place_of(metadata: Mapping[str, Any]) -> str:
     return "\n".join([path_of(metadata) or "", *heading_titles(metadata)])
 
 
-def set_views(node: BaseNode, *, show_context_to_llm: bool = False) -> None:
-    """Let EMBED show the context alone and LLM a short list, whatever other keys the metadata holds.
+def has_context(metadata: Mapping[str, Any]) -> bool:
+    """Return whether this package has written a context here; a ``context`` alone is somebody else's."""
+    return all(own_name(key) in metadata or key in metadata for key in (CONTEXT_SOURCE, CONTEXT_VERSION))
 
-    Keys that were excluded before stay so; :func:`reset_views` takes the others in again.
+
+def context_of(metadata: Mapping[str, Any]) -> str:
+    """Return a node's context; empty for none."""
+    return str(value_of(metadata, CONTEXT) or "")
+
+
+def put_context(metadata: dict[str, Any], text: str, source: str, version: str, lexical: str = "") -> None:
+    """Write a context in place of an earlier one of ours; keys of somebody else stay, and ours have names beside."""
+    known = has_context(metadata)
+    values = {CONTEXT: text, CONTEXT_SOURCE: source, CONTEXT_VERSION: version, LEXICAL_CONTEXT: lexical}
+    for key, value in values.items():
+        beside = own_name(key) in metadata or (key in metadata and not known)
+        name = own_name(key) if beside else key
+        if value or beside or key in {CONTEXT_SOURCE, CONTEXT_VERSION}:
+            metadata[name] = value
+        else:
+            metadata.pop(name, None)
+
+
+def drop_context(metadata: dict[str, Any]) -> None:
+    """Take a context of ours out; a ``context`` of somebody else stays."""
+    for name in _names(metadata, CONTEXT, *_ABOUT_CONTEXTS) if has_context(metadata) else ():
+        del metadata[name]
+
+
+def set_views(
+    node: BaseNode,
+    *,
+    show_context_to_llm: bool = False,
+    keep_keys: Sequence[str] = (),
+    leave_out_keys: Sequence[str] = (),
+) -> None:
+    """Let EMBED show the context and what it showed before, less what the context repeats; hide the context from LLM.
+
+    Path, file name, title, header path and date are left out of EMBED where the context says them. So are tags and
+    description that our parser found in front matter: the keyword arm reads these once, on the first chunk. What is
+    excluded anyway stays so. :func:`reset_views` undoes it.
 
     Args:
         node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
+        keep_keys: Keys that EMBED shows although the context repeats them.
+        leave_out_keys: More keys that EMBED does not show, also those that a later step writes.
     """
-    keys: Sequence[str] = list(node.metadata)
-    visible = {*LLM_VISIBLE, *map(own_name, LLM_VISIBLE), CONTEXT} if show_context_to_llm else set(LLM_VISIBLE)
-    if PATH not in node.metadata:
-        visible.add(_FILE_PATH)  # which SimpleDirectoryReader shows to LLMs; without it nothing is cited
-    hidden, unlisted = _before(node.excluded_embed_metadata_keys), _before(node.excluded_llm_metadata_keys)
-    added = [key for key in keys if key != CONTEXT and key not in hidden]
-    node.excluded_embed_metadata_keys = [*hidden, _HIDES, *added]
-    node.excluded_llm_metadata_keys = [*unlisted, _HIDES, *(k for k in keys if k not in visible and k not in unlisted)]
+    reset_views(node)
+    metadata, written = node.metadata, has_context(node.metadata)
+    ours = _names(metadata, *_ABOUT_CONTEXTS) if written else []
+    context = context_of(metadata) if written else ""
+    said = _words(context)
+    names = [name for key in _REPEATED for name in (key, own_name(key)) if context and name in metadata]
+    repeated = [name for name in names if _is_said(name, metadata[name], said)]
+    hidden = [key for key in (*repeated, *_read_once(node)) if key not in keep_keys]
+    own = [] if show_context_to_llm or not context else _names(metadata, CONTEXT)
+    node.excluded_embed_metadata_keys = _hiding(node.excluded_embed_metadata_keys, [*ours, *hidden, *leave_out_keys])
+    node.excluded_llm_metadata_keys = _hiding(node.excluded_llm_metadata_keys, [*ours, *own])
 
 
 def reset_views(node: BaseNode) -> None:
@@ -214,5 +265,50 @@ def reset_views(node: BaseNode) -> None:
     node.excluded_llm_metadata_keys = _before(node.excluded_llm_metadata_keys)
 
 
+def of_front_matter(found: Iterable[str]) -> dict[str, str]:
+    """Return what the link to a document says of keys that the parser found, and the document did not bring."""
+    once = [key for key in found if key in {TAGS, DESCRIPTION}]
+    return {FRONT_MATTER: ",".join(once)} if once else {}
+
+
+def _read_once(node: BaseNode) -> Sequence[str]:
+    """Return which of a node's keys the parser found in front matter; contexts do not repeat them on each chunk."""
+    source = node.source_node
+    once = str(source.metadata.get(FRONT_MATTER, "")) if source is not None else ""
+    return once.split(",") if once else ()
+
+
+def _names(metadata: Mapping[str, Any], *keys: str) -> list[str]:
+    """Return the names that some of our keys have here, without those that are absent."""
+    names = (own_name(key) if own_name(key) in metadata else key for key in keys)
+    return [name for name in names if name in metadata]
+
+
+def _hiding(excluded: list[str], keys: Sequence[str]) -> list[str]:
+    added = [key for key in dict.fromkeys(keys) if key not in excluded]
+    return [*excluded, _HIDES, *added, _END] if added else excluded
+
+
 def _before(excluded: list[str]) -> list[str]:
-    return excluded[: excluded.index(_HIDES)] if _HIDES in excluded else list(excluded)
+    if _HIDES not in excluded:
+        return list(excluded)
+    start = excluded.index(_HIDES)
+    return [*excluded[:start], *excluded[excluded.index(_END, start) + 1 :]]
+
+
+def _is_said(name: str, given: Any, said: str) -> bool:
+    """Return whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
+    value, key = str(given), name.removeprefix(own_name(""))
+    if key == HEADER_PATH:
+        titles = heading_titles({HEADER_PATH: value})
+        return not titles or _words(titles[-1]) in said
+    if key == DATE and len(value) == len("2026-01-28"):  # with a time it says more than a context does
+        return _words(date_in_words(value) or value) in said or _words(value) in said
+    if key in _PATHS and _is_absolute(value):
+        value = PureWindowsPath(value).name
+    return _words(value) in said
+
+
+def _words(text: str) -> str:
+    """Return a text's words between spaces, so that one text is found in another by whole words."""
+    return f" {' '.join(_WORD.findall(text.casefold()))} "

@@ -193,7 +193,10 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         shared = self._document_metadata(document, front)
         digest = str(document.hash)  # once: LlamaIndex computes it anew at each access
         source = document.source_node or RelatedNodeInfo(
-            node_id=document.node_id, node_type=document.get_type(), hash=digest, metadata={}
+            node_id=document.node_id,
+            node_type=document.get_type(),
+            hash=digest,
+            metadata=metadata.of_front_matter(key for key in shared if key not in document.metadata),
         )
         identity = identity_of(document, digest)
         origin = origin_of(document)

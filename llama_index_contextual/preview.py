@@ -16,7 +16,6 @@ from rich.text import Text
 from llama_index_contextual import metadata
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.report import chunks_page
 from llama_index_contextual.text import decode, printable
 
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode
     from rich.console import RenderableType
+
+    from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 _FEW: Final = 3  # chunks: a word that so few have is rare, however small the index
 _SAMPLE: Final = 2000  # chunks that are looked at
@@ -103,7 +104,7 @@ def chunks_of(
         name, document = "text", Document(text=path_or_text)
     nodes = [node for node in parser.get_nodes_from_documents([document]) if isinstance(node, TextNode)]
     if contexts is not None and contexts.generator is not None and nodes:
-        ContextualNodePostprocessor(generator=contexts.generator.at_query_time(), documents=[document])(nodes)
+        contexts.model_copy(update={"generator": contexts.generator.at_query_time(), "documents": [document]})(nodes)
     return name, nodes
 
 
@@ -213,7 +214,7 @@ def _panel(number: int, node: TextNode, shown_to: int) -> Panel:
     body = Text()
     text = node.get_content(metadata_mode=MetadataMode.NONE)
     overlap = max(0, shown_to - (node.start_char_idx or 0))
-    if context := values.get(metadata.CONTEXT):
+    if context := metadata.context_of(values):
         body.append(f"{printable(str(context))}\n\n", style="green")
     body.append(printable(text[:overlap]), style="dim italic")
     body.append(printable(text[overlap:]))

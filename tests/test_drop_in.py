@@ -26,7 +26,7 @@ from llama_index_contextual import (
 )
 
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
-LLM_KEYS = {"path", "header_path", "start_line", "end_line", "date"}
+LLM_KEYS = {"path", "header_path", "start_line", "end_line", "date", "title", "tags"}
 
 
 @pytest.fixture(scope="module")

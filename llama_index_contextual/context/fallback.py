@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from llama_index.core.prompts.mixin import PromptMixin
 
@@ -18,11 +18,17 @@ from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import os
+    from collections.abc import Callable, Mapping
 
+    from llama_index.core.llms import LLM
+    from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+    from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import ChunkContext, Progress
+    from llama_index_contextual.context.cache import Reuse
+    from llama_index_contextual.context.llm.request import Patience
     from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 
 OFF: Final = "off"
@@ -178,6 +184,38 @@ def _fill_in(
     for (number, indexes), found in zip(places, contexts, strict=True):
         for index, context in zip(indexes, found, strict=True):
             results[number][index] = context
+
+
+class ContextOptions(TypedDict, total=False):
+    """Settings of the kinds of contexts, as their classes name and describe them, for type checkers."""
+
+    template: str
+    max_chars: int
+    max_symbols: int
+    max_lexical_chars: int
+    llm: str | LLM | None
+    fallback: str | Sequence[str] | None
+    cache: str | os.PathLike[str] | BaseKVStore | bool | None
+    reuse: Reuse
+    prompt: str | BasePromptTemplate | None
+    beside: str | None
+    batch_size: int
+    num_workers: int | None
+    patience: Patience | Mapping[str, Any] | None
+    max_calls: int | None
+    max_tokens: int | None
+    max_output_tokens: int
+    context_window: int | None
+    fallback_only: bool
+    retry: bool
+    api_key: str | None
+
+
+class StepOptions(ContextOptions, total=False):
+    """The same, and what an index passes on to the step that writes contexts."""
+
+    keep_keys: Sequence[str]
+    leave_out_keys: Sequence[str]
 
 
 def resolve_generator(spec: str | ContextGenerator | None = "headings", **options: Any) -> ContextGenerator | None:

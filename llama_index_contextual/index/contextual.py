@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
     from llama_index.core.storage.kvstore.types import BaseKVStore
     from llama_index.core.vector_stores import MetadataFilters
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
     from llama_index_contextual.config import Configuration
     from llama_index_contextual.context.base import ContextGenerator
+    from llama_index_contextual.context.fallback import StepOptions
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index.files import FileRules
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
@@ -96,7 +97,7 @@ class ContextualIndex:
         vector_store: Any = None,
         shared_cache: str | BaseKVStore | None = None,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
-        **context_options: Any,
+        **context_options: Unpack[StepOptions],
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
 
@@ -127,7 +128,8 @@ class ContextualIndex:
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one. Arguments come before it, and
                 it comes before what the index was made with.
-            **context_options: Settings of the context generator, e.g. ``llm=``.
+            **context_options: Settings of the context generator, e.g. ``llm=``, and which metadata is embedded beside
+                a context: ``keep_keys`` and ``leave_out_keys`` of :class:`ContextualNodePostprocessor`.
 
         Raises:
             SettingError: A setting is wrong.
@@ -139,7 +141,7 @@ class ContextualIndex:
             storage=storage,
             embed_model=embed_model,
             context=context,
-            context_options=context_options,
+            context_options={**context_options},
             show_context_to_llm=show_context_to_llm,
             node_parser=node_parser,
             files=files,

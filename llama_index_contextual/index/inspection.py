@@ -326,7 +326,7 @@ def likeness(store: NodeStore) -> Likeness:
     total = units.sum(axis=0)
     mean = float((total @ total - count) / (count * (count - 1)))
     nodes = (to_node(stored, text) for stored, text in store.all_with_text())
-    contexts = np.array([str(node.metadata.get(names.CONTEXT, "")) for node in nodes], object)
+    contexts = np.array([names.context_of(node.metadata) for node in nodes], object)
     chosen = np.random.default_rng(0).permutation(count)[:_COMPARED]
     cosines = units[chosen] @ units.T
     own = (np.arange(len(chosen)), chosen)
@@ -357,7 +357,8 @@ def export(nodes: Sequence[dict[str, Any]], target: IO[str]) -> int:
 def _exported(stored: Iterable[tuple[Stored, str]]) -> Iterator[dict[str, Any]]:
     for item, text in stored:
         metadata = dict(to_node(item, text).metadata)
-        context = metadata.pop(names.CONTEXT, "")
+        context = names.context_of(metadata)
+        metadata.pop(own if (own := names.own_name(names.CONTEXT)) in metadata else names.CONTEXT, None)
         place = names.value_of(metadata, names.START_LINE)
         yield {
             "id": item.id,

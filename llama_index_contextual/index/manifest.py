@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.state import write_atomically
-from llama_index_contextual.metadata import CONTEXT_SOURCE
+from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 
 if TYPE_CHECKING:
     import os
@@ -205,7 +205,7 @@ def nodes_digest(hashes: Mapping[str, str]) -> str:
 
 def count_contexts(metadatas: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return how many nodes have a context from each source; "" counts those without."""
-    return _shared(dict(Counter(str(metadata.get(CONTEXT_SOURCE, "")) for metadata in metadatas)))
+    return _shared(dict(Counter(str(value_of(metadata, CONTEXT_SOURCE) or "") for metadata in metadatas)))
 
 
 def save_manifest(path: Path, manifest: Manifest) -> None:

@@ -15,7 +15,15 @@ from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.index.recovery import entry_of
 from llama_index_contextual.index.sources import read_bytes
 from llama_index_contextual.index.store import Row, Stored, store_metadata, to_node
-from llama_index_contextual.metadata import CONTEXT_SOURCE, END_LINE, HEADER_PATH, PATH, START_LINE, join_header_path
+from llama_index_contextual.metadata import (
+    CONTEXT_SOURCE,
+    END_LINE,
+    HEADER_PATH,
+    PATH,
+    START_LINE,
+    join_header_path,
+    value_of,
+)
 from llama_index_contextual.text import counted, decode
 
 if TYPE_CHECKING:
@@ -118,7 +126,7 @@ def _copy(
         for row, old in zip(rows, before, strict=True):
             entry = sources.entry(row.node)
             held.setdefault(entry, []).append(Stored(row.node.node_id, entry, row.embed_hash, row.metadata))
-            made[str(row.metadata.get(CONTEXT_SOURCE, ""))] += 1
+            made[str(value_of(row.metadata, CONTEXT_SOURCE) or "")] += 1
             if len(report.samples) < _SAMPLES:
                 report.samples.append((old, row.node.get_content(metadata_mode=MetadataMode.EMBED)))
         report.nodes += len(nodes)

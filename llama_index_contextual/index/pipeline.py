@@ -9,7 +9,15 @@ from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.embedding import embedding_limit
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.store import to_node
-from llama_index_contextual.metadata import CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT
+from llama_index_contextual.metadata import (
+    CONTEXT_SOURCE,
+    CONTEXT_VERSION,
+    LEXICAL_CONTEXT,
+    context_of,
+    has_context,
+    put_context,
+    value_of,
+)
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.watching import step
 
@@ -29,7 +37,6 @@ if TYPE_CHECKING:
 # section") is 30 word pieces at the median and 60 at most of them.
 CONTEXT_RESERVE: Final = 64
 LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
-_PAID: Final = (CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
 
 
 def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
@@ -78,7 +85,9 @@ class NodePipeline:
             known = stored.get(node.node_id)
             if known is not None:
                 former = to_node(known, "").metadata
-                node.metadata.update({key: former[key] for key in _PAID if key in former})
+                if has_context(former):
+                    about = (value_of(former, key) or "" for key in (CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT))
+                    put_context(node.metadata, context_of(former), *about)
 
     def contextualize(
         self, nodes: Sequence[BaseNode], documents: Sequence[Document], progress: Progress | None = None
@@ -92,7 +101,11 @@ class NodePipeline:
         """Everything that shapes the nodes."""
         return Fingerprint(
             parser=parser_settings(self.parser),
-            context={"generator": self.contexts.fingerprint, "show_to_llm": self.contexts.show_context_to_llm},
+            context={
+                "generator": self.contexts.fingerprint,
+                "show_to_llm": self.contexts.show_context_to_llm,
+                **{name: list(keys) for name, keys in self.contexts.key_lists().items() if keys},
+            },
             embedding=embedding,
             reading=reading,
             files=files,

@@ -75,6 +75,7 @@ class Recipe:
         given: dict[str, Any] = {
             "show_context_to_llm": pipeline.contexts.show_context_to_llm,
             "descriptions": pipeline.contexts.descriptions,
+            **pipeline.contexts.key_lists(),
             "root": pipeline.contexts.root or str(Path.cwd()),  # a worker has another one
         }
         with _writing("node_parser"):

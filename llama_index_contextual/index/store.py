@@ -25,7 +25,7 @@ from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.metadata import CONTEXT, CONTEXT_VERSION, FRONT_MATTER, LEXICAL_CONTEXT
+from llama_index_contextual.metadata import CONTEXT, CONTEXT_VERSION, FRONT_MATTER, LEXICAL_CONTEXT, own_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -234,7 +234,8 @@ def store_metadata(node: BaseNode, entry: str, kind: str) -> dict[str, Any]:
     So what nobody filters by is there alone, and empty fields of the node are left out.
     """
     flat = node_to_metadata_dict(node, remove_text=True, flat_metadata=True)
-    flat = {key: value for key, value in flat.items() if key not in _UNFILTERED}
+    unfiltered = {own_name(key) if own_name(key) in flat else key for key in _UNFILTERED}
+    flat = {key: value for key, value in flat.items() if key not in unfiltered}
     flat[_NODE] = _without_empty(flat[_NODE])
     flat |= {ENTRY: entry, KIND: kind, EMBED_HASH: embed_hash(node)}
     return {key: "" if value is None else value for key, value in flat.items()}

@@ -20,7 +20,7 @@ from llama_index_contextual.keyword.filters import NOT_COLUMNS, REF_DOC_ALIASES,
 from llama_index_contextual.keyword.languages import fold, normalise
 from llama_index_contextual.keyword.segments import Records, Segment, build_segment, merge_segments
 from llama_index_contextual.keyword.snapshot import Snapshot, Terms
-from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT
+from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -245,7 +245,7 @@ def _test(segment: Segment, one: MetadataFilter) -> Bools:
 def lexical_text(node: BaseNode) -> str:
     """Return what BM25 reads of a node: the EMBED view and, after it, the lexical context and the front matter."""
     text = node.get_content(metadata_mode=MetadataMode.EMBED)
-    return "\n".join([text, *(str(node.metadata[key]) for key in _MORE_WORDS if node.metadata.get(key))])
+    return "\n".join([text, *(str(value) for key in _MORE_WORDS if (value := value_of(node.metadata, key)))])
 
 
 def spaced(text: str) -> str:

@@ -14,13 +14,13 @@ from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, closeness
 from llama_index_contextual.memory.digest import MemoryEntry, sanitise
 from llama_index_contextual.memory.snippet import choose_snippet
 from llama_index_contextual.metadata import (
-    CONTEXT,
     DATE,
     END_LINE,
     FRONT_MATTER,
     HEADER_PATH,
     PAGE_LABEL,
     START_LINE,
+    context_of,
     path_of,
     value_of,
 )
@@ -221,7 +221,7 @@ def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
         queries=one.queries,
         date=day.isoformat() if day else None,
         header_path=sanitise(str(value_of(metadata, HEADER_PATH) or "")),
-        context=sanitise(str(metadata.get(CONTEXT) or "")),
+        context=sanitise(context_of(metadata)),
         cosine=None if one.hit.cosine is None else round(one.hit.cosine, 4),
         matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.hit.terms),  # without the analyzer's language
         reasons=one.reasons,

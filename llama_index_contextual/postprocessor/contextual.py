@@ -25,13 +25,15 @@ from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, 
 from llama_index_contextual.errors import ContextError, SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
-    CONTEXT,
     CONTEXT_SOURCE,
     CONTEXT_VERSION,
-    LEXICAL_CONTEXT,
+    drop_context,
+    has_context,
     path_of,
+    put_context,
     reset_views,
     set_views,
+    value_of,
 )
 
 if TYPE_CHECKING:
@@ -39,12 +41,16 @@ if TYPE_CHECKING:
 
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.storage.docstore import BaseDocumentStore
+    from typing_extensions import Unpack
 
-_CONTEXT_KEYS = (CONTEXT, CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
+    from llama_index_contextual.context.fallback import ContextOptions
 
 
 class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
     """Write each chunk's context into its metadata, where the EMBED view shows it and the displayed text does not.
+
+    All else that the views showed stays in them: what documents brought, and what extractors found. Only what the
+    context repeats (path, file name, title, header path, date) is left out of EMBED.
 
     In ``transformations=[parser, ContextualNodePostprocessor(), embedding]`` it is the last step before the embedding
     and changes the nodes in place. In ``node_postprocessors=[...]`` it gives the nodes of an index that was built
@@ -61,7 +67,10 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         show_progress: Whether to draw a progress bar that counts chunks.
         descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the billing service"}``. Each
             becomes part of every context below it.
-        **options: Settings of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``.
+        keep_keys: Metadata keys that stay embedded although the context repeats them.
+        leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes.
+        **options: Settings of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``; in a subclass also its
+            own fields.
 
     Raises:
         SettingError: A setting is unknown or cannot work.
@@ -75,6 +84,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
     show_context_to_llm: bool = Field(default=False, description="Show the context in the LLM's prompt too.")
     show_progress: bool = Field(default=False, description="Draw a progress bar that counts chunks.")
     descriptions: dict[str, str] = Field(default={}, description="What folders and files hold, by path.")
+    keep_keys: tuple[str, ...] = Field(default=(), description="Keys that stay embedded though contexts repeat them.")
+    leave_out_keys: tuple[str, ...] = Field(default=(), description="Keys that are not embedded beside contexts.")
 
     def __init__(
         self,
@@ -87,14 +98,18 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         show_context_to_llm: bool = False,
         show_progress: bool = False,
         descriptions: Mapping[str, str] | None = None,
+        keep_keys: Sequence[str] = (),
+        leave_out_keys: Sequence[str] = (),
         callback_manager: Any = None,
-        **options: Any,
+        **options: Unpack[ContextOptions],
     ) -> None:
+        settings: dict[str, Any] = dict(options)
+        added = {key: settings.pop(key) for key in self._added_fields() if key in settings}
         if isinstance(generator, dict):  # from to_dict()
             made = resolve_generator(**{key: generator[key] for key in generator if key not in ("version", "state")})
         else:
-            made = resolve_generator(context if generator is None else generator, **options)
-        kept = {} if callback_manager is None else {"callback_manager": callback_manager}
+            made = resolve_generator(context if generator is None else generator, **settings)
+        kept = added if callback_manager is None else {"callback_manager": callback_manager, **added}
         with explained():
             super().__init__(
                 context=OFF if made is None else str(made.config()["spec"]),
@@ -105,8 +120,15 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                 show_context_to_llm=show_context_to_llm,
                 show_progress=show_progress,
                 descriptions=dict(descriptions or {}),
+                keep_keys=_keys("keep_keys", keep_keys),
+                leave_out_keys=_keys("leave_out_keys", leave_out_keys),
                 **kept,
             )
+
+    @classmethod
+    def _added_fields(cls) -> set[str]:
+        """Return the fields that a subclass has added."""
+        return set(cls.model_fields).difference(ContextualNodePostprocessor.model_fields)
 
     @classmethod
     def class_name(cls) -> str:
@@ -134,6 +156,10 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         """Return the version of the contexts that are written: the generator's, and a mark of the descriptions."""
         mark = f"+{short_hash(sorted(self.descriptions.items()))}" if self.descriptions else ""
         return f"{self.generator.version}{mark}"
+
+    def key_lists(self) -> dict[str, tuple[str, ...]]:
+        """Return which metadata keys are embedded against the rule, and which are not, by the name of the setting."""
+        return {"keep_keys": self.keep_keys, "leave_out_keys": self.leave_out_keys}
 
     @property
     def usage(self) -> ContextUsage:
@@ -205,7 +231,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         query_bundle: QueryBundle | None = None,  # noqa: ARG002  a chunk's context does not depend on the question
     ) -> list[NodeWithScore]:
         generator = None if self.generator is None else self.generator.at_query_time()
-        bare = [found.node for found in nodes if CONTEXT not in found.node.metadata]
+        bare = [found.node for found in nodes if not has_context(found.node.metadata)]
         if generator is None or not bare:
             return nodes
         copies = [_copy(node) for node in bare]
@@ -239,7 +265,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             kept = [
                 (node, position)
                 for node, position in zip(chunks.nodes, positions, strict=True)
-                if (node.metadata.get(CONTEXT_SOURCE), node.metadata.get(CONTEXT_VERSION)) != current
+                if (value_of(node.metadata, CONTEXT_SOURCE), value_of(node.metadata, CONTEXT_VERSION)) != current
             ]
             if kept:
                 result.append((DocumentChunks(chunks.document, tuple(n for n, _ in kept)), [p for _, p in kept]))
@@ -261,7 +287,11 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                 else:
                     write_context(nodes[position], self._described(nodes[position], context, version))
         for node in nodes:
-            set_views(node, show_context_to_llm=self.show_context_to_llm)
+            set_views(
+                node,
+                show_context_to_llm=self.show_context_to_llm,
+                **self.key_lists(),
+            )
         if missing and required:
             raise ContextError(
                 f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback. "
@@ -279,25 +309,23 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
 
 
 def write_context(node: BaseNode, context: ChunkContext) -> None:
-    """Put one context into a node's metadata, in place of an earlier one."""
-    for key in _CONTEXT_KEYS:
-        node.metadata.pop(key, None)
-    if context.text:
-        node.metadata[CONTEXT] = context.text
-    node.metadata[CONTEXT_SOURCE] = context.source
-    node.metadata[CONTEXT_VERSION] = context.version
-    if context.lexical:
-        node.metadata[LEXICAL_CONTEXT] = context.lexical
+    """Put one context into a node's metadata, in place of an earlier one of this package."""
+    put_context(node.metadata, context.text, context.source, context.version, context.lexical)
 
 
 def remove_context(nodes: Iterable[BaseNode]) -> None:
-    """Take contexts out of nodes again, in place; what a context had hidden from the embedding shows again."""
+    """Take contexts out of nodes again, in place; what a context had hidden shows again."""
     for node in nodes:
-        if CONTEXT_SOURCE not in node.metadata:
-            continue
-        for key in _CONTEXT_KEYS:
-            node.metadata.pop(key, None)
-        reset_views(node)
+        if has_context(node.metadata):
+            drop_context(node.metadata)
+            reset_views(node)
+
+
+def _keys(name: str, keys: Sequence[str]) -> tuple[str, ...]:
+    """Return metadata keys as a tuple; a single text would otherwise be taken for its letters."""
+    if isinstance(keys, str) or not all(isinstance(key, str) for key in keys):
+        raise SettingError(f"{name}={keys!r} is no list of metadata keys. Cure: {name}=['author'].")
+    return tuple(keys)
 
 
 def _whole(documents: Any) -> list[BaseNode]:

@@ -76,7 +76,7 @@ def _chunks(nodes: Iterable[BaseNode]) -> Iterator[dict[str, Any]]:
         overlap = max(0, shown_to - (node.start_char_idx or 0)) if node.start_char_idx is not None else 0
         shown_to = node.end_char_idx or 0
         tokens = int(values.get(metadata.TOKEN_COUNT, 0))
-        source = values.get(metadata.CONTEXT_SOURCE)
+        source = metadata.value_of(values, metadata.CONTEXT_SOURCE)
         facts = [f"{tokens} tokens" if tokens else "", values.get(metadata.CONTENT_TYPE), values.get(metadata.DATE)]
         facts += [f"context: {source}" if source else ""]
         flags = ["over the budget" if values.get(metadata.OVERFLOW) else ""]
@@ -98,7 +98,7 @@ def _chunks(nodes: Iterable[BaseNode]) -> Iterator[dict[str, Any]]:
 def _views(node: TextNode, text: str) -> Iterator[dict[str, str]]:
     """The four views; what is added to the text stands before it in all of them."""
     embedded = node.get_content(MetadataMode.EMBED).removesuffix(text)
-    lexical = str(node.metadata.get(metadata.LEXICAL_CONTEXT, ""))
+    lexical = str(metadata.value_of(node.metadata, metadata.LEXICAL_CONTEXT) or "")
     front = str(node.metadata.get(metadata.FRONT_MATTER, ""))
     keywords = "\n".join(part for part in (embedded.strip(), lexical, front) if part)
     prompt = node.get_content(MetadataMode.LLM).removesuffix(text)
@@ -125,7 +125,7 @@ def _hit(hit: Hit, most: dict[str, float], analyzer: Analyzer | None) -> dict[st
         "arms": arms,
         "steps": steps,
         "terms": [{"word": term.term, "documents": term.document_frequency} for term in hit.terms],
-        "context": list(_pieces(str(node.metadata.get(metadata.CONTEXT, "")), terms, analyzer)),
+        "context": list(_pieces(metadata.context_of(node.metadata), terms, analyzer)),
         "pieces": list(_pieces(node.get_content(MetadataMode.NONE), terms, analyzer)),
     }
 

@@ -36,6 +36,7 @@ SETTINGS = {
     "a kind of context": {"context": "pattern"},
     "no context": {"context": "off"},
     "a context that answers see": {"show_context_to_llm": True},
+    "keys that are not embedded": {"leave_out_keys": ["author"], "keep_keys": ["title"]},
     "a reader": {"readers": {".cfg": UpperCase()}},
 }
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import pickle
+from inspect import signature
 
 import pytest
 from llama_index.core import Document, SimpleDirectoryReader
+from llama_index.core.bridge.pydantic import Field
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.ingestion.pipeline import get_transformation_hash
 from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
+from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.embeddings.ollama import OllamaEmbedding
 
-from llama_index_contextual.context import ChunkContext, ContextGenerator, HeadingContextGenerator
+from llama_index_contextual.context import (
+    ChunkContext,
+    ContextGenerator,
+    HeadingContextGenerator,
+    LLMContextGenerator,
+    PatternContextGenerator,
+)
 from llama_index_contextual.context.documents import group_by_document
+from llama_index_contextual.context.fallback import ContextOptions
 from llama_index_contextual.errors import ContextError, SettingError
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
@@ -54,9 +64,9 @@ class Paid(ContextGenerator):
 def test_embedded_but_not_displayed(nodes):
     [_, node] = ContextualNodePostprocessor()(nodes)
     text = "## Install\n\nRun it."
-    assert node.get_content(MetadataMode.EMBED) == f"context: Document: guide.md > Guide\n\n{text}"
+    assert node.get_content(MetadataMode.EMBED) == f"author: Ana\ncontext: Document: guide.md > Guide\n\n{text}"
     assert node.get_content(MetadataMode.NONE) == text
-    assert node.get_content(MetadataMode.LLM) == f"header_path: /Guide/\n\n{text}"
+    assert node.get_content(MetadataMode.LLM) == f"file_name: guide.md\nauthor: Ana\nheader_path: /Guide/\n\n{text}"
     assert node.metadata["context_source"] == "headings"
 
 
@@ -120,7 +130,7 @@ def test_query_time_gives_contexts_to_copies(nodes):
 
 
 def test_query_time_leaves_contexts_alone_that_are_there(nodes):
-    nodes[0].metadata["context"] = "mine"
+    ContextualNodePostprocessor(template="{path}")(nodes)
     found = [NodeWithScore(node=nodes[0], score=None)]
     [hit] = ContextualNodePostprocessor().postprocess_nodes(found)
     assert hit.node is nodes[0]
@@ -209,6 +219,40 @@ def test_survives_serialisation_and_pickling(step, nodes):
     assert step.class_name() == step.to_dict()["class_name"] == "ContextualNodePostprocessor"
 
 
+class Coloured(ContextualNodePostprocessor):
+    """A step with fields of its own, which pydantic checks."""
+
+    colour: str = "red"
+    size: int = Field(default=1, ge=1)
+
+
+def test_a_subclass_has_fields_of_its_own():
+    step = Coloured("pattern", colour="blue", max_symbols=3)
+    assert (step.colour, step.size, step.generator.max_symbols) == ("blue", 1, 3)
+    assert Coloured.from_dict(step.to_dict()).to_dict() == step.to_dict()
+    assert pickle.loads(pickle.dumps(step)).colour == "blue"  # noqa: S301
+    with pytest.raises(SettingError, match=r"size=0 cannot work\. Cure: "):
+        Coloured(size=0)
+    with pytest.raises(SettingError, match="does not take color"):
+        Coloured(color="blue")
+
+
+def test_a_prompt_may_be_a_text():
+    text = "{document}\nSay where {chunks} stand."
+    step = ContextualNodePostprocessor("llm", llm="ollama:x", cache=False, prompt=text)
+    assert {prompt.format(document="D", chunks="C") for prompt in step.generator.get_prompts().values()} == {
+        "D\nSay where C stand."
+    }
+    same = ContextualNodePostprocessor("llm", llm="ollama:x", cache=False, prompt=PromptTemplate(text))
+    assert step.fingerprint == same.fingerprint
+
+
+def test_type_checkers_know_all_options():
+    made = [HeadingContextGenerator, PatternContextGenerator, LLMContextGenerator]
+    known = {name for one in made for name in signature(one).parameters}
+    assert set(ContextOptions.__annotations__) == known | {"fallback"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -219,6 +263,9 @@ def test_survives_serialisation_and_pickling(step, nodes):
         ({"documents": Document(text="x")}, r"documents=Document.*Cure: documents=\[document\]"),
         ({"documents": "guide.md"}, r"documents=.*Cure: "),
         ({"documents": 5}, r"documents=int.*Cure: "),
+        ({"context": "llm", "prompt": "{document} {chunks"}, "must hold .document. and after it .chunks."),
+        ({"context": "llm", "prompt": "{chunks} {document}"}, "must hold .document. and after it .chunks."),
+        ({"context": "llm", "prompt": 5}, "prompt=5 is no prompt. Cure: a text with {document} and {chunks}"),
     ],
 )
 def test_wrong_setting_is_named(arguments, message):
@@ -281,7 +328,7 @@ def test_instruction_prefixes_go_around_context_and_text(nodes):
     [_, node] = ContextualNodePostprocessor()(nodes)
     text = node.get_content(MetadataMode.EMBED)
     embedding = OllamaEmbedding(model_name="nomic-embed-text", text_instruction="search_document:")
-    expected = "search_document: context: Document: guide.md > Guide\n\n## Install\n\nRun it."
+    expected = "search_document: author: Ana\ncontext: Document: guide.md > Guide\n\n## Install\n\nRun it."
     assert embedding._format_text(text) == expected
 
 

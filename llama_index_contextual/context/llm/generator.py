@@ -61,7 +61,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
             file in LlamaIndex's cache folder.
         reuse: ``"chunk"`` keeps a chunk's context when its document is edited elsewhere, although what it says about
             the rest may then be outdated; ``"document"`` makes it anew.
-        prompt: A template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``,
+        prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``,
             ``{date}`` and, after the document, ``{section}`` can be in it. By default there is one for prose and one
             for source code.
         beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
@@ -92,7 +92,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         *,
         cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
         reuse: Reuse = "chunk",
-        prompt: BasePromptTemplate | None = None,
+        prompt: str | BasePromptTemplate | None = None,
         beside: str | None = "pattern",
         batch_size: int = 8,
         num_workers: int | None = None,
@@ -119,7 +119,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
             raise SettingError(f"beside={beside!r} is not known. Cure: one of {', '.join(_BESIDE)}, or None.")
         self.beside, self._free = beside, None if beside is None else _BESIDE[beside]()
         self.retry = retry
-        self._prompts = Prompts() if prompt is None else Prompts(check_prompt(prompt), prompt)
+        self._prompts = Prompts() if prompt is None else Prompts(*[check_prompt(prompt)] * 2)
         self._store = open_store(cache)
         self._fell_back = ""
         self._reset()

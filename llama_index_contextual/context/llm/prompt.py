@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.base.llms.types import CacheControl, CachePoint, ChatMessage, MessageRole, TextBlock
-from llama_index.core.prompts import PromptTemplate
+from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import get_tokenizer
 
@@ -21,7 +21,6 @@ from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.context.base import SourceDocument
@@ -164,12 +163,17 @@ class Prompts(NamedTuple):
         return [_plain(prompt), *map(_plain, earlier)]
 
 
-def check_prompt(prompt: BasePromptTemplate) -> BasePromptTemplate:
+def check_prompt(given: str | BasePromptTemplate) -> BasePromptTemplate:
     """Return a prompt that shows document and chunks, in this order, and has no field that nobody fills in.
 
     Raises:
         SettingError: It does not.
     """
+    prompt = PromptTemplate(given) if isinstance(given, str) else given
+    if not isinstance(prompt, BasePromptTemplate):
+        raise SettingError(
+            f"prompt={given!r} is no prompt. Cure: a text with {{document}} and {{chunks}}, or a template."
+        )
     named = {*prompt.template_var_mappings.values()} if prompt.template_var_mappings else set()
     unknown = set(prompt.template_vars).difference(_FIELDS, named, prompt.kwargs, prompt.function_mappings or ())
     if unknown:

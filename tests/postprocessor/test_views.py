@@ -1,0 +1,183 @@
+"""What the views of a node show beside its context: all that a pipeline showed there, less what the context repeats."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core import Document, SimpleDirectoryReader
+from llama_index.core.extractors import KeywordExtractor
+from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.llms import MockLLM
+from llama_index.core.node_parser import MarkdownNodeParser, SentenceSplitter
+from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
+from llama_index.retrievers.bm25 import BM25Retriever
+
+from llama_index_contextual import ContextualBM25Retriever, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.errors import SettingError
+
+BROUGHT = {"author": "Ana", "url": "http://intranet/gateway", "category": "networking", "page_label": "3"}
+TEXT = "# Gateway\n\nThe default is 60.\n"
+
+
+class Says(ContextGenerator):
+    """Says the same of every chunk."""
+
+    name, version = "says", "1"
+
+    def __init__(self, text):
+        self.text = text
+
+    def generate(self, nodes, document):
+        return [ChunkContext(self.text, self.name, version=self.version) for _ in nodes]
+
+
+def document(**metadata):
+    return Document(text=TEXT, metadata={**BROUGHT, **metadata})
+
+
+def shown(node, mode=MetadataMode.EMBED):
+    """The keys that a view shows; no value of these tests has a line break."""
+    return [line.partition(": ")[0] for line in node.get_metadata_str(mode).splitlines() if ": " in line]
+
+
+def run(*steps, **metadata):
+    [node] = IngestionPipeline(transformations=list(steps)).run(documents=[document(**metadata)])
+    return node
+
+
+@pytest.mark.parametrize("parser", [SentenceSplitter(), MarkdownNodeParser(), HeadingAwareMarkdownNodeParser()])
+@pytest.mark.parametrize("context", ["headings", "pattern"])
+def test_what_a_pipeline_showed_stays_in_each_view(parser, context):
+    place = {"path": "docs/gateway.md", "file_name": "gateway.md", "title": "Gateway"}
+    plain = run(parser, KeywordExtractor(llm=MockLLM(max_tokens=3)), **place)
+    node = run(parser, KeywordExtractor(llm=MockLLM(max_tokens=3)), ContextualNodePostprocessor(context), **place)
+    repeated = {"path", "file_name", "title", "header_path"}
+    assert shown(node) == [*(key for key in shown(plain) if key not in repeated), "context"]
+    assert {"excerpt_keywords", *BROUGHT} <= set(shown(node))
+    assert node.get_content(MetadataMode.LLM) == plain.get_content(MetadataMode.LLM)
+    assert node.get_content(MetadataMode.NONE) == plain.get_content(MetadataMode.NONE)
+
+
+def test_an_extractor_after_the_context_is_shown_too():
+    node = run(SentenceSplitter(), ContextualNodePostprocessor(), KeywordExtractor(llm=MockLLM(max_tokens=3)))
+    assert "excerpt_keywords" in shown(node)
+    assert "excerpt_keywords" in shown(node, MetadataMode.LLM)
+
+
+@pytest.mark.parametrize("retriever", [BM25Retriever, ContextualBM25Retriever])
+def test_a_keyword_index_finds_what_documents_brought(retriever):
+    others = [TextNode(text=f"Other words {number}.") for number in range(5)]
+    node = run(SentenceSplitter(), ContextualNodePostprocessor())
+    found = retriever.from_defaults(nodes=[*others, node], similarity_top_k=1).retrieve("networking intranet")
+    assert [hit.node.node_id for hit in found] == [node.node_id]
+
+
+def test_at_query_time_the_copies_show_it_too():
+    node = run(SentenceSplitter(), file_path="/srv/docs/gateway.md")
+    [hit] = ContextualNodePostprocessor().postprocess_nodes([NodeWithScore(node=node, score=1.0)])
+    assert shown(hit.node) == [*BROUGHT, "context"]
+    assert shown(hit.node, MetadataMode.LLM) == [*BROUGHT, "file_path"]
+    assert shown(node) == [*BROUGHT, "file_path"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "context", "stays"),
+    [
+        ("path", "docs/gateway.md", "Document: docs/gateway.md", False),
+        ("path", "docs/gateway.md", "Document: gateway.md", True),
+        ("file_path", "/srv/docs/gateway.md", "Document: docs/gateway.md", False),
+        ("file_path", r"C:\docs\gateway.md", "Document: docs/gateway.md", False),
+        ("file_path", "/srv/docs/gateway.md", "About timeouts.", True),
+        ("title", "The  Gateway", "Document: a.md > the gateway", False),
+        ("title", "Net", "Document: network.md", True),  # whole words
+        ("header_path", "/Gateway/Timeout/", "Document: a.md > Gateway > Timeout", False),
+        ("header_path", "/", "Document: a.md", False),  # LlamaIndex's for no heading
+        ("header_path", "Gateway > Timeout", "Document: a.md > … > Timeout", False),
+        ("header_path", "Gateway > Timeout", "Document: a.md > Gateway", True),
+        ("date", "2026-01-28", "Document: a.md\nWednesday, 28 January 2026", False),
+        ("date", "2026-01-28", "From file: log/2026-01-28.py.", False),
+        ("date", "2026-01-28T10:11:12", "Document: a.md\nWednesday, 28 January 2026", True),  # the hour is not said
+        ("date", "early", "Document: a.md", True),
+        ("author", "Ana", "Document: ana.md", True),  # a chance
+    ],
+)
+def test_only_what_the_context_says_is_left_out(key, value, context, stays):
+    node = TextNode(text="x", metadata={key: value})
+    ContextualNodePostprocessor(Says(context))([node])
+    assert (f"{key}: {value}" in node.get_content(MetadataMode.EMBED)) is stays
+    assert f"{key}: {value}" in node.get_content(MetadataMode.LLM)
+
+
+def test_an_empty_context_hides_nothing():
+    node = TextNode(text="x", metadata={"path": "a.md", "header_path": "/"})
+    ContextualNodePostprocessor(Says(""))([node])
+    assert shown(node) == ["path", "header_path"]
+
+
+def test_keep_and_leave_out_lists_say_otherwise():
+    step = ContextualNodePostprocessor(keep_keys=["title"], leave_out_keys=["url", "excerpt_keywords"])
+    node = run(
+        SentenceSplitter(), step, KeywordExtractor(llm=MockLLM(max_tokens=3)), title="Gateway", path="gateway.md"
+    )
+    assert shown(node) == ["author", "category", "page_label", "title", "context"]
+    assert "url" in shown(node, MetadataMode.LLM)
+    again = ContextualNodePostprocessor.from_dict(step.to_dict())
+    assert (again.keep_keys, again.leave_out_keys) == (("title",), ("url", "excerpt_keywords"))
+
+
+@pytest.mark.parametrize("name", ["keep_keys", "leave_out_keys"])
+def test_a_list_of_keys_that_is_none_is_named(name):
+    with pytest.raises(SettingError, match=rf"{name}='author' is no list.*Cure: {name}=\['author'\]"):
+        ContextualNodePostprocessor(**{name: "author"})
+
+
+def test_what_a_user_excluded_stays_excluded_whenever_that_was():
+    before = document(internal="i", late="l", path="a.md")
+    before.excluded_embed_metadata_keys = ["internal"]
+    [node] = SentenceSplitter()([before])
+    ContextualNodePostprocessor()([node])
+    node.excluded_embed_metadata_keys.append("late")  # as LlamaIndex's extractors do after a context
+    ContextualNodePostprocessor("pattern")([node])
+    assert shown(node) == [*BROUGHT, "context"]
+    ContextualNodePostprocessor("off")([node])
+    assert node.excluded_embed_metadata_keys == ["internal", "late"]
+    assert node.excluded_llm_metadata_keys == []
+
+
+def test_what_simple_directory_reader_hides_stays_hidden(tmp_path):
+    (tmp_path / "gateway.md").write_text(TEXT)
+    [node] = SentenceSplitter()(SimpleDirectoryReader(str(tmp_path)).load_data())
+    assert {"file_name", "file_type", "file_size", "creation_date"} <= set(node.metadata)
+    ContextualNodePostprocessor()([node])
+    assert shown(node) == ["context"]
+    assert shown(node, MetadataMode.LLM) == ["file_path"]
+
+
+@pytest.mark.parametrize("key", ["context", "context_source", "context_version", "lexical_context"])
+def test_a_key_that_a_document_brought_keeps_its_value_and_ours_stands_beside_it(key):
+    step = ContextualNodePostprocessor("pattern")
+    node = run(HeadingAwareMarkdownNodeParser(), path="a.md", **{key: "finance"})
+    before = node.to_dict()
+    for _ in range(2):
+        step([node])
+        assert node.metadata[key] == "finance"
+        assert f"{key}: finance" in node.get_content(MetadataMode.EMBED)
+        assert f"{key}: finance" in node.get_content(MetadataMode.LLM)
+        assert f"contextual_{key}" in node.metadata
+        assert "Document: a.md#page=3 > Gateway" in node.get_content(MetadataMode.EMBED)
+        assert "Document: a.md#page=3 > Gateway" not in node.get_content(MetadataMode.LLM)
+    assert ContextualNodePostprocessor("off")([node])[0].to_dict() == before
+
+
+def test_tags_of_front_matter_are_read_once_and_tags_of_a_document_stay():
+    text = "---\ntags: [blue]\ndescription: All of it\n---\n# A\n\nOne.\n\n# B\n\nTwo.\n"
+    parser = HeadingAwareMarkdownNodeParser(min_chunk_size=0)
+    found, brought = Document(text=text), Document(text=text, metadata={"tags": "red"})
+    for one, expected in ((found, ["context"]), (brought, ["tags", "context"])):
+        nodes = ContextualNodePostprocessor()(parser([one]))
+        assert [shown(node) for node in nodes] == [expected] * 2
+        assert all({"tags", "description"} <= set(shown(node, MetadataMode.LLM)) for node in nodes)
+    index = ContextualBM25Retriever(ContextualNodePostprocessor()(parser([found])))
+    assert [hit.node.get_content() for hit in index.retrieve("blue")] == ["# A\n\nOne."]
+    kept = ContextualNodePostprocessor(keep_keys=["tags"])(parser([found]))
+    assert [shown(node) for node in kept] == [["tags", "context"]] * 2
