@@ -188,6 +188,11 @@ class Store(_Section):
         example="redis://127.0.0.1:6379",
         min_length=1,
     )
+    exact_limit: int | None = _setting(
+        "Chunks up to which a question is compared with every vector; in a larger index the store's graph answers.",
+        100_000,
+        ge=0,
+    )
 
 
 class Ray(_Section):

@@ -49,8 +49,11 @@ _WRITTEN: Final = 500  # rows per write, where the client takes so many: for 2,0
 # Chroma says many things of damaged vector files; these are about something else.
 _ELSEWHERE: Final = ("readonly", "unable to open", "is full", "no space", "permission", "is locked", "too many open")
 
-# Vectors are compared by angle, whatever their length.
-CONFIGURATION: Final[dict[str, Any]] = {"hnsw": {"space": "cosine"}}
+# Vectors are compared by angle, whatever their length. With Chroma's own 16, 100 and 100 its graph loses small groups
+# beside a large one: a seventh of 110 chunks of notes beside one document of 12,000. benchmarks/exact.py
+CONFIGURATION: Final[dict[str, Any]] = {
+    "hnsw": {"space": "cosine", "max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
+}
 
 
 class ChromaDatabase:
@@ -295,10 +298,11 @@ class ChromaStore:
             for id_, metadata, text in zip(page["ids"], page["metadatas"], page["documents"], strict=True):
                 yield _stored(id_, metadata), text or ""
 
-    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield every vector, a page at a time, shape ``(nodes, dimensions)``."""
-        for page in self._pages(None, "embeddings"):
-            yield np.array(page["embeddings"])
+    def vectors(self, ids: Sequence[str] | None = None) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
+        """Yield ids and vectors, shape ``(ids, dimensions)``, a page at a time."""
+        with _explained("read"):
+            for page in pages(self.collection, ["embeddings"], node_ids=ids):
+                yield page["ids"], np.asarray(page["embeddings"], dtype=np.float32)
 
     def rows(self) -> Iterator[list[Row]]:
         """Yield every stored node with its vector, a page at a time."""

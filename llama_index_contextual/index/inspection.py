@@ -291,7 +291,8 @@ def _vectors(store: NodeStore) -> Iterator[str]:
     if lost:
         yield f"{counted(len(lost), 'chunk')} without a vector, which was lost, e.g. {lost[0]}."
         return
-    sample: Any = next(store.vectors(), np.empty(0))[:_SAMPLE]
+    _, read = next(store.vectors(), ([], np.empty(0)))
+    sample: Any = read[:_SAMPLE]
     faults = [fault for vector in sample if (fault := fault_of(vector))]
     if faults:
         yield f"{len(faults)} of {len(sample)} vectors that were read cannot be used: {faults[0]}."
@@ -316,7 +317,7 @@ class Likeness(NamedTuple):
 
 def likeness(store: NodeStore) -> Likeness:
     """See :meth:`ContextualIndex.likeness`. The mean is of all chunks, the rest of 500 of them against all."""
-    pages = list(store.vectors())
+    pages = [vectors for _, vectors in store.vectors()]
     vectors = np.concatenate(pages) if pages else np.zeros((0, 1))
     count = len(vectors)
     if count < 2:  # noqa: PLR2004

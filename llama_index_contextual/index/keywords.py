@@ -1,6 +1,7 @@
-"""The keyword index that a reader keeps beside the store: derived from it, and brought up to date when it is asked.
+"""What a reader keeps beside the store, derived from it: the keyword index and, with it, the matrix of all vectors.
 
-A question derives it in memory and writes nothing. A writer keeps it on disk at its end, for the next process.
+Both are brought up to date when they are asked. A question derives them in memory and writes nothing. A writer keeps
+them on disk at its end, for the next process.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.index.exact import Exact
 from llama_index_contextual.index.store import to_node
 from llama_index_contextual.keyword import KeywordIndex
 from llama_index_contextual.keyword.persistence import load_index, save_index, saved_stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from llama_index_contextual.index.store import NodeStore, Row
+    from llama_index_contextual.retrievers.search import DenseSearch
 
 # While another process writes, the keyword index follows its batches only for a tenth of the time.
 _SYNC_SHARE: Final = 10.0
@@ -34,11 +37,14 @@ class Keywords:
 
     Args:
         folder: Where a writer keeps it for the next process.
+        vectors: The same of the matrix.
+        exact_limit: Most vectors of the matrix.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, vectors: Path, exact_limit: int) -> None:
         self._folder = folder
         self.index = KeywordIndex()
+        self._exact = Exact(vectors, exact_limit)
         self._lock = threading.RLock()
         self._stamp: object = None  # of the state that it shows; None before it is first asked for
         self._shown: dict[str, bytes] = {}
@@ -59,9 +65,14 @@ class Keywords:
         finally:
             self._lock.release()
 
+    def dense(self, store: NodeStore, stamp: object) -> DenseSearch:
+        """Return what answers by vectors, of the state that the keyword index shows: it evaluates the filters."""
+        self.sync(store, stamp)
+        return self._exact.search(store, store.search(self.index), self.index.count(), self._stamp)
+
     def shows(self, stamp: object) -> bool:
-        """Return whether it shows this state of the store."""
-        return stamp == self._stamp
+        """Return whether all of it shows this state of the store."""
+        return stamp == self._stamp and self._exact.shows(self.index.count())
 
     def save(self, store: NodeStore | None, stamp: object) -> None:
         """Keep the state of the store on disk. Where that fails, nothing is lost: the next process derives it.
@@ -73,10 +84,11 @@ class Keywords:
         with self._lock, contextlib.suppress(OSError, StorageError):
             if saved_stamp(self._folder) != (kept := self._kept_as(stamp)):
                 if store is not None:
-                    self.sync(store, stamp)
+                    self.dense(store, stamp)
                 elif not self.shows(stamp):
                     return
                 save_index(self.index, self._folder, stamp=kept)
+                self._exact.save(stamp)
 
     def _kept_as(self, stamp: object) -> str:
         """Return the stamp of the copy on disk: another version of the analyzer makes another copy."""
@@ -91,6 +103,7 @@ class Keywords:
         except StorageError:
             return False
         self._shown = dict.fromkeys(self.index.selected_ids(), b"")  # to be compared anew when something changes
+        self._exact.forget()
         return True
 
     def apply(self, rows: Iterable[Row], gone: Iterable[str]) -> None:
@@ -101,19 +114,23 @@ class Keywords:
             changed = list(rows)
             self.index.add([row.node for row in changed])
             self._shown |= {row.node.node_id: _digest(row.metadata) for row in changed}
-            self._forget(gone)
+            removed = list(gone)
+            self._forget(removed)
+            self._exact.apply(changed, removed)
 
     def doubt(self) -> None:
         """Compare all nodes at the next question: a write failed, and what it left in the store is not known."""
         with self._lock:
             if self._stamp is not None:
                 self._stamp = object()  # which no store has; other threads go on with the last state
+                self._exact.forget()
 
     def discard(self) -> None:
         """Derive it anew from the store when it is asked next, whatever the copy on disk holds; for writers."""
         with self._lock:
             self._stamp = None
             shutil.rmtree(self._folder, ignore_errors=True)
+            self._exact.discard()
 
     def advance(self, before: object, after: object) -> None:
         """Note that a write of this process, already applied, changed the stamp."""
@@ -125,19 +142,23 @@ class Keywords:
         changed, seen, nobody_looks = [], {}, self._stamp is None
         if nobody_looks:  # so it can be made in parts; what an earlier attempt left of it is thrown away
             self.index, self._shown = KeywordIndex(self.index.analyzer), {}
+            self._exact.forget()
+        other: list[str] = []
         for stored, text in store.all_with_text():
             seen[stored.id] = digest = _digest(stored.metadata)
             if self._shown.get(stored.id) != digest:
                 changed.append(to_node(stored, text))
+                other.append(stored.id)
             if nobody_looks and len(changed) >= _AT_ONCE:
                 self.index.add(changed)
                 changed = []
         self.index.add(changed)
-        self._forget([id_ for id_ in self._shown if id_ not in seen])
+        gone = [id_ for id_ in self._shown if id_ not in seen]
+        self._forget(gone)
+        self._exact.doubt(other, gone, len(seen))
         self._shown = seen
 
-    def _forget(self, ids: Iterable[str]) -> None:
-        gone = list(ids)
+    def _forget(self, gone: Sequence[str]) -> None:
         self.index.delete(gone)
         for id_ in gone:
             self._shown.pop(id_, None)

@@ -27,6 +27,7 @@ from llama_index_contextual.keyword.sparse import SparseEncoder
 from llama_index_contextual.retrievers.qdrant import (
     DENSE,
     FACETS,
+    ID,
     NUMBERS,
     PAGE,
     SPARSE,
@@ -277,10 +278,11 @@ class QdrantStore:
             read = [(*_stored(point), point.vector[DENSE]) for point in page]
             yield [Row(to_node(one, text), dict(one.metadata), vector=vector) for one, text, vector in read]
 
-    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield every vector, a page at a time, shape ``(nodes, dimensions)``."""
-        for page in iter_batch(self._scroll(payload=False, vectors=[DENSE]), PAGE):
-            yield np.array([point.vector[DENSE] for point in page], dtype=np.float32)
+    def vectors(self, ids: Sequence[str] | None = None) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
+        """Yield ids and vectors, shape ``(ids, dimensions)``, a page at a time."""
+        wanted = None if ids is None else models.Filter(must=[models.HasIdCondition(has_id=[*map(point_id, ids)])])
+        for page in iter_batch(self._scroll(wanted, payload=[ID], vectors=[DENSE]), PAGE):
+            yield [id_of(point) for point in page], np.array([point.vector[DENSE] for point in page], dtype=np.float32)
 
     def without_vectors(self) -> list[str]:
         """Return the ids of nodes that lack the dense or the sparse vector."""

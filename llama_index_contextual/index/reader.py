@@ -75,6 +75,7 @@ class Reader:
         model: Identity of the embedding model, which a new collection remembers.
         require: Called before reading a store of our own; raises where there is none.
         cure: What a reader of a damaged store is told to do.
+        exact_limit: Most nodes of an index whose every vector is compared with a question.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Reader:
         model: str,
         require: Callable[[], None],
         cure: str,
+        exact_limit: int,
     ) -> None:
         self._layout = layout
         self._place = place
@@ -95,7 +97,7 @@ class Reader:
         self._guard = threading.RLock()
         self._open: OpenStore | None = None
         self._looked: tuple[bytes, float] = b"", 0.0  # what was announced here when a server was last asked, and when
-        self.keywords = Keywords(layout.bm25)
+        self.keywords = Keywords(layout.bm25, layout.matrix, exact_limit)
 
     def __deepcopy__(self, memo: object) -> Reader:
         return self  # a copy of a retriever follows the same index
@@ -232,8 +234,13 @@ class Reader:
         self.keywords.sync(view.store, view.stamp)
         return self.keywords.index
 
+    def dense_search(self, view: OpenStore) -> DenseSearch:
+        """Return what answers by vectors: the store itself, or a comparison with all of its vectors."""
+        own = view.store.keywords()
+        return view.store.search(own) if own is not None else self.keywords.dense(view.store, view.stamp)
+
     def save_keywords(self) -> None:
-        """Keep the keyword index on disk as it is now, so that no question has to derive it; for writers."""
+        """Keep what is derived on disk as it is now, so that no question has to derive it; for writers."""
         stamp = self._announced()
         if not self._place.shared and self.keywords.shows(stamp):
             self.keywords.save(None, stamp)  # Chroma would need 1.5 kB for each vector, and the old file is open still
@@ -332,11 +339,7 @@ def arms_over(
 
     Without an embedding there is the keyword arm alone.
     """
-
-    def dense(view: OpenStore) -> DenseSearch:
-        return view.store.search(reader.keyword_search(view))
-
-    vectors = _Newest(reader, dense, vectors=True)
+    vectors = _Newest(reader, reader.dense_search, vectors=True)
     keywords = _Newest(reader, reader.keyword_search, vectors=False)
     analyzer = reader.keywords.index.analyzer
     words = ContextualBM25Retriever.over(keywords, analyzer=analyzer, similarity_top_k=POOL, filters=filters)

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.embedding import model_id
+from llama_index_contextual.embedding import NoEmbedding, model_id
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index.manifest import PAID, Choices
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Reindex = Literal["auto", "error", "ignore", "all"]
 POLICIES: Final = ("auto", "error", "ignore", "all")
+EXACT_LIMIT: Final = 100_000  # vectors, which a question is compared with in 7 ms
 SHARED_LOCK_SECONDS: Final = 60.0  # with a server the lock is held for moments, so waiting for it is right
 
 
@@ -54,6 +55,14 @@ class IndexSettings:
     def shared(self) -> bool:
         """Return whether nodes are kept by a server, where other processes may write at the same time."""
         return self.place.shared
+
+    @property
+    def exact_limit(self) -> int:
+        """Return the most chunks of which every vector is compared with a question."""
+        said = self.configuration.store.exact_limit
+        if isinstance(self.embedding, NoEmbedding):
+            return 0
+        return EXACT_LIMIT if said is None else said
 
     @property
     def exists(self) -> bool:

@@ -9,6 +9,7 @@
       chroma/         the nodes, their texts and vectors: the truth, unless a server keeps them
       cache.sqlite3   vectors by the hash of their text, and contexts that were paid for; a cache
       bm25/           the keyword index, derived from the nodes; a cache
+      matrix/         the vectors once more, to be compared with a question one by one; a cache
       write.lock      held by the process that writes, for as long as it does (write.lock.owner says who it is)
       chroma.lock     held while Chroma's files change, and while a reader opens them
       .gitignore      keeps the folder out of version control
@@ -86,6 +87,11 @@ class Layout:
     def bm25(self) -> Path:
         """Return the folder of the saved keyword index."""
         return self.root / "bm25"
+
+    @property
+    def matrix(self) -> Path:
+        """Return the folder of the vectors that are compared one by one."""
+        return self.root / "matrix"
 
     @property
     def chroma_lock(self) -> Path:

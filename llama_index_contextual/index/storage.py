@@ -53,6 +53,7 @@ class Storage:
             model_id(settings.embedding),
             settings.require_index,
             cure,
+            settings.exact_limit,
         )
 
     @property

@@ -152,8 +152,13 @@ class NodeStore(Protocol):
     def all_with_text(self) -> Iterator[tuple[Stored, str]]:
         """Yield every stored node and its text."""
 
-    def vectors(self) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield every vector, a page at a time, shape ``(nodes, dimensions)``."""
+    def vectors(self, ids: Sequence[str] | None = None) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
+        """Yield ids and vectors, shape ``(ids, dimensions)``, a page at a time.
+
+        Args:
+            ids: Of which nodes; those that are not stored are left out. By default of all, in the order of
+                :meth:`all_with_text`.
+        """
 
     def rows(self) -> Iterator[list[Row]]:
         """Yield every stored node with its vector, a page at a time, as another store can take it."""

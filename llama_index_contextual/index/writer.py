@@ -54,7 +54,7 @@ class Writer:
     def begin(self) -> None:
         """Say that the index is being changed. Everything that was written before is shown from here on."""
         if not self.hidden and not self.shared:  # of a server others may write at the same time
-            self.reader.ask(self.reader.keyword_search)  # so that it follows each write, and need not be derived
+            self.reader.ask(self.reader.dense_search)  # so that it follows each write, and need not be derived
         self.commit(complete=False)
 
     def end(self) -> None:

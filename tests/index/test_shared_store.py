@@ -96,7 +96,7 @@ def test_a_page_of_nodes_that_another_deletes_meanwhile_is_left_out(opened, clie
     pages = store.vectors()
     first = next(pages)
     client.get_collection(name).delete(ids=client.get_collection(name).get(include=[])["ids"][2:])
-    assert [page.shape for page in (first, *pages)] == [(2, first.shape[1])]
+    assert [page.shape for _, page in (first, *pages)] == [(2, first[1].shape[1])]
 
 
 def test_a_question_looks_once_whether_a_server_has_something_newer(opened, client, monkeypatch):

@@ -409,7 +409,9 @@ def test_rows_hold_what_was_written(index):
         assert {row.node.text for row in rows} == {text for _, text in store.all_with_text()}
         assert len(rows) == store.count()
         assert all(len(row.vector) == 384 for row in rows)
-        assert sum(len(page) for page in store.vectors()) == store.count()
+        assert {id_ for ids, page in store.vectors() for id_, _ in zip(ids, page, strict=True)} == set(stored)
+        some = sorted(stored)[:2]
+        assert [sorted(ids) for ids, _ in store.vectors([*some, "nothing"])] == [some]
         assert store.without_vectors() == []
         by_entry = store.of_entries(["guide.md", "nothing.md"])
         assert set(by_entry) == {"guide.md"}

@@ -95,7 +95,7 @@ def held(index):
     """Everything that the store has: ids, texts, metadata, and the vectors of the texts."""
     nodes = {node.node_id: (node.text, node.metadata, node.relationships) for node in index.nodes()}
     pages = index._storage.reader.ask(lambda view: list(view.store.vectors()))
-    return nodes, sorted(map(tuple, chain.from_iterable(page.tolist() for page in pages)))
+    return nodes, sorted(map(tuple, chain.from_iterable(page.tolist() for _, page in pages)))
 
 
 def embedded(log):
