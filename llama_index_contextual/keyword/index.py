@@ -6,15 +6,17 @@ import math
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator
 
 from llama_index_contextual.checks import amount
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.filters import NOT_COLUMNS, REF_DOC_ALIASES, REF_DOC_ID, WORDS, condition_of, select
 from llama_index_contextual.keyword.languages import fold, normalise
@@ -23,9 +25,8 @@ from llama_index_contextual.keyword.snapshot import Snapshot, Terms
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
     from llama_index_contextual.keyword.filters import Bools, Columns
@@ -240,6 +241,29 @@ def _test(segment: Segment, one: MetadataFilter) -> Bools:
     columns = segment.columns.by_key
     column = columns.get(REF_DOC_ID if key in REF_DOC_ALIASES and key not in columns else key)
     return np.full(len(segment), holds(None)) if column is None else column.where(holds)
+
+
+def checked_nodes(nodes: object) -> list[BaseNode]:
+    """Return nodes as a list.
+
+    Raises:
+        SettingError: They are anything else; the message says what was probably meant.
+    """
+    kind = type(nodes).__name__
+    if hasattr(nodes, "nodes") and hasattr(nodes, "as_retriever"):  # a ContextualIndex
+        raise SettingError(f"nodes={kind} is an index. Cure: its as_retriever(), or nodes=index.nodes().")
+    for name, mark in (("index", "as_retriever"), ("docstore", "docs"), ("vector_store", "stores_text")):
+        if hasattr(nodes, mark):
+            cure = f"ContextualBM25Retriever.from_defaults({name}=...)"
+            raise SettingError(f"nodes={kind} is not a list of nodes. Cure: {cure}.")
+    if isinstance(nodes, str | BaseNode) or not isinstance(nodes, Iterable):
+        raise SettingError(f"nodes={kind} is not a list of nodes. Cure: a list of LlamaIndex nodes.")
+    given = list(nodes)
+    wrong = next((node for node in given if not isinstance(node, BaseNode)), None)
+    if wrong is not None:
+        cure = "TextNode(text=...) for each text" if isinstance(wrong, str) else "LlamaIndex nodes"
+        raise SettingError(f"nodes hold a {type(wrong).__name__}. Cure: {cure}.")
+    return given
 
 
 def lexical_text(node: BaseNode) -> str:

@@ -77,7 +77,7 @@ class PoolSearch:
                 f"MemoryContext(ContextualIndex.open({source!r}))"
             )
         if not isinstance(retriever, ContextualFusionRetriever):
-            retriever = ContextualFusionRetriever([retriever], on_arm_failure="raise", count_unscored=True)
+            retriever = ContextualFusionRetriever([retriever], on_arm_failure="raise")
         self._index = source if is_index else None
         self._pool = pool
         self._fusion = self._widened(retriever)

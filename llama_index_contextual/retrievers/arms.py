@@ -270,7 +270,7 @@ def _ask_one(one: ArmQuery, pool: int) -> list[Candidate]:
         if gives_ids(retriever):
             found = retriever.candidates(one.bundle, pool)
         else:
-            found = _plain(retriever.retrieve(one.bundle), pool)
+            found = _plain(retriever, retriever.retrieve(one.bundle), pool)
         facts["candidates"] = len(found)
     return found
 
@@ -279,7 +279,7 @@ async def _ask_one_async(one: ArmQuery, pool: int) -> ArmAnswer:
     if _blocks(one.retriever):
         return (await asyncio.wrap_future(_start([one], pool)))[0]
     with _told(one) as facts:
-        found = _plain(await one.retriever.aretrieve(one.bundle), pool)
+        found = _plain(one.retriever, await one.retriever.aretrieve(one.bundle), pool)
         facts["candidates"] = len(found)
     return found
 
@@ -298,9 +298,18 @@ def _blocks(retriever: BaseRetriever) -> bool:
     return isinstance(store, BasePydanticVectorStore) and type(store).aquery is BasePydanticVectorStore.aquery
 
 
-def _plain(found: Sequence[NodeWithScore], pool: int) -> list[Candidate]:
-    ordered = sorted(found, key=lambda one: -(one.score or 0.0))[:pool]
-    return [Candidate(one.node.node_id, one.score, one.node) for one in ordered]
+def _plain(arm: BaseRetriever, found: Sequence[NodeWithScore], pool: int) -> list[Candidate]:
+    """Return what an arm answered, best first; what has no score comes last, in the arm's order.
+
+    Where an arm that matches words says 0, nothing matches. Where another arm says 0 of everything, it has no scores.
+    """
+    if is_keyword(arm):
+        found = [one for one in found if one.score != 0]
+    scores = [None if one.score is None or math.isnan(one.score) else one.score for one in found]
+    if not any(scores):
+        scores = [None] * len(found)
+    pairs = sorted(zip(found, scores, strict=True), key=lambda pair: math.inf if pair[1] is None else -pair[1])
+    return [Candidate(one.node.node_id, score, one.node) for one, score in pairs[:pool]]
 
 
 def rank_answers(

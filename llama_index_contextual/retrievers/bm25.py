@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,19 +18,20 @@ from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.filters import both, check_filters
-from llama_index_contextual.keyword.index import K1, B
+from llama_index_contextual.keyword.index import K1, B, checked_nodes
 from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.keyword.query import parse_query, unknown_words
+from llama_index_contextual.keyword.snapshot import Match
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-    from llama_index_contextual.keyword.snapshot import Group, Match, Nearness, Snapshot, TermScores
+    from llama_index_contextual.keyword.snapshot import Group, Nearness, Snapshot, TermScores
     from llama_index_contextual.retrievers.search import T
 
 logger = logging.getLogger(__name__)
@@ -42,10 +42,12 @@ class ContextualBM25Retriever(BM25Retriever):
 
     For LlamaIndex it is a ``BM25Retriever``; the engine is another one, :class:`KeywordIndex`. Documents and queries
     have the same analyzer. Adding or deleting a node touches that node only, and scores still equal those of a full
-    rebuild. Scores are BM25 (Lucene's form), greater than 0. A node without a matching term is never returned; ties
-    break by node id. Nodes come back as new objects, equal (same ``hash``) to those of the vector store. A query may
-    hold the operators of :mod:`llama_index_contextual.keyword.query`. It is thread-safe: readers work on an immutable
-    snapshot, writers take turns.
+    rebuild. Scores are BM25 (Lucene's form), greater than 0; ties break by node id. A node without a matching term is
+    not among the hits. Only where no node has one, the first nodes are returned with a score of 0: LlamaIndex's engines
+    say "Empty Response" to a greeting where a retriever returns nothing. Nodes come back as new objects, equal (same
+    ``hash``) to those of the vector store. A query may hold the operators of
+    :mod:`llama_index_contextual.keyword.query`. It is thread-safe: readers work on an immutable snapshot, writers take
+    turns.
 
     Args:
         nodes: What to index; may be empty.
@@ -275,6 +277,10 @@ class ContextualBM25Retriever(BM25Retriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         def work(store: KeywordSearch) -> list[NodeWithScore]:
             matches = self._matches(store, query_bundle.query_str, self.similarity_top_k)
+            if not matches and query_bundle.query_str.strip():
+                wanted = both(self.filters, parse_query(query_bundle.query_str, self.analyzer).filters)
+                first = store.selected_ids(wanted) or store.selected_ids(self.filters)
+                matches = [Match(one, 0.0) for one in first[: self.similarity_top_k]]
             nodes = store.nodes(match.node_id for match in matches)
             return [NodeWithScore(node=nodes[m.node_id], score=m.score) for m in matches if m.node_id in nodes]
 
@@ -395,26 +401,3 @@ class ContextualBM25Retriever(BM25Retriever):
 def _groups(analyzer: Analyzer, text: str) -> Sequence[Group]:
     """Return the terms of a query, which a fusion needs three times for each question."""
     return tuple(analyzer.query_groups(text))
-
-
-def checked_nodes(nodes: object) -> list[BaseNode]:
-    """Return nodes as a list.
-
-    Raises:
-        SettingError: They are anything else; the message says what was probably meant.
-    """
-    kind = type(nodes).__name__
-    if hasattr(nodes, "nodes") and hasattr(nodes, "as_retriever"):  # a ContextualIndex
-        raise SettingError(f"nodes={kind} is an index. Cure: its as_retriever(), or nodes=index.nodes().")
-    for name, mark in (("index", "as_retriever"), ("docstore", "docs"), ("vector_store", "stores_text")):
-        if hasattr(nodes, mark):
-            cure = f"ContextualBM25Retriever.from_defaults({name}=...)"
-            raise SettingError(f"nodes={kind} is not a list of nodes. Cure: {cure}.")
-    if isinstance(nodes, str | BaseNode) or not isinstance(nodes, Iterable):
-        raise SettingError(f"nodes={kind} is not a list of nodes. Cure: a list of LlamaIndex nodes.")
-    given = list(nodes)
-    wrong = next((node for node in given if not isinstance(node, BaseNode)), None)
-    if wrong is not None:
-        cure = "TextNode(text=...) for each text" if isinstance(wrong, str) else "LlamaIndex nodes"
-        raise SettingError(f"nodes hold a {type(wrong).__name__}. Cure: {cure}.")
-    return given

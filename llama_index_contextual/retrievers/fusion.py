@@ -87,7 +87,6 @@ def fuse(
     k: float,
     pool: int,
     agreement_boost: float,
-    count_unscored: bool = False,
 ) -> list[Fused]:
     """Fuse rankings into one, best first, ties by id, every document once.
 
@@ -100,11 +99,10 @@ def fuse(
         pool: Length that a ranking can have: sets the floor from which reciprocal ranks are normalised, so that a
             score means the same however many candidates there are.
         agreement_boost: Factor for documents that at least two queries found.
-        count_unscored: Whether a zero or missing score still earns a reciprocal rank, as in LlamaIndex.
     """
     earned: dict[str, list[Credit]] = {}
     for ranking in rankings:
-        for node_id, credit in _credits(ranking, mode, k, count_unscored=count_unscored):
+        for node_id, credit in _credits(ranking, mode, k):
             earned.setdefault(node_id, []).append(credit)
     combine = max if mode is Mode.SIMPLE else math.fsum
     raw = {
@@ -133,11 +131,11 @@ def best_first(scores: dict[str, float]) -> list[str]:
     return sorted(sorted(scores), key=scores.__getitem__, reverse=True)
 
 
-def _credits(ranking: Ranking, mode: Mode, k: float, *, count_unscored: bool) -> list[tuple[str, Credit]]:
+def _credits(ranking: Ranking, mode: Mode, k: float) -> list[tuple[str, Credit]]:
     """Return what each document of a ranking earns."""
     if ranking.weight <= 0:
         return []
-    ids, scores = in_ranks(ranking, count_unscored=count_unscored)
+    ids, scores = in_ranks(ranking)
     if mode is Mode.RECIPROCAL_RANK:
         parts = [1 / (k + rank) for rank in range(1, len(ids) + 1)]
     else:
@@ -150,19 +148,24 @@ def _credits(ranking: Ranking, mode: Mode, k: float, *, count_unscored: bool) ->
     ]
 
 
-def in_ranks(ranking: Ranking, *, count_unscored: bool = False) -> tuple[list[str], list[float]]:
+def in_ranks(ranking: Ranking) -> tuple[list[str], list[float]]:
     """Return ids and scores of the documents of a ranking, best first.
 
-    A document that is in it twice counts at its better rank. One with a zero or missing score is left out, unless
-    ``count_unscored`` is set.
+    A document that is in it twice counts at its better rank. Those without a score follow in the arm's order: at the
+    lowest score, or where no document has one, at scores that fall evenly from 1.
     """
     scored: dict[str, float] = {}
-    for node_id, given, _ in ranking.candidates:
-        score = 0.0 if given is None or math.isnan(given) else given
-        if (score or count_unscored) and score >= scored.get(node_id, -math.inf):
+    unscored: dict[str, None] = {}
+    for node_id, score, _ in ranking.candidates:
+        if score is None or math.isnan(score):
+            unscored[node_id] = None
+        elif score >= scored.get(node_id, -math.inf):
             scored[node_id] = score
     ids = best_first(scored)
-    return ids, [scored[node_id] for node_id in ids]
+    scores = [scored[node_id] for node_id in ids]
+    rest = [node_id for node_id in unscored if node_id not in scored]
+    low = [scores[-1]] * len(rest) if scores else [1 - place / len(rest) for place in range(len(rest))]
+    return ids + rest, scores + low
 
 
 def stretch(scores: Sequence[float], mode: Mode) -> npt.NDArray[np.float64]:

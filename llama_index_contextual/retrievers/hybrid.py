@@ -93,10 +93,11 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     """Retrieve with several retrievers, the arms, and fuse what they find by weight.
 
     Each arm proposes a pool of fixed size, whatever ``similarity_top_k`` is, so the top 5 is a prefix of the top 20.
-    Ties break by node id; a node counts once by its id; a zero or missing score earns nothing. Scores are the fused
-    scores normalised over the pool, so the best has 1. Learned fusion multiplies them by the relevance of the best:
-    how likely it is that the index answers the question, 0 to 1. Postprocessors such as a recency decay act on scores
-    before the cut. :meth:`explain` gives the relevance of each hit in every mode.
+    Ties break by node id; a node counts once by its id. An arm without scores counts by its order, and where a keyword
+    arm says 0 its node earns nothing. Scores are the fused scores normalised over the pool, so the best has 1. Learned
+    fusion multiplies them by the relevance of the best: how likely it is that the index answers the question, 0 to 1.
+    Postprocessors such as a recency decay act on scores before the cut. :meth:`explain` gives the relevance of each hit
+    in every mode.
 
     Where one of the arms is a :class:`ContextualBM25Retriever`, the whole answer obeys a query's operators:
     ``"exact phrase"``, ``-not``, ``path:`` and ``tag:``, as :mod:`llama_index_contextual.keyword.query` reads them.
@@ -121,7 +122,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         node_postprocessors: Applied to the whole pool before the cut.
         arm_timeout: Seconds that an arm may take; None waits.
         on_arm_failure: ``"warn"`` answers from the other arms with a ``ContextualWarning``; ``"raise"`` raises.
-        count_unscored: Let zero and missing scores earn credit, as LlamaIndex does.
         expand: So many adjacent chunks on each side of a hit, or ``"section"`` for all of its section; hits whose
             surroundings touch become one citation.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
@@ -153,7 +153,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         node_postprocessors: Sequence[BaseNodePostprocessor] = (),
         arm_timeout: float | None = None,
         on_arm_failure: Literal["warn", "raise"] = "warn",
-        count_unscored: bool = False,
         expand: Reach = 0,
         min_score: float | Literal["auto"] = 0.0,
         llm: LLM | str | None = None,
@@ -191,7 +190,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.node_postprocessors = list(node_postprocessors)
         self.arm_timeout = None if arm_timeout is None else amount("arm_timeout", arm_timeout)
         self.on_arm_failure = on_arm_failure
-        self.count_unscored = count_unscored
         self.expand = checked_reach(expand)
         self.min_score = min_score if min_score == AUTO else amount("min_score", min_score, zero=True, most=1)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
@@ -240,10 +238,19 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     # Answers
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._answer(self._bundles(query_bundle)).nodes
+        found = self._answer(self._bundles(query_bundle))
+        return found.nodes or self._first_nodes(query_bundle, found)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return (await self._aanswer(await self._abundles(query_bundle))).nodes
+        found = await self._aanswer(await self._abundles(query_bundle))
+        return found.nodes or await asyncio.to_thread(self._first_nodes, query_bundle, found)
+
+    def _first_nodes(self, query: QueryBundle, found: FusedAnswer) -> list[NodeWithScore]:
+        """Return what the keyword arm gives where no arm found anything: an engine has to answer "Hello!", too."""
+        keyword = keyword_arm(self._retrievers)
+        if keyword is None or self.min_score or found.pool.fused:
+            return []
+        return keyword.retrieve(query)[: self.similarity_top_k]
 
     def retrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
         """Answer a query together with variants of it, the original first; no LLM is asked.
@@ -336,8 +343,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     ) -> list[Fused]:
         boost = self.agreement_boost
         if (mode := Mode(self.mode)) is not Mode.LEARNED:
-            pool, unscored = self.candidate_pool, self.count_unscored
-            return fuse(rankings, mode=mode, k=self.rrf_k, pool=pool, agreement_boost=boost, count_unscored=unscored)
+            return fuse(rankings, mode=mode, k=self.rrf_k, pool=self.candidate_pool, agreement_boost=boost)
         words: Words | None = None
         if (keyword := keyword_arm(arms.values())) is not None:
             ids = list(dict.fromkeys(one.node_id for ranking in rankings for one in ranking.candidates))

@@ -9,13 +9,15 @@ import bm25s
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llama_index.core.schema import Document, IndexNode, TextNode
+from llama_index.core.postprocessor import SimilarityPostprocessor
+from llama_index.core.schema import Document, IndexNode, QueryBundle, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer, snapshot
-from llama_index_contextual.retrievers import ContextualBM25Retriever
+from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 
 
 def ids(found):
@@ -47,18 +49,49 @@ def test_a_corpus_without_words_answers_nothing(text):
     node = TextNode(text=text)
     with pytest.raises(ValueError, match="empty"):
         BM25Retriever(nodes=[node])
-    assert ContextualBM25Retriever([node]).retrieve("the carrots") == []
+    (found,) = ContextualBM25Retriever([node]).retrieve("the carrots")
+    assert (found.node.node_id, found.score) == (node.node_id, 0.0)
 
 
-def test_no_node_without_a_matching_term(nodes):
+def test_no_node_without_a_matching_term_beside_one_that_has_it(nodes):
+    stock = BM25Retriever(nodes=nodes, similarity_top_k=3).retrieve("carrots")
+    assert sorted(one.score > 0 for one in stock) == [False, False, True]
+    assert ids(ContextualBM25Retriever(nodes, similarity_top_k=3).retrieve("carrots")) == ["dog"]
+
+
+@pytest.mark.parametrize("query", ["zebra", "Hello World!", "how are you", "?!"])
+async def test_where_nothing_matches_there_are_nodes_of_score_zero_as_in_the_stock_class(nodes, query):
+    """Else LlamaIndex's chat engines have no answer to a greeting."""
     stock = BM25Retriever(nodes=nodes, similarity_top_k=3).retrieve("zebra")
     assert [one.score for one in stock] == [0.0, 0.0, 0.0]
-    assert ContextualBM25Retriever(nodes).retrieve("zebra") == []
+    retriever = ContextualBM25Retriever(nodes, similarity_top_k=3)
+    found = retriever.retrieve(query)
+    assert [(one.node.node_id, one.score) for one in found] == [("dog", 0.0), ("cat", 0.0), ("code", 0.0)]
+    assert await retriever.aretrieve(query) == found
+    assert retriever.candidates(QueryBundle(query), 3) == [], "to a fusion they are no hits"
 
 
-@pytest.mark.parametrize("query", ["", "   ", "?!"])
+def test_what_does_not_match_obeys_filters_and_operators(nodes):
+    filters = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
+    retriever = ContextualBM25Retriever(nodes, filters=filters)
+    assert ids(retriever.retrieve("zebra")) == ["code", "config", "meeting", "budget"]
+    assert ids(retriever.retrieve("zebra path:notes/co")) == ["code", "config"]
+
+
+@pytest.mark.parametrize("query", ["", "   "])
 def test_an_empty_query_answers_nothing(nodes, query):
     assert ContextualBM25Retriever(nodes).retrieve(query) == []
+
+
+async def test_a_fusion_of_keywords_alone_has_an_answer_unless_it_abstains(nodes):
+    fusion = ContextualFusionRetriever([ContextualBM25Retriever(nodes)], similarity_top_k=2)
+    assert ids(fusion.retrieve("Hello World!")) == ["dog", "cat"]
+    assert ids(await fusion.aretrieve("Hello World!")) == ["dog", "cat"]
+    assert ContextualFusionRetriever([ContextualBM25Retriever(nodes)], min_score=0.5).retrieve("Hello World!") == []
+    dropping = ContextualFusionRetriever(
+        [ContextualBM25Retriever(nodes)], node_postprocessors=[SimilarityPostprocessor(similarity_cutoff=2)]
+    )
+    assert dropping.retrieve("carrots") == [], "what a postprocessor drops stays dropped"
 
 
 def test_top_k_may_exceed_the_corpus_and_change_later(nodes):
@@ -199,7 +232,8 @@ def test_added_deleted_and_updated_nodes_count_at_once(nodes):
     assert retriever.delete(["new", "never there"]) == 1
     assert ids(retriever.retrieve("carrots")) == ["dog"]
     retriever.update([TextNode(id_="dog", text="a parrot")])
-    assert retriever.retrieve("carrots") == []
+    assert retriever.node_ids == ["cat", "code", "config", "meeting", "budget", "dog"]
+    assert retriever.retrieve("carrots")[0].score == 0
     assert ids(retriever.retrieve("parrot")) == ["dog"]
     assert len(retriever) == 6
 

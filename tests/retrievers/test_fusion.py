@@ -46,11 +46,20 @@ def test_distance_based_scores_lie_within_three_deviations():
     assert found == pytest.approx({"a": (1 + spread) / (2 * spread), "b": 0.5, "c": (spread - 1) / (2 * spread)})
 
 
-@pytest.mark.parametrize("score", [0.0, None, math.nan])
-def test_no_score_no_credit_unless_asked_for(score):
-    lists = [ranking("one", 0.5, ("a", 1.0)), ranking("two", 0.5, ("b", score))]
-    assert [one.node_id for one in fuse(lists, **SETTINGS)] == ["a"]
-    assert {one.node_id for one in fuse(lists, count_unscored=True, **SETTINGS)} == {"a", "b"}
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_what_has_no_score_counts_by_its_order_after_what_has(missing):
+    mixed = ranking("one", 1.0, ("z", missing), ("a", 2.0), ("y", missing), ("b", 1.0), ("a", missing))
+    assert [one.node_id for one in fuse([mixed], **SETTINGS)] == ["a", "b", "z", "y"]
+    unscored = ranking("one", 1.0, ("z", missing), ("a", missing), ("y", missing), ("z", missing))
+    for mode in Mode:
+        if mode is not Mode.LEARNED:
+            found = fuse([unscored], **(SETTINGS | {"mode": mode}))
+            assert [one.node_id for one in found] == ["z", "a", "y"], mode
+
+
+def test_a_score_of_zero_among_negative_ones_is_the_best():
+    logits = ranking("one", 1.0, ("a", -1.0), ("b", 0.0))
+    assert [one.node_id for one in fuse([logits], **SETTINGS)] == ["b", "a"]
 
 
 def test_agreement_is_of_queries_not_of_arms():

@@ -7,11 +7,12 @@ import math
 
 import numpy as np
 import pytest
-from llama_index.core import Settings
+from llama_index.core import Settings, SimpleKeywordTableIndex, SummaryIndex
 from llama_index.core.llms import MockLLM
 from llama_index.core.retrievers import BaseRetriever, QueryFusionRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError
 from llama_index_contextual.retrievers import (
@@ -83,12 +84,30 @@ def test_stock_rrf_ignores_weights():
     assert {ids(stock([left, right], retriever_weights=w).retrieve("q"))[0] for w in ([9, 1], [1, 9])} == {"a"}
 
 
+def test_what_a_keyword_arm_scores_zero_earns_nothing():
+    def arms():
+        return [Fixed([hit("found", 0.5)]), BM25Retriever(nodes=[TextNode(id_="noise", text="some noise")])]
+
+    assert ids(ContextualFusionRetriever(arms()).retrieve("q")) == ["found"]
+    assert set(ids(stock(arms()).retrieve("q"))) == {"found", "noise"}
+
+
 @pytest.mark.parametrize("score", [0.0, None, float("nan")])
-def test_a_hit_without_a_score_earns_nothing(score):
-    noise = [hit("noise", score), hit("more", score)]
-    ours = ContextualFusionRetriever([Fixed([hit("found", 0.5)]), Fixed(noise)])
-    assert ids(ours.retrieve("q")) == ["found"]
-    assert set(ids(stock([Fixed([hit("found", 0.5)]), Fixed([hit("noise", 0.0)])]).retrieve("q"))) == {"found", "noise"}
+@pytest.mark.parametrize("mode", ["reciprocal_rerank", "relative_score", "dist_based_score", "simple"])
+def test_an_arm_without_scores_counts_by_its_order(score, mode):
+    ours = ContextualFusionRetriever([Fixed([hit("z", score), hit("a", score), hit("y", score)])], mode=mode)
+    assert ids(ours.retrieve("q")) == ["z", "a", "y"]
+
+
+@pytest.mark.parametrize("kind", [SummaryIndex, SimpleKeywordTableIndex])
+async def test_arms_of_llama_index_that_give_no_scores_count(kind):
+    nodes = [TextNode(id_=name, text=f"carrot {name}") for name in ("soup", "cake", "juice")]
+    arm = kind(nodes, llm=MockLLM()).as_retriever()
+    expected = ids(arm.retrieve("carrot"))
+    assert len(expected) == 3
+    ours = ContextualFusionRetriever([arm])
+    assert ids(ours.retrieve("carrot")) == ids(await ours.aretrieve("carrot")) == expected
+    assert "carrot" in str(ours.explain("carrot"))
 
 
 def test_a_node_counts_once_by_its_id():

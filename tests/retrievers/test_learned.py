@@ -216,7 +216,7 @@ def test_arms_of_one_kind_share_its_feature():
 def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
     rankings = [
         Ranking("x", 0, 0.5, [Candidate("a", 2.0), Candidate("b", 1.0), Candidate("a", 0.5), Candidate("c", None)]),
-        Ranking("k", 0, 0.5, [Candidate("b", 3.0), Candidate("d", float("nan"))]),
+        Ranking("k", 0, 0.5, [Candidate("b", 3.0)]),
     ]
     words = Words("k", 8.0, {"a": 0.5, "b": 0.0, "unknown": 1.0}, {"b": 1.0})
     kinds = {"x": False, "k": True}
@@ -225,6 +225,7 @@ def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
     assert {one.node_id: [part.arm for part in one.credits] for one in given} == {
         "a": ["x", "nearness"],
         "b": ["x", "k", "match", "date"],
+        "c": ["x"],
     }
 
 
