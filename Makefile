@@ -1,6 +1,7 @@
 # make demo: index the example notes, ask a question, see why context matters (no key; no network but PyPI)
-# make test: run the tests
-# make check: everything CI runs
+# make test: run the tests, all but the slow ones
+# make check: before a commit: lint, types, and the tests of what changed
+# make slow: the slow tests: kills, servers, processes
 
 PYTHON ?= python3
 VENV   ?= .venv
@@ -8,13 +9,22 @@ BIN    := $(VENV)/bin
 # pip is slow to say what it does, not slow: be quiet unless something fails.
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types notebooks docs check clean
+.PHONY: demo test slow touched lint types notebooks docs check clean
 
 demo: $(VENV)/.local
 	$(BIN)/python examples/demo.py
 
+SLOW   := kill or server or process or long
+PYTEST := $(BIN)/python -m pytest -q
+
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(PYTEST) -n 2 --dist loadfile -m "not ($(SLOW))"
+
+slow: $(VENV)/.dev
+	$(PYTEST) -n 2 --dist loadfile -m "$(SLOW)"
+
+touched: $(VENV)/.dev
+	@$(BIN)/python scripts/touched_tests.py | xargs -r $(PYTEST) -n 2 -m "not ($(SLOW))"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -30,7 +40,7 @@ notebooks: $(VENV)/.dev
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
-check: test lint types notebooks docs
+check: lint types touched
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

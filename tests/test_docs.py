@@ -142,6 +142,7 @@ def names(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+@pytest.mark.long
 async def test_the_code_of_a_page_runs(page, names):
     for code in PYTHON.findall(page.read_text("utf-8")):
         compiled = compile(code, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)

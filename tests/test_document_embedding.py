@@ -306,6 +306,7 @@ async def test_async_gives_the_same(vendor):
 
 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@pytest.mark.server
 def test_late_chunking_on_a_llama_cpp_server():
     with llama_cpp("--embed", "--pooling", "none", "--context", "2048") as url:
         made = LlamaCppDocumentEmbedding(base_url=url)

@@ -138,6 +138,7 @@ def test_the_stock_fusion_over_our_arms_with_recency_after_it(documents, store, 
     assert first.node.metadata["path"] == "memory/2026-11-18.md"
 
 
+@pytest.mark.server
 def test_a_query_engine_with_a_real_model_cites_what_it_was_given(documents, store, embedding, llama_server):
     IngestionPipeline(
         transformations=[HeadingAwareMarkdownNodeParser(), ContextualNodePostprocessor(), embedding], vector_store=store

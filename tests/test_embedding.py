@@ -39,6 +39,7 @@ def test_related_texts_are_closer_than_unrelated_ones(local):
     assert cosine(dog, tax) < 0.3
 
 
+@pytest.mark.long
 def test_a_vector_does_not_depend_on_its_batch(local):
     texts = [f"sentence number {i} " * (i + 1) for i in range(70)]
     together = local.embed(texts)
@@ -56,6 +57,7 @@ def test_eight_bits_change_little(local):
     assert (np.sum(local.embed(texts) * precise.embed(texts), axis=1) > 0.998).all()
 
 
+@pytest.mark.long
 def test_many_long_texts_take_little_memory():
     code = """
         import resource
@@ -85,6 +87,7 @@ def test_nothing_of_a_long_text_is_left_out(local):
         LocalEmbedding(long_text="error").embed([start])
 
 
+@pytest.mark.long
 def test_the_estimate_of_a_part_is_about_what_the_whole_takes(local):
     texts = [f"The gateway number {number} times out after an hour. " * (1 + number % 9) for number in range(300)]
     estimate = estimate_embedding(local, [*texts, *texts])

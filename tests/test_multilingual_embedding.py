@@ -17,6 +17,8 @@ from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
 
+pytestmark = pytest.mark.long
+
 NOTES = [
     "The rabbit eats carrots every morning.",
     "The invoice is due in March.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from llama_index.core.llms import ChatMessage
 from llama_index.embeddings.ollama import OllamaEmbedding
 from llama_index.llms.ollama import Ollama
@@ -27,6 +28,7 @@ def test_through_the_ollama_class(ollama_server):
     assert llm.metadata.context_window == ollama_server.context
 
 
+@pytest.mark.server
 def test_embeddings_through_the_ollama_class(ollama_embedding_server):
     embedding = OllamaEmbedding(
         model_name=ollama_embedding_server.model,

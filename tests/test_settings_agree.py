@@ -204,6 +204,7 @@ def test_every_setting_that_shapes_an_index_or_a_search_is_drawn():
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 @given(said=SETTINGS)
+@pytest.mark.long
 def test_a_file_options_variables_and_python_make_the_same_index(ways, tmp_path, said):
     seen, hits = {}, {}
     for way, index_by in ways.items():

@@ -117,6 +117,7 @@ def test_an_arm_that_fails_is_told_with_its_error(told):
     assert errors["fusion"].startswith("RetrievalError")
 
 
+@pytest.mark.server
 def test_the_recipes_run(tmp_path):
     """In a process of its own: they change LlamaIndex's dispatcher for good."""
     notes = tmp_path / "notes"

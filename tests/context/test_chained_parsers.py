@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from llama_index.core import Document
 from llama_index.core.node_parser import MarkdownNodeParser
 
@@ -24,6 +25,7 @@ def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other(
     assert not chunks.document.whole
 
 
+@pytest.mark.long
 def test_chunks_of_chunks_of_ours_make_up_the_document():
     document = Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})
     nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(MarkdownNodeParser()([document]))

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from fake_model import Reply
 
+pytestmark = pytest.mark.kill
+
 WORKERS, BATCH = 4, 8  # the defaults, for a server elsewhere
 SCRIPT = """
 import sys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from fake_model import Reply
 from llama_index.core.base.llms.types import CachePoint
 from llama_index.core.llms import MockLLM
@@ -38,6 +39,7 @@ def test_first_call_alone_then_the_rest_at_once(step, fake_model):
     assert fake_model.most_busy == 4
 
 
+@pytest.mark.long
 def test_context_overflow_shows_less_of_the_document(step, fake_model):
     overflow = {"error": {"code": 400, "type": "exceed_context_size_error", "message": "too long", "n_ctx": 900}}
 
@@ -54,6 +56,7 @@ def test_context_overflow_shows_less_of_the_document(step, fake_model):
         assert all(chunk.strip() in document for chunk in request.chunks)  # each with its surroundings
 
 
+@pytest.mark.long
 def test_a_document_over_the_window_is_never_sent_whole(step, fake_model):
     nodes = make_nodes(200)
     run(step(context_window=1500), nodes)

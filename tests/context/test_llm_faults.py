@@ -48,6 +48,7 @@ LASTING = {
 
 
 @pytest.mark.parametrize(("fault", "calls"), LASTING.values(), ids=LASTING)
+@pytest.mark.long
 def test_a_fault_that_lasts_is_a_fallback_and_the_next_run_asks_again(step, fake_model, fault, calls):
     fake_model.reply = always(fault)
     nodes = make_nodes(2)

@@ -23,6 +23,7 @@ def evaluate(tmp_path):
     return call
 
 
+@pytest.mark.long
 def test_says_what_contexts_find_and_which_questions_changed(evaluate):
     done = evaluate("--top-k", "1", "--top-k", "5")
     assert done.exit_code == 0, done.output
@@ -37,6 +38,7 @@ def test_says_what_contexts_find_and_which_questions_changed(evaluate):
     assert "Indexing" not in done.stdout
 
 
+@pytest.mark.long
 def test_as_data_it_is_only_json(evaluate):
     data = json.loads(evaluate("--json").stdout)
     assert [row["name"] for row in data["rows"]] == ["text alone, vectors alone", "text alone", "headings"]
@@ -53,6 +55,7 @@ def test_a_wrong_file_of_questions_is_an_error_that_names_it(evaluate, tmp_path)
     assert "q.csv:2: a passage needs a path or a text" in str(error)
 
 
+@pytest.mark.long
 def test_variants_are_rows_and_a_wrong_one_is_refused(evaluate, tmp_path):
     (tmp_path / "words.toml").write_text("[retrieval]\nkeyword_weight = 1.0\n", "utf-8")
     done = evaluate("--variant", f"by words={tmp_path / 'words.toml'}", "--top-k", "1")
@@ -64,6 +67,7 @@ def test_variants_are_rows_and_a_wrong_one_is_refused(evaluate, tmp_path):
     assert "wrong.toml:2: retrieval.keyword_weight=3 cannot work" in error
 
 
+@pytest.mark.server
 def test_without_a_file_a_language_model_makes_the_questions(evaluate, fake_model, tmp_path):
     said = iter(f"What is told about matter {n} of this treatise?" for n in range(99))
     fake_model.reply = lambda *_: Reply(next(said))
@@ -81,6 +85,7 @@ def test_without_a_file_a_language_model_makes_the_questions(evaluate, fake_mode
     assert "Cure: --questions FILE, or --llm MODEL" in str(error)
 
 
+@pytest.mark.long
 def test_tune_says_what_it_found_and_writes_only_what_is_more_than_chance(tmp_path):
     shutil.copytree(EXAMPLES / "notes", tmp_path / "notes")
     asked = ["tune", str(tmp_path / "notes"), "-q", str(EXAMPLES / "questions.jsonl"), "--context", "headings"]

@@ -229,6 +229,7 @@ def test_each_different_text_is_embedded_once_and_the_run_is_estimated(folder, e
     assert said[0].startswith("8 chunks in 4 indexes: less than a minute of embedding at most")
 
 
+@pytest.mark.long
 def test_headings_of_real_pages_are_no_collapse_and_a_phrase_on_all_of_them_is(data, embedding, tmp_path, monkeypatch):
     folder = tmp_path / "pages"
     folder.mkdir()

@@ -106,6 +106,7 @@ def test_a_model_that_is_of_no_use_is_named(folder, fake_model, monkeypatch):
         make_questions(folder, llm="openai:gpt-4.1-mini")
 
 
+@pytest.mark.server
 def test_a_real_model_writes_something(folder, llama_server):
     """A model of 135 M parameters writes no good questions: the call, the cache and the checks are what is tested."""
     try:

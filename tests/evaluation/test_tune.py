@@ -49,6 +49,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.long
 def test_settings_that_find_more_are_chosen_and_written(folder):
     """All sections of a page answer, and the present settings allow one chunk of it."""
     (folder / "contextual.toml").write_text(

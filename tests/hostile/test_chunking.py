@@ -35,6 +35,7 @@ def settings(request):
 
 
 @pytest.mark.parametrize("text", UNBROKEN.values(), ids=UNBROKEN)
+@pytest.mark.long
 def test_a_run_without_spaces_becomes_chunks_that_part_no_letter(text, settings):
     spans = split_markdown(text, settings=settings)
     assert max(span.end - span.start for span in spans) <= settings.chunk_size * CHARS_PER_TOKEN
@@ -50,6 +51,7 @@ def test_a_run_of_spaces_does_not_make_a_chunk_of_it(space, settings):
     assert [text[span.start : span.end].split() for span in spans] == [["before"], ["after", "the", "end"]]
 
 
+@pytest.mark.long
 def test_what_the_local_model_cannot_read_is_marked_and_said_once():
     pytest.importorskip("tokenizers")
     parser = HeadingAwareMarkdownNodeParser(chunk_size=200, chunk_overlap=0, tokenizer="minilm")
@@ -100,6 +102,7 @@ GROWING = {
 
 
 @pytest.mark.parametrize("make", GROWING.values(), ids=GROWING)
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The front matter")
 def test_four_times_as_long_takes_no_nine_times(make):
     def seconds(size):

@@ -14,6 +14,7 @@ COUNTS = {"documents": 1500, "messages": 500, "answers": 500, "vectors": 100, "m
 
 
 @pytest.mark.parametrize(("kind", "count"), COUNTS.items(), ids=COUNTS)
+@pytest.mark.long
 def test_a_short_run_finds_nothing(kind, count):
     tally = fuzz.run([kind], seed=20261122, documents=count)[kind]
     assert (tally.done, tally.findings) == (count, {})

@@ -62,6 +62,7 @@ def snippet(text):
     [lambda text: gate(text, lexicon()), clean_message, sanitise, snippet, unaccented, dates],
     ids=["gate", "clean_message", "sanitise", "snippet", "unaccented", "dates"],
 )
+@pytest.mark.long
 def test_every_step_of_memory_is_linear(step):
     assert [seed for seed in HOSTILE if slows(step, seed)] == []
 

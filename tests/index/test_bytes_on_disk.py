@@ -88,6 +88,7 @@ def test_the_keyword_index_is_derived_in_parts_to_the_same_hits(folder, opened, 
     assert found[0] == found[1] != []
 
 
+@pytest.mark.long
 def test_a_refresh_gives_back_what_chroma_does_not_use(folder, opened, before, monkeypatch, tmp_path):
     pages(folder, 220)
     before.setattr(chroma_files, "_LEAST_BYTES", 1e9)

@@ -14,6 +14,8 @@ from llama_index_contextual.errors import LockedError
 from llama_index_contextual.index import storage
 from llama_index_contextual.local_embedding import LocalEmbedding
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).resolve().parents[2]
 
 COMMON = """

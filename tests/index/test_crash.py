@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.kill
+
 ROOT = Path(__file__).resolve().parents[2]
 RUN = """
 import json, sys

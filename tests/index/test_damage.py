@@ -73,6 +73,7 @@ def attempt(work):
         return None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [*range(12), 29, 56, 120, 238])  # a panic of Chroma's; a vector lost, and nothing else
 def test_a_damaged_storage_gives_plain_errors_and_is_made_whole(whole, tmp_path, seed):
     rng = random.Random(seed)  # noqa: S311  reproducible, not secret

@@ -124,6 +124,7 @@ def test_a_keyword_index_of_an_older_analyzer_is_made_again(used, folder, counti
     assert any(fingerprint.encode() in file.read_bytes() for file in older.rglob("*") if file.is_file())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", [remove_vector_segment, tear_vector_segment])
 def test_damaged_vector_files_are_named_to_a_reader_and_filled_from_the_cache_by_the_next_refresh(
     folder, counting, damage
@@ -198,6 +199,7 @@ def test_vectors_are_not_made_anew_where_reading_them_fails_for_another_reason(
     assert chunks_after_refresh(folder, counting) == 5
 
 
+@pytest.mark.long
 def test_a_path_that_the_locale_cannot_spell_does_not_cost_the_index(tmp_path, counting):
     folder = tmp_path / "carpeta ñ"
     folder.mkdir()
@@ -315,6 +317,7 @@ def test_another_model_replaces_everything_at_the_end_only(used, folder, monkeyp
         assert "Zebras" in index.as_retriever(1).retrieve("zebras")[0].node.text
 
 
+@pytest.mark.long
 def test_vectors_of_texts_long_gone_are_forgotten_and_recent_ones_are_kept(folder, counting, monkeypatch):
     monkeypatch.setattr(writer_room, "_SPARE_VECTORS", 10)
     with ContextualIndex.open(folder, embed_model=counting) as index:

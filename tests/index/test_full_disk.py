@@ -34,6 +34,7 @@ def tiny(tmp_path):
     subprocess.run([shutil.which("umount"), "--lazy", str(where)], check=True)  # noqa: S603
 
 
+@pytest.mark.process
 def test_a_full_disk_is_named_and_room_is_all_it_takes(tiny, tmp_path):
     folder = tmp_path / "docs"
     folder.mkdir()

@@ -59,6 +59,7 @@ def test_recency_filters_a_least_score_and_the_digest_work(index):
     assert "loves carrots" in str(MemoryContext(index).get(QUESTION))
 
 
+@pytest.mark.process
 def test_it_is_asked_in_a_process_that_imports_no_model(index, folder):
     code = (
         "import sys; from llama_index_contextual import ContextualIndex;"
@@ -122,6 +123,7 @@ def test_the_command_line_and_the_file_say_it(folder, run):
     assert "NoEmbedding" in run("status", folder).stdout
 
 
+@pytest.mark.process
 async def test_an_agent_asks_it(index, folder):
     clients = pytest.importorskip("mcp_clients")
     async with clients.mcp.Client(clients.stdio_client(clients.stdio(folder))) as client:

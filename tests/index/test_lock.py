@@ -11,6 +11,8 @@ import pytest
 from llama_index_contextual.errors import LockedError, StorageError
 from llama_index_contextual.index.state import WriteLock
 
+pytestmark = pytest.mark.process
+
 HOLD = """
 import sys, time
 from pathlib import Path

@@ -138,6 +138,7 @@ write_atomically(Path(sys.argv[1]), parts())
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows has no such signal")
+@pytest.mark.kill
 @pytest.mark.parametrize("name", ["manifest.json", "generation"])
 def test_what_a_killed_write_leaves_goes_with_the_next_refresh(folder, opened, name):
     storage = folder / ".contextual"

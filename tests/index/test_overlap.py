@@ -71,6 +71,7 @@ def test_the_next_batch_gets_its_contexts_while_one_is_embedded(pages):
     assert all(met), "the first batch was embedded before the third page had its context"
 
 
+@pytest.mark.long
 def test_no_more_than_one_batch_is_prepared_ahead(pages):
     contexts, ahead = Watched(), []
 

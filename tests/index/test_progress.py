@@ -45,6 +45,7 @@ def test_a_language_model_s_calls_tokens_and_failures_are_said(folder, capsys, m
     assert re.search(r"contexts \(\d+ calls, \d+ tokens, 40 fell back\)", capsys.readouterr().err)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("local", [True, False])
 def test_what_a_paid_model_has_cost_so_far_is_said(folder, capsys, monkeypatch, fake_model, local):
     monkeypatch.setattr(progress, "EVERY", 0.0)

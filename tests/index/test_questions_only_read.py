@@ -72,6 +72,7 @@ def behind(opened, folder, fake_model):
 
 
 @pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
+@pytest.mark.long
 def test_a_question_writes_nothing_and_asks_no_model(behind, folder, fake_model, ask):
     before = contents(behind)
     with ContextualIndex.open(folder, embed_model=Deaf(threads=1)) as index:

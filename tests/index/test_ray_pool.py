@@ -13,6 +13,7 @@ from llama_index_contextual.index import ray_actors, ray_pool
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
 
+@pytest.mark.long
 def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
     class Slow(ray_actors.Worker):
         def _make(self):
@@ -55,6 +56,7 @@ class Forgetful(Echo):
         return super().do(item)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("what", ["hang", "die"])
 @pytest.mark.parametrize("room", ["room", "no room"])
@@ -84,6 +86,7 @@ def _until_dead(actor):
         pytest.fail("it is alive")
 
 
+@pytest.mark.long
 def test_where_nobody_is_left_everybody_is_told_why(tmp_path, on_ray, monkeypatch):
     cpus = iter([1, 1])
     pool = ray_pool.RayPool(lambda: ray.remote(num_cpus=next(cpus, 99))(Echo).remote(str(tmp_path)), 2, SettingError)
@@ -100,6 +103,7 @@ def test_where_nobody_is_left_everybody_is_told_why(tmp_path, on_ray, monkeypatc
         pool.close()
 
 
+@pytest.mark.long
 def test_over_what_every_worker_hangs_is_given_up(tmp_path, on_ray, monkeypatch):
     monkeypatch.setattr(ray_pool, "_HANGS", 1.0)
     monkeypatch.setattr(ray_pool, "_FETCH", 0.1)

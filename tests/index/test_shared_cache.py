@@ -99,6 +99,7 @@ def server(request, tmp_path):
     server.stop()
 
 
+@pytest.mark.server
 def test_what_one_index_has_paid_for_another_is_given(folder, tmp_path, fake_model, server):
     settings = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}, "shared_cache": server.cache}
     held, asked = [], []
@@ -124,6 +125,7 @@ def test_what_one_index_has_paid_for_another_is_given(folder, tmp_path, fake_mod
     assert (len(fake_model.requests), model.texts) == (requests, [])
 
 
+@pytest.mark.server
 def test_nothing_is_lost_when_the_server_goes_away_and_the_next_run_goes_on(folder, server, monkeypatch):
     monkeypatch.setattr(vectors, "BATCH_TEXTS", 2)
     model = Counted(model_name="counted", before=server.stop, texts=[])

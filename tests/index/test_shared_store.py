@@ -10,6 +10,8 @@ from llama_index.core import Document
 from llama_index_contextual.index import chroma, reader, refresh
 from llama_index_contextual.retrievers import chroma as retrieving
 
+pytestmark = pytest.mark.server
+
 LONG = "\n\n".join(
     f"Paragraph {number} of the first version, which is a long one. {'word ' * 60}" for number in range(9)
 )

@@ -35,6 +35,8 @@ from llama_index_contextual.keyword import SparseEncoder
 from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.retrievers.qdrant import DENSE, SPARSE
 
+pytestmark = pytest.mark.server
+
 NOWHERE = "http://127.0.0.1:1"
 
 

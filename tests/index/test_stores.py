@@ -16,7 +16,12 @@ from llama_index_contextual.index.writer import Writer
 from llama_index_contextual.local_embedding import LocalEmbedding
 
 ROOT = Path(__file__).resolve().parents[2]
-STORES = ["chroma", "chroma server", "qdrant folder", "qdrant server"]
+STORES = [
+    "chroma",
+    pytest.param("chroma server", marks=pytest.mark.server),
+    "qdrant folder",
+    pytest.param("qdrant server", marks=pytest.mark.server),
+]
 TAGGED = "---\ntags: [travel, Plans]\n---\n# Journey\n\nWe go to Lisbon by train. The getUserName function stays.\n"
 
 
@@ -289,6 +294,7 @@ def child(script, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("place", ["write:2", "record:2", "commit:2"])
 def test_a_kill_between_two_writes_is_finished_by_the_next_refresh(index, folder, place):
     for number in range(4):
@@ -303,6 +309,7 @@ def test_a_kill_between_two_writes_is_finished_by_the_next_refresh(index, folder
     assert not any("installer" in text or "cold" in text for text in texts(index, "installer cold"))
 
 
+@pytest.mark.process
 def test_readers_see_what_another_process_wrote(index, folder):
     index.close()  # a folder of Qdrant is of one process at a time
     reader = child(READS, folder, "kettle")
@@ -359,6 +366,7 @@ index.move(place)
 """
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("step", ["_kept_in", "save_manifest", "_leave"])
 def test_a_move_that_is_killed_leaves_one_whole_index_and_can_be_done_again(opened, folder, store, tmp_path, step):
     index = opened()

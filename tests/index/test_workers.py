@@ -24,6 +24,8 @@ from llama_index_contextual.index import ContextualIndex, batches, ray_actors, r
 from llama_index_contextual.index.ray_workers import RayWorkers
 from llama_index_contextual.index.workers import Here
 
+pytestmark = pytest.mark.server
+
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 PAGES = 24
 

@@ -86,6 +86,7 @@ def check(text, given_settings):
 
 @pytest.mark.filterwarnings("ignore:The front matter")  # two generated rules at the top look like one
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.long
 @given(DOCUMENTS, SETTINGS)
 def test_generated_documents(text, given_settings):
     spans = check(text, given_settings)
@@ -120,6 +121,7 @@ def test_a_new_section_changes_no_other_chunk(numbers, position, length):
     assert [chunk for chunk in new_chunks if "Something else" not in chunk and "Brand new" not in chunk] == old_chunks
 
 
+@pytest.mark.long
 def test_real_pages_and_their_mutations(data):
     pages = sorted((data("kubernetes-docs") / "corpus").glob("*.md"))[::40]
     pages += sorted((data("markdown") / "fastapi").rglob("*.md"))[::25]

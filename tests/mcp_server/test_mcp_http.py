@@ -48,6 +48,7 @@ async def status_of(port, **headers):
         return error.code
 
 
+@pytest.mark.process
 async def test_over_http_on_loopback(folder):
     async with http_server(folder) as port:
         async with mcp.Client(f"http://127.0.0.1:{port}/mcp") as client:

@@ -6,9 +6,12 @@ import os
 import subprocess
 import time
 
+import pytest
 from mcp_clients import READING, mcp, stdio, stdio_client, text_of, wait_for
 
 from llama_index_contextual.memory.digest import HEADER, NOTHING
+
+pytestmark = pytest.mark.process
 
 
 async def test_a_client_over_stdio(folder):

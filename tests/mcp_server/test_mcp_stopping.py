@@ -12,6 +12,8 @@ from mcp_clients import mcp, stdio_client, text_of
 
 from llama_index_contextual.index import ContextualIndex
 
+pytestmark = pytest.mark.process
+
 SLOW = """
 import sys, time
 from llama_index_contextual.cli import main

@@ -208,6 +208,7 @@ def test_a_language_model_by_name_has_little_time_and_few_words(hits, fake_model
     assert len(fake_model.requests) == 2, "it is not asked again"
 
 
+@pytest.mark.server
 def test_a_real_language_model_answers_something(hits, llama_server):
     found = reranker(f"openai:{llama_server.model}@{llama_server.api_base}", 100).postprocess_nodes(
         hits, query_str=QUESTION

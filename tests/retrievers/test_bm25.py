@@ -190,6 +190,7 @@ def test_ties_break_by_id_and_the_top_is_a_prefix():
     assert ids(retriever.with_settings(similarity_top_k=5).retrieve("words")) == [f"{i:03}" for i in range(5)]
 
 
+@pytest.mark.long
 def test_of_thousands_the_best_are_those_of_sorting_all(monkeypatch):
     rng = random.Random(7)  # noqa: S311  no secret
     words = [f"word{number}" for number in range(60)]

@@ -126,6 +126,7 @@ def test_words_of_notes_behind_a_filter_are_not_told(tmp_path):
         assert index.as_retriever(filters=only).explain("zepelin").warnings == ('the index does not know "zepelin"',)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("query", NONSENSE)
 def test_nonsense_finds_nothing_in_a_larger_index(store, query):
     texts = [
