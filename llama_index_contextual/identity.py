@@ -1,10 +1,10 @@
-"""What documents and nodes are called across runs and machines, and where a node stands that is itself a chunk."""
+"""What documents and nodes are called, and where one stands that is itself a part: a chunk, or a page of a file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.node_parser.node_utils import default_id_func
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}")
+_LONGEST_NUMBER: Final = 10  # digits of a page
 
 
 def short_hash(value: object, *, escaped: bool = True) -> str:
@@ -32,21 +32,39 @@ def short_hash(value: object, *, escaped: bool = True) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def is_random_id(identity: str) -> bool:
-    """Return whether an id is a random UUID, as LlamaIndex gives one to each document that it loads."""
-    return _RANDOM_ID.fullmatch(identity.lower()) is not None
+def is_piece(node: BaseNode) -> bool:
+    """Return whether a node was cut from a document, which it names; a document was not."""
+    return node.source_node is not None and node.source_node.node_id != node.node_id
 
 
-def identity_of(document: BaseNode, digest: str) -> str:
-    """Return a document's lasting identity: the id that the user set, else its path, else a hash of its content.
+def identity_of(document: BaseNode, keys: Sequence[str] = ()) -> str:
+    """Return what the ids of a document's chunks are made from: its own id, or some of its metadata.
+
+    For a node that was cut from a document it is the document's id with the node's place there, or the node's own id
+    where it names no place.
 
     Args:
         document: A document, or a node that is cut again.
-        digest: The hash of its content.
+        keys: Of the metadata that tell one document from all others, instead of its id. Not all of them must be there.
+
+    Raises:
+        SettingError: The metadata have none of the keys.
     """
-    if not is_random_id(document.node_id):
-        return document.node_id
-    return metadata.path_of(document.metadata) or digest
+    source = document.source_node
+    piece = is_piece(document)
+    identity = str(source.node_id) if piece and source is not None else str(document.node_id)
+    if keys:
+        values = [document.metadata.get(key) for key in keys]
+        if all(value is None for value in values):
+            raise SettingError(
+                f"id_from={tuple(keys)!r}: the document {document.node_id!r} has none of these metadata keys. "
+                "Cure: name keys that all documents have, or leave id_from out and give each document an id_"
+            )
+        identity = json.dumps(values, default=str)
+    start, end = (getattr(document, name, None) for name in ("start_char_idx", "end_char_idx"))
+    if not piece:
+        return identity
+    return str(document.node_id) if start is None else f"{identity}\0{start}-{end}"
 
 
 def node_id_of(identity: str, chunk: str, ordinal: int) -> str:
@@ -115,15 +133,52 @@ def origin_of(node: BaseNode) -> Origin:
     LlamaIndex's parsers write down at which character a chunk starts, but not on which line, and nothing can be read
     but its own text. So without a ``start_line`` the line is unknown, except at the beginning.
     """
-    if node.source_node is None or node.source_node.node_id == node.node_id:
+    if not is_piece(node):
         return Origin()
     headings = tuple(metadata.heading_titles(node.metadata))
-    level = _positive(node.metadata.get(metadata.HEADING_LEVEL), 0)
+    level = _positive(metadata.value_of(node.metadata, metadata.HEADING_LEVEL), 0)
     start = node.start_char_idx if isinstance(node, TextNode) else None
     end = node.end_char_idx if isinstance(node, TextNode) else None
     if start is None or end is None or end - start != len(node.get_content(metadata_mode=MetadataMode.NONE)):
         return Origin(headings=headings, level=level)  # changed since, or never placed
-    return Origin(start, _positive(node.metadata.get(metadata.START_LINE), 0 if start else 1), headings, level)
+    line = _positive(metadata.value_of(node.metadata, metadata.START_LINE), 0 if start else 1)
+    return Origin(start, line, headings, level)
+
+
+def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]:
+    """Return the order in which documents are read, which matters for those that are pages of one file.
+
+    Pages of one file have the same path and a ``page_label``. They are read by number, or in the order given where a
+    label is no number. Where a label comes twice, there are two files of one path, and no page follows another.
+
+    Returns:
+        For each document its position, and the position of the page right before it, if that is given.
+    """
+    files: dict[str, dict[str, int]] = {}
+    before: dict[int, int] = {}
+    unclear = set()
+    for position, document in enumerate(documents):
+        path, label = metadata.path_of(document.metadata), document.metadata.get(metadata.PAGE_LABEL)
+        if path and label is not None and not is_piece(document):
+            pages = files.setdefault(path, {})
+            if str(label) in pages:
+                unclear.add(path)
+            pages[str(label)] = position
+    for path, pages in files.items():
+        if path in unclear:
+            continue
+        numbers = {label: int(label) for label in pages if label.isdecimal() and len(label) < _LONGEST_NUMBER}
+        labels = sorted(numbers, key=numbers.__getitem__) if len(numbers) == len(pages) else list(pages)
+        for one, following in pairwise(labels):
+            if {one, following} - numbers.keys() or numbers[following] == numbers[one] + 1:
+                before[pages[following]] = pages[one]
+    order: dict[int, None] = {}
+    for position in range(len(documents)):
+        chain = [position]
+        while chain[-1] in before and chain[-1] not in order:
+            chain.append(before[chain[-1]])
+        order.update(dict.fromkeys(reversed(chain)))
+    return [(position, before.get(position)) for position in order]
 
 
 def _positive(value: object, otherwise: int) -> int:

@@ -62,7 +62,7 @@ LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm onl
 _ABOUT_CONTEXTS: Final = (CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
 # What contexts repeat, where they do. Embedded twice, it would make the chunks of a document more alike.
 _PATHS: Final = (PATH, _FILE_PATH, _FILE_NAME)
-_REPEATED: Final = (*_PATHS, TITLE, HEADER_PATH, DATE)
+_REPEATED: Final = (*_PATHS, PAGE_LABEL, TITLE, HEADER_PATH, DATE)
 # In a node's lists of excluded keys, around those that a context hides: other steps add theirs before or after.
 _HIDES: Final = "(hidden by the context:)"
 _END: Final = "(end)"
@@ -90,6 +90,24 @@ def value_of(metadata: Mapping[str, Any], key: str) -> Any:
     """
     own = own_name(key)
     return metadata[own] if own in metadata else metadata.get(key)
+
+
+def with_ours(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return both in one: what a document brought as it is, and ours under their own names where those are taken.
+
+    Args:
+        theirs: What the document brought.
+        ours: What we say of it, by the names above. What says the same as theirs is not said twice.
+
+    Returns:
+        The metadata, and the names that ours have in it.
+    """
+    values, names = dict(theirs), {}
+    for key, value in ours.items():
+        if key not in theirs or theirs[key] != value:
+            names[key] = own_name(key) if key in theirs else key
+            values[names[key]] = value
+    return values, names
 
 
 def path_of(metadata: Mapping[str, Any]) -> str:
@@ -268,14 +286,14 @@ def reset_views(node: BaseNode) -> None:
 def of_front_matter(found: Iterable[str]) -> dict[str, str]:
     """Return what the link to a document says of keys that the parser found, and the document did not bring."""
     once = [key for key in found if key in {TAGS, DESCRIPTION}]
-    return {FRONT_MATTER: ",".join(once)} if once else {}
+    return {own_name(FRONT_MATTER): ",".join(once)} if once else {}
 
 
 def _read_once(node: BaseNode) -> Sequence[str]:
     """Return which of a node's keys the parser found in front matter; contexts do not repeat them on each chunk."""
     source = node.source_node
-    once = str(source.metadata.get(FRONT_MATTER, "")) if source is not None else ""
-    return once.split(",") if once else ()
+    once = str(source.metadata.get(own_name(FRONT_MATTER), "")) if source is not None else ""
+    return _names(node.metadata, *once.split(",")) if once else ()
 
 
 def _names(metadata: Mapping[str, Any], *keys: str) -> list[str]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser.interface import NodeParser
 from llama_index.core.schema import (
     BaseNode,
     Document,
+    ImageDocument,
+    ImageNode,
+    IndexNode,
     MetadataMode,
     NodeRelationship,
     ObjectType,
@@ -22,8 +24,9 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.utils import get_tqdm_iterable
+from typing_extensions import TypedDict, Unpack
 
-from llama_index_contextual import dates, metadata
+from llama_index_contextual import metadata
 from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.identity import (
@@ -33,43 +36,52 @@ from llama_index_contextual.identity import (
     identity_of,
     node_id_of,
     origin_of,
+    reading_order,
 )
-from llama_index_contextual.markdown import ChunkSettings, FrontMatter, Span, read_front_matter
+from llama_index_contextual.markdown import TOP, ChunkSettings, FrontMatter, Open, Span, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
+from llama_index_contextual.node_metadata import (
+    BOOKKEEPING,
+    HIDDEN_FROM_EMBED,
+    brought,
+    document_metadata,
+    excluded,
+    first_metadata,
+    span_metadata,
+)
 from llama_index_contextual.text import is_markdown, without_surrogates
 from llama_index_contextual.tokens import is_unread
 
 if TYPE_CHECKING:
-    from datetime import date
+    from llama_index.core.callbacks import CallbackManager
 
-# Counts and hashes say nothing to an embedding or an LLM.
-_BOOKKEEPING: Final = (
-    metadata.HEADING_LEVEL,
-    metadata.CONTENT_TYPE,
-    metadata.TOKEN_COUNT,
-    metadata.CHUNK_HASH,
-    metadata.OVERFLOW,
-    metadata.UNREAD,
-    metadata.CONTINUES,
-    metadata.DATE_TS,
-    metadata.FRONT_MATTER,
-)
-_MOST_TITLES: Final = 4  # that a chunk of many sections names
-_SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
-_MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
-_OF_ONE_CHUNK: Final = (
-    metadata.HEADER_PATH,
-    metadata.OVERFLOW,
-    metadata.UNREAD,
-    metadata.CONTINUES,
-    metadata.FRONT_MATTER,
-)
+_ANYTHING: Final = "*"
+_PICTURE: Final = Span(0, 0, 0, 0, (), 0, "image", 0)  # of an image without text
 # The same words each time, so that Python shows the warning once.
 _UNREAD: Final = (
     "Some chunks are mostly in a script that the local model does not know, or in words of over 100 letters. Their "
     "vectors say little; they have unread=True, and keywords still find them. Cure: a multilingual embedding."
 )
-_HIDDEN_FROM_EMBED: Final = (*_BOOKKEEPING, metadata.START_LINE, metadata.END_LINE)
+
+
+class ParserSettings(TypedDict, total=False):
+    """What :class:`HeadingAwareMarkdownNodeParser` takes, all by name; the class says what each is."""
+
+    chunk_size: int
+    chunk_overlap: int | None
+    min_chunk_size: int | None
+    max_chunk_size: int | None
+    keep_blocks: bool
+    cut_at_rules: bool
+    tokenizer: str | Callable[[str], Any]
+    preserve_headers: bool
+    semantic: bool
+    markdown_suffixes: Sequence[str]
+    id_from: Sequence[str]
+    include_metadata: bool
+    include_prev_next_rel: bool
+    callback_manager: CallbackManager
+    id_func: Callable[[int, BaseNode], str] | None
 
 
 class HeadingAwareMarkdownNodeParser(NodeParser):
@@ -77,9 +89,19 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
 
     Every node's text is a slice of the document, at most ``chunk_size`` tokens long. Code fences, tables, list items
     and sentences stay whole where they fit; small sections merge with a neighbour. Metadata names are those of
-    :mod:`llama_index_contextual.metadata`. Node ids are hashes of the document's identity (an id that the user set,
-    else ``metadata["path"]``, else ``metadata["file_path"]``, else its content), the chunk's text, and its ordinal
-    among equal texts.
+    :mod:`llama_index_contextual.metadata`; what a document brought under such a name stays, and ours then begins with
+    ``contextual_``.
+
+    **Ids** are hashes of the document's id, the chunk's text, and its ordinal among equal texts of the document. So
+    they are the same on each run where the document's id is, as with ``SimpleDirectoryReader(filename_as_id=True)``.
+    LlamaIndex gives other documents random ids; ``id_from`` names metadata that tell them apart instead.
+
+    **Pages** of one file, which have its path and a ``page_label``, are read by number: a page begins under the
+    headings that are open at the end of the page before it. Pages that come in another call, or to another worker of an
+    ``IngestionPipeline``, are not known here: there a page begins under no heading.
+
+    An image keeps its chunks' text and stays an image. A node that holds no text, and an ``IndexNode``, pass as they
+    are.
 
     Examples:
         >>> from llama_index.core import Document
@@ -93,8 +115,16 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     """Raised when the same settings give other nodes, so that an index makes its own again."""
 
     chunk_size: int = Field(default=400, description="The most tokens of a chunk.")
-    chunk_overlap: int = Field(default=80, description="The most tokens repeated from the chunk before, 0 for none.")
-    min_chunk_size: int = Field(default=50, description="Smaller sections merge with a neighbour.")
+    chunk_overlap: int = Field(
+        default=80,
+        description="The most tokens repeated from the chunk before, 0 for none; by default 80, or a fifth of "
+        "chunk_size where that is less.",
+    )
+    min_chunk_size: int = Field(
+        default=50,
+        description="Smaller sections merge with a neighbour; by default 50, or an eighth of chunk_size where that is "
+        "less.",
+    )
     max_chunk_size: int | None = Field(
         default=None, description="What cannot be cut may have this many tokens; None is twice chunk_size."
     )
@@ -109,7 +139,18 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     preserve_headers: bool = Field(default=True, description="Whether nodes carry the path of headings above them.")
     semantic: bool = Field(default=True, description="False packs lines to the budget and ignores structure.")
 
-    def __init__(self, **data: Any) -> None:
+    markdown_suffixes: tuple[str, ...] = Field(
+        default=(_ANYTHING,),
+        description='Suffixes of the files that are Markdown, such as (".md", ".mdx"); "*" is any, () is none. '
+        "Other files have paragraphs, and no headings.",
+    )
+    id_from: tuple[str, ...] = Field(
+        default=(),
+        description='Metadata that node ids are made from instead of the document\'s id: ("file_path", "page_label").',
+    )
+
+    def __init__(self, **settings: Unpack[ParserSettings]) -> None:
+        data: dict[str, Any] = dict(settings)
         data["id_func"] = given_id_func(data.get("id_func"))
         if isinstance(data.get("tokenizer"), dict):
             raise SettingError(
@@ -117,20 +158,38 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
                 "Cure: pass the callable again, or use a named tokenizer"
             )
         refuse_unknown(type(self).__name__, set(data) - {"class_name"}, type(self).model_fields)
+        for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
+            if data.get(name) is None:
+                usual, size = type(self).model_fields[name].default, data.get("chunk_size", usual_size(type(self)))
+                data[name] = min(usual, size // part) if isinstance(size, int) else usual
         with explained():
             super().__init__(**data)
         self._settings()  # raises SettingError, which pydantic would wrap if this were a validator
+        if wrong := [one for one in self.markdown_suffixes if one != _ANYTHING and not one.startswith(".")]:
+            raise SettingError(f'markdown_suffixes={wrong}: each begins with a dot. Cure: (".md",), or ("*",) for all')
+        if self.id_from and self.id_func is not hash_id:
+            raise SettingError("id_from and id_func both say what ids are made of. Cure: give one of them")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickle keeps. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
+        try:
+            pickle.dumps((self.tokenizer, self.id_func))
+        except Exception as error:
+            raise SettingError(
+                f"tokenizer={self.tokenizer!r} or id_func={self.id_func!r} cannot be pickled for another process "
+                f"({error}). Cure: a function that a module defines by name"
+            ) from error
+        state: dict[str, Any] = super().__getstate__()
+        return state
 
     @field_serializer("tokenizer")
     def _name_tokenizer(self, value: str | Callable[[str], Any]) -> Any:
         return value if isinstance(value, str) else {"callable": getattr(value, "__qualname__", type(value).__name__)}
 
     @classmethod
-    def from_defaults(
-        cls, callback_manager: CallbackManager | None = None, **settings: Any
-    ) -> HeadingAwareMarkdownNodeParser:
+    def from_defaults(cls, **settings: Unpack[ParserSettings]) -> HeadingAwareMarkdownNodeParser:
         """Make a parser, as LlamaIndex's parsers are made."""
-        return cls(callback_manager=callback_manager or CallbackManager([]), **settings)
+        return cls(**settings)
 
     @classmethod
     def class_name(cls) -> str:
@@ -150,26 +209,47 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             markdown=markdown,
         )
 
-    def split_document(self, document: BaseNode) -> tuple[str, FrontMatter, list[Span]]:
-        """Return a document's text (lone surrogates replaced), its front matter, and the spans of its nodes."""
-        name = metadata.path_of(document.metadata) or document.node_id
+    def split_document(self, document: BaseNode, above: Open | None = None) -> tuple[str, FrontMatter, list[Span]]:
+        """Return a document's text (lone surrogates replaced), its front matter, and the spans of its nodes.
+
+        Args:
+            document: A document, or a node that is cut again.
+            above: Of a page that follows another one, the headings that are open where it begins.
+        """
+        path = metadata.path_of(document.metadata)
+        name = path or document.node_id
         text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
-        settings = self._settings(markdown=is_markdown(metadata.path_of(document.metadata)))
-        has_front = settings.markdown and settings.semantic
+        settings = self._settings(markdown=is_markdown(path, self.markdown_suffixes))
+        has_front = settings.markdown and settings.semantic and above is None
         front = read_front_matter(text, name) if has_front else FrontMatter()
-        spans = split_markdown(text, settings=settings, body=front.end)
+        spans = split_markdown(text, settings=settings, body=front.end, above=above or TOP)
         if not spans and front.values:  # a note of properties alone: they are all there is to find
             spans = split_markdown(text, settings=self._settings(markdown=False), body=0)
         return text, front, spans
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
-        parsed: list[BaseNode] = []
-        seen: Counter[tuple[str, str]] = Counter()  # for all documents: the pages of a PDF have one path
-        for document in get_tqdm_iterable(nodes, show_progress, "Parsing nodes"):
-            parsed.extend(self._parse_document(document, seen))
-        if any(metadata.UNREAD in node.metadata for node in parsed):
+        self._check_identities(nodes)
+        parsed: dict[int, list[BaseNode]] = {}
+        ends: dict[int, Open] = {}
+        seen: Counter[tuple[str, str]] = Counter()  # for all documents: two may have one id
+        for position, before in get_tqdm_iterable(reading_order(nodes), show_progress, "Parsing nodes"):
+            above = None if before is None else ends[before]
+            parsed[position], ends[position] = self._parse_document(nodes[position], seen, above)
+        made = [node for position in range(len(nodes)) for node in parsed[position]]
+        if any(metadata.value_of(node.metadata, metadata.UNREAD) is True for node in made):
             warnings.warn(_UNREAD, ContextualWarning, stacklevel=2)
-        return parsed
+        return made
+
+    def _check_identities(self, nodes: Sequence[BaseNode]) -> None:
+        """Refuse to give two documents one identity: a later call would replace the chunks of one by the other's."""
+        known: dict[str, str] = {}
+        for document in nodes if self.id_from else ():
+            identity = identity_of(document, self.id_from)
+            if known.setdefault(identity, document.node_id) != document.node_id:
+                raise SettingError(
+                    f"id_from={self.id_from!r} does not tell all documents apart: two have {identity}. "
+                    "Cure: add a key in which they differ, such as 'page_label'"
+                )
 
     async def _aparse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
@@ -185,20 +265,28 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         """Return the nodes as they are: LlamaIndex would search for offsets, and copy metadata into links."""
         return nodes
 
-    def _parse_document(self, document: BaseNode, seen: Counter[tuple[str, str]]) -> list[TextNode]:
-        text, front, spans = self.split_document(document)
+    def _parse_document(
+        self, document: BaseNode, seen: Counter[tuple[str, str]], above: Open | None
+    ) -> tuple[list[BaseNode], Open]:
+        """Return the nodes of a document, and the headings that are open at its end."""
+        if isinstance(document, IndexNode):  # cut, it would lose what it stands for
+            return [document], above or TOP
+        text, front, spans = self.split_document(document, above)
+        if not spans and isinstance(document, ImageDocument | ImageNode):
+            spans = [_PICTURE]
+        elif not spans and _holds_more_than_text(document):
+            return [document], above or TOP
         if text != document.get_content(metadata_mode=MetadataMode.NONE):
             document = document.model_copy()  # the caller's document stays as it is; only its hash needs clean text
             document.set_content(text)
-        shared = self._document_metadata(document, front)
-        digest = str(document.hash)  # once: LlamaIndex computes it anew at each access
+        theirs, ours = document_metadata(document, front)
         source = document.source_node or RelatedNodeInfo(
             node_id=document.node_id,
             node_type=document.get_type(),
-            hash=digest,
-            metadata=metadata.of_front_matter(key for key in shared if key not in document.metadata),
+            hash=document.hash,
+            metadata={**brought(theirs), **metadata.of_front_matter(ours)},
         )
-        identity = identity_of(document, digest)
+        identity = identity_of(document, self.id_from)
         origin = origin_of(document)
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
@@ -207,91 +295,61 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             seen[identity, chunk] += 1
             named = self.id_func is not hash_id
             node_id = self.id_func(number, document) if named else node_id_of(identity, chunk, ordinal)
-            own = shared if number else {**shared, **self._first_metadata(document, front, span)}
-            nodes.append(self._node(node_id, chunk, _placed(span, origin), document, own, source))
+            placed = _placed(span, origin)
+            own = {
+                **ours,
+                **({} if number else first_metadata(document, front, span)),
+                **self._said(chunk, placed, theirs),
+            }
+            values = metadata.with_ours(theirs, own) if self.include_metadata else ({}, {})
+            nodes.append(_node(node_id, chunk, placed, document, values, source))
         if self.include_prev_next_rel:
             _link(nodes)
-        return nodes
+        return [*nodes], spans[-1].open if spans and spans[-1] is not _PICTURE else above or TOP
 
-    def _document_metadata(self, document: BaseNode, front: FrontMatter) -> dict[str, Any]:
-        if not self.include_metadata:
-            return {}
-        shared = {
-            key: without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
-            for key, value in document.metadata.items()
-        }
-        if document.source_node is not None:  # itself a chunk: what was said of it is not true of all its chunks
-            for key in _OF_ONE_CHUNK:
-                shared.pop(key, None)
-        for key in (metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION):
-            if value := shared.get(key) or front.text(key):
-                short = metadata.short_tags if key == metadata.TAGS else metadata.shortened
-                shared[key] = short(value) if isinstance(value, str) else value
-        day = (
-            dates.parse_day(shared.get(metadata.DATE))
-            or dates.parse_day(front.values.get(metadata.DATE))
-            or dates.date_from_path(metadata.path_of(document.metadata))
-        )
-        if day:
-            shared.update(_date_metadata(day))
-        return shared
+    def _said(self, chunk: str, span: Span, theirs: dict[str, Any]) -> dict[str, Any]:
+        unread = self.tokenizer == "minilm" and is_unread(chunk)
+        return span_metadata(chunk, span, theirs, headers=self.preserve_headers, unread=unread)
 
-    def _first_metadata(self, document: BaseNode, front: FrontMatter, span: Span) -> dict[str, str]:
-        """Return what the first chunk alone says: the same words on every chunk would count many times."""
-        if not self.include_metadata or span.start < front.end:
-            return {}
-        inherited = str(document.metadata.get(metadata.FRONT_MATTER) or "")  # of a document that is itself a chunk
-        words = (front.rest(_SHOWN_OF_FRONT_MATTER) or inherited)[:_MAX_FRONT_MATTER]
-        return {metadata.FRONT_MATTER: words} if words else {}
 
-    def _node(
-        self,
-        node_id: str,
-        chunk: str,
-        span: Span,
-        document: BaseNode,
-        shared: dict[str, Any],
-        source: RelatedNodeInfo,
-    ) -> TextNode:
-        values = self._span_metadata(chunk, span, shared)
-        return TextNode(
-            id_=node_id,
-            text=chunk,
-            start_char_idx=span.start,
-            end_char_idx=span.end,
-            metadata=values,
-            excluded_embed_metadata_keys=_excluded(document.excluded_embed_metadata_keys, _HIDDEN_FROM_EMBED, values),
-            excluded_llm_metadata_keys=_excluded(document.excluded_llm_metadata_keys, _BOOKKEEPING, values),
-            metadata_separator=getattr(document, "metadata_separator", "\n"),
-            metadata_template=getattr(document, "metadata_template", "{key}: {value}"),
-            text_template=getattr(document, "text_template", "{metadata_str}\n\n{content}"),
-            relationships={NodeRelationship.SOURCE: source},
-        )
+def usual_size(kind: type[HeadingAwareMarkdownNodeParser]) -> int:
+    """Return the chunk size of a parser that is given none; a subclass may have another."""
+    return int(kind.model_fields["chunk_size"].default)
 
-    def _span_metadata(self, chunk: str, span: Span, shared: dict[str, Any]) -> dict[str, Any]:
-        if not self.include_metadata:
-            return {}
-        values = dict(shared)
-        if self.preserve_headers and (path := metadata.short_header_path(span.headings or _joined(span.merged))):
-            values[metadata.HEADER_PATH] = path
-        values[metadata.HEADING_LEVEL] = span.level
-        if span.start_line:
-            values[metadata.START_LINE] = span.start_line
-            values[metadata.END_LINE] = span.end_line
-        values[metadata.CONTENT_TYPE] = span.kind
-        values[metadata.TOKEN_COUNT] = span.tokens
-        values[metadata.CHUNK_HASH] = blake2b(chunk.encode(), digest_size=16).hexdigest()
-        if span.overflow:
-            values[metadata.OVERFLOW] = True
-        if self.tokenizer == "minilm" and is_unread(chunk):
-            values[metadata.UNREAD] = True
-        if span.continues:
-            values[metadata.CONTINUES] = span.continues
-        for title in reversed(span.headings):
-            if day := dates.date_from_heading(title):
-                values.update(_date_metadata(day))
-                break
-        return values
+
+def _holds_more_than_text(document: BaseNode) -> bool:
+    """Return whether a node without text is something else: a sound, a film, or of a class that we do not know."""
+    resources = ("image_resource", "audio_resource", "video_resource")
+    known = isinstance(document, Document | TextNode)
+    return not known or any(getattr(document, name, None) is not None for name in resources)
+
+
+def _node(
+    node_id: str,
+    chunk: str,
+    span: Span,
+    document: BaseNode,
+    values: tuple[dict[str, Any], dict[str, str]],
+    source: RelatedNodeInfo,
+) -> TextNode:
+    shown, names = values
+    fields = {
+        "id_": node_id,
+        "text": chunk,
+        "start_char_idx": span.start,
+        "end_char_idx": span.end,
+        "metadata": shown,
+        "excluded_embed_metadata_keys": excluded(document.excluded_embed_metadata_keys, HIDDEN_FROM_EMBED, names),
+        "excluded_llm_metadata_keys": excluded(document.excluded_llm_metadata_keys, BOOKKEEPING, names),
+        "metadata_separator": getattr(document, "metadata_separator", "\n"),
+        "metadata_template": getattr(document, "metadata_template", "{key}: {value}"),
+        "text_template": getattr(document, "text_template", "{metadata_str}\n\n{content}"),
+        "relationships": {NodeRelationship.SOURCE: source},
+    }
+    if not isinstance(document, ImageDocument | ImageNode):
+        return TextNode(**fields)
+    picture = ("image", "image_path", "image_url", "image_mimetype", "text_embedding")
+    return ImageNode(**fields, **{name: getattr(document, name, None) for name in picture})
 
 
 def _placed(span: Span, origin: Origin) -> Span:
@@ -306,20 +364,6 @@ def _placed(span: Span, origin: Origin) -> Span:
         headings=origin.path(span.headings),
         level=span.level or origin.level,
     )
-
-
-def _joined(titles: Sequence[str]) -> list[str]:
-    """Return one title for small sections side by side, which have no heading in common."""
-    shown = titles if len(titles) <= _MOST_TITLES else [*titles[: _MOST_TITLES - 1], "…", titles[-1]]
-    return [metadata.TITLE_SEPARATOR.join(title for title in shown if title)]
-
-
-def _date_metadata(day: date) -> dict[str, Any]:
-    return {metadata.DATE: day.isoformat(), metadata.DATE_TS: dates.epoch_seconds(day)}
-
-
-def _excluded(given: Sequence[str], ours: Sequence[str], values: dict[str, Any]) -> list[str]:
-    return [*given, *(key for key in ours if key in values and key not in given)]
 
 
 def _link(nodes: Sequence[TextNode]) -> None:

@@ -97,11 +97,11 @@ def chunks_of(
     if isinstance(path_or_text, Path):
         name = path_or_text.as_posix() if root is None else path_or_text.absolute().relative_to(root).as_posix()
         try:
-            document = Document(text=decode(path_or_text.read_bytes()).text, metadata={metadata.PATH: name})
+            document = Document(id_=name, text=decode(path_or_text.read_bytes()).text, metadata={metadata.PATH: name})
         except DocumentError as error:
             raise DocumentError(f"{path_or_text}: {error}") from error
     else:
-        name, document = "text", Document(text=path_or_text)
+        name, document = "text", Document(id_="text", text=path_or_text)
     nodes = [node for node in parser.get_nodes_from_documents([document]) if isinstance(node, TextNode)]
     if contexts is not None and contexts.generator is not None and nodes:
         contexts.model_copy(update={"generator": contexts.generator.at_query_time(), "documents": [document]})(nodes)

@@ -20,11 +20,12 @@ import sentencex
 from llama_index_contextual.errors import ContextualWarning, DocumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 # Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
 # case; "NOTES.MD" is Markdown too.
 MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
+_SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
@@ -122,10 +123,16 @@ def money(amount: float) -> str:
     return f"{amount:,.{max(2, digits)}f}"
 
 
-def is_markdown(path: str) -> bool:
-    """Return whether a file of this name holds Markdown; a name without a suffix, or none at all, counts as one."""
-    suffix = PurePosixPath(path).suffix.lower()
-    return not suffix or suffix in MARKDOWN_SUFFIXES
+def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
+    """Return whether a file of this name holds Markdown.
+
+    Args:
+        path: Of the file; "" for none.
+        suffixes: Of Markdown files, in lower case; ``"*"`` is any. A name without a suffix, or none at all, counts as
+            Markdown wherever there are some. (``Release 2.0`` has no suffix.)
+    """
+    suffix = _SUFFIX.search(PurePosixPath(path).name.lower())
+    return bool(suffixes) and ("*" in suffixes or suffix is None or suffix[0] in suffixes)
 
 
 def replace_surrogates(text: str) -> tuple[str, int]:

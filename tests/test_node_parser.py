@@ -7,10 +7,13 @@ import threading
 import pytest
 from llama_index.core import Document
 from llama_index.core.node_parser import MarkdownNodeParser
-from llama_index.core.schema import MetadataMode, NodeRelationship
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+)
 
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser, ParserSettings
 
 NOTE = """---
 title: Field notes
@@ -77,13 +80,6 @@ def test_links_name_neighbours_and_carry_no_metadata(nodes):
         assert after.prev_node.node_id == before.node_id
         assert before.next_node.metadata == {}
     assert NodeRelationship.NEXT not in nodes[-1].relationships
-
-
-def test_ids_do_not_depend_on_random_document_ids(nodes):
-    again = HeadingAwareMarkdownNodeParser(min_chunk_size=10).get_nodes_from_documents(
-        [Document(text=NOTE, metadata={"path": "memory/note.md"})]
-    )
-    assert [n.node_id for n in again] == [n.node_id for n in nodes]
 
 
 def test_lone_surrogates_are_replaced_with_a_warning():
@@ -153,9 +149,46 @@ def test_without_headers_only_the_document_is_named():
     assert not any("header_path" in n.metadata for n in parser.get_nodes_from_documents([Document(text=NOTE)]))
 
 
-def test_a_file_that_is_no_markdown_gets_paragraphs_and_no_headings():
-    [node] = HeadingAwareMarkdownNodeParser()([Document(text="# a comment\nx = 1\n", metadata={"path": "a.py"})])
-    assert "header_path" not in node.metadata
+@pytest.mark.parametrize(
+    ("given", "overlap", "least"),
+    [
+        ({}, 80, 50),
+        ({"chunk_size": 64}, 12, 8),
+        ({"chunk_size": 25, "chunk_overlap": 0}, 0, 3),
+        ({"chunk_size": 1000}, 80, 50),
+        ({"chunk_size": 1}, 0, 0),
+        ({"chunk_size": 64, "min_chunk_size": 20}, 12, 20),
+    ],
+)
+def test_defaults_shrink_with_what_is_given(given, overlap, least):
+    parser = HeadingAwareMarkdownNodeParser(**given)
+    assert (parser.chunk_overlap, parser.min_chunk_size) == (overlap, least)
+    assert HeadingAwareMarkdownNodeParser.from_defaults(**given).to_dict() == parser.to_dict()
+
+
+def test_what_cannot_be_pickled_is_refused_and_not_forgotten():
+    parser = HeadingAwareMarkdownNodeParser(tokenizer=lambda text: text.split())
+    with pytest.raises(SettingError, match="cannot be pickled"):
+        pickle.dumps(parser)
+    assert callable(parser.tokenizer), "the parser itself keeps it"
+    with pytest.raises(SettingError, match="cannot be pickled"):
+        pickle.dumps(HeadingAwareMarkdownNodeParser(id_func=lambda i, doc: f"{i}"))
+    assert pickle.loads(pickle.dumps(HeadingAwareMarkdownNodeParser(tokenizer=words))).tokenizer is words  # noqa: S301
+
+
+def test_all_settings_are_typed():
+    """So mypy sees a misspelt one, although the constructor takes ``**settings``."""
+    assert ParserSettings.__annotations__.keys() == HeadingAwareMarkdownNodeParser.model_fields.keys()
+    for call in (HeadingAwareMarkdownNodeParser.__init__, HeadingAwareMarkdownNodeParser.from_defaults):
+        assert call.__annotations__["settings"] == "Unpack[ParserSettings]"
+
+
+def test_a_subclass_may_add_a_setting():
+    class Mine(HeadingAwareMarkdownNodeParser):
+        chunk_size: int = 64
+        team: str = "net"
+
+    assert (Mine(team="db").team, Mine().team, Mine().chunk_overlap) == ("db", "net", 12)
 
 
 def test_small_sections_that_share_no_heading_are_named_side_by_side():
@@ -185,15 +218,6 @@ def test_equal_chunks_keep_their_own_offsets_and_ids():
     assert first.text.strip() == second.text.strip()
     assert first.start_char_idx != second.start_char_idx
     assert first.node_id != second.node_id
-
-
-def test_equal_pages_of_one_file_have_ids_of_their_own():
-    """A PDF's pages are documents with one path, and two documents may have the same text and no path at all."""
-    pages = [Document(text="Left blank.", metadata={"file_path": "a.pdf", "page_label": page}) for page in "12"]
-    pathless = [Document(text="Hello."), Document(text="Hello.")]
-    ids = [node.node_id for node in HeadingAwareMarkdownNodeParser()([*pages, *pathless])]
-    assert len(set(ids)) == 4
-    assert ids[0] == HeadingAwareMarkdownNodeParser()(pages[:1])[0].node_id
 
 
 def test_a_file_name_that_is_no_unicode_is_replaced_with_a_warning():

@@ -36,6 +36,7 @@ DRAWN = {
     "chunks.overlap": st.integers(0, 10),
     "chunks.min_size": st.integers(0, 15),
     "chunks.max_size": st.integers(400, 600),
+    "chunks.markdown_suffixes": st.lists(st.sampled_from((".md", ".txt", "*")), min_size=1, unique=True),
     "chunks.tokenizer": st.sampled_from(("cl100k", "minilm", "estimate")),
     "context.mode": st.sampled_from(("off", "headings", "headers", "pattern")),
     "context.show_to_llm": st.booleans(),
@@ -120,6 +121,7 @@ def ways(folder, tmp_path, run):
         model = said.get("embedding.model", "local")
         names = {"chunks.size": "chunk_size", "chunks.overlap": "chunk_overlap", "chunks.tokenizer": "tokenizer"}
         names |= {"chunks.min_size": "min_chunk_size", "chunks.max_size": "max_chunk_size"}
+        names |= {"chunks.markdown_suffixes": "markdown_suffixes"}
         parser = default_parser(resolve_embedding(model), {names[key]: said[key] for key in names if key in said})
         context = {"headers": "headings"}.get(said.get("context.mode"), said.get("context.mode"))
         rules = {key.removeprefix("files."): value for key, value in said.items() if key.startswith("files.")}

@@ -107,6 +107,11 @@ class Chunks(_Section):
         example=384,
         ge=1,
     )
+    markdown_suffixes: Texts | None = _setting(
+        "Suffixes of the files that are Markdown; `*` is any. Other files have paragraphs and no headings.",
+        "(`.md`, `.markdown`, `.mdown`, `.mkd`, `.mdx`, `.mdc`, `.qmd`, `.rmd`, and names without a suffix)",
+        example=(".md", ".txt"),
+    )
     tokenizer: Literal["cl100k", "minilm", "estimate"] | None = _setting(
         "What counts the tokens.", "(minilm with the local embedding, else cl100k)", example="cl100k"
     )

@@ -78,7 +78,7 @@ class HeadingContextGenerator(ContextGenerator):
             "breadcrumb": self._breadcrumb(document.path, headings),
             "path": document.path,
             "headings": join_header_path(headings),
-            "title": _new_title(str(metadata.get(TITLE) or ""), document.path, headings),
+            "title": _new_title(str(value_of(metadata, TITLE) or ""), document.path, headings),
             "date": date_in_words(value_of(metadata, DATE)),
             "continues": str(value_of(metadata, CONTINUES) or ""),
         }

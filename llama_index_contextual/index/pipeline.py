@@ -19,6 +19,7 @@ from llama_index_contextual.metadata import (
     value_of,
 )
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.text import MARKDOWN_SUFFIXES
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
@@ -42,14 +43,15 @@ LARGEST: Final = 400  # tokens of a chunk, however many more an embedding reads
 def default_parser(embedding: BaseEmbedding, chosen: Mapping[str, Any] | None = None) -> HeadingAwareMarkdownNodeParser:
     """Return the parser whose chunks and their contexts fit what the embedding reads, counted in its own tokens.
 
-    The proportions are those of the defaults (400 tokens, 80 of overlap, 50 at least), which hold where the
-    embedding's limit is not known. A model that reads more does not get larger chunks (``benchmarks/chunk_sizes.py``).
+    A folder holds other files than Markdown, so their suffixes say which are. The proportions are those of the defaults
+    (400 tokens, 80 of overlap, 50 at least), which hold where the embedding's limit is not known. A model that reads
+    more does not get larger chunks (``benchmarks/chunk_sizes.py``).
 
     Args:
         embedding: The embedding of the index.
         chosen: Settings of the parser that come before these.
     """
-    known, settings = embedding_limit(embedding), dict(chosen or {})
+    known, settings = embedding_limit(embedding), {"markdown_suffixes": MARKDOWN_SUFFIXES, **(chosen or {})}
     if known is not None and settings.get("tokenizer", known[0]) == known[0]:
         tokenizer, limit = known
         size = min(max(limit - CONTEXT_RESERVE, limit // 2), LARGEST)
@@ -76,8 +78,8 @@ class NodePipeline:
         return None if generator is None or generator.free else generator.name
 
     def parse(self, documents: Sequence[Document]) -> list[BaseNode]:
-        """Return the nodes of some documents, without contexts."""
-        return [node for document in documents for node in self.parser.get_nodes_from_documents([document])]
+        """Return the nodes of some documents, without contexts; all pages of a file together."""
+        return self.parser.get_nodes_from_documents(documents)
 
     def take_over(self, nodes: Sequence[BaseNode], stored: Mapping[str, Stored]) -> None:
         """Give nodes the contexts that were paid for, from what the index holds under their ids."""

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -21,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import Document
 
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError
-from llama_index_contextual.identity import is_random_id
 from llama_index_contextual.index.files import Problem, find_files, stamp_of
 from llama_index_contextual.metadata import PATH, path_of
 from llama_index_contextual.text import decode, replace_surrogates
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.manifest import Entry
     from llama_index_contextual.index.settings import IndexSettings
 
+# LlamaIndex gives each document that it loads such an id, another one each time.
+_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 logger = logging.getLogger(__name__)
 UNREAD: Final = "it cannot be read"  # by the system; that may change while size and times stay
 _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file system that is in use, FAT's
@@ -241,7 +243,7 @@ def document_sources(documents: Iterable[Document], root: Path, failed: list[Pro
     for number, document in enumerate(documents):
         identity = document_identity(document, root)
         if identity is None:
-            reason = "it has no identity that lasts. Cure: set id_=, or metadata['path']."
+            reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
             failed.append(Problem(f"document {number}", reason))
         else:
             groups.setdefault(identity, []).append(document)
@@ -249,11 +251,11 @@ def document_sources(documents: Iterable[Document], root: Path, failed: list[Pro
 
 
 def document_identity(document: Document, root: Path) -> str | None:
-    """The id that the user set, else the path; LlamaIndex's random ids say nothing about a document.
+    """The id that the user set, else the path; a random UUID, as LlamaIndex makes it, would be another on each run.
 
     A ``file_path`` inside the folder becomes relative to it, so that it is the same on every machine.
     """
-    if not is_random_id(document.doc_id):
+    if not _RANDOM_ID.fullmatch(document.doc_id):
         return document.doc_id
     path = Path(path_of(document.metadata))
     if not path.name:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from llama_index_contextual.markdown.front_matter import FrontMatter, read_front_matter
+from llama_index_contextual.markdown.sections import TOP, Open
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.spans import Span, split_markdown
 
-__all__ = ["ChunkSettings", "FrontMatter", "Span", "read_front_matter", "split_markdown"]
+__all__ = ["TOP", "ChunkSettings", "FrontMatter", "Open", "Span", "read_front_matter", "split_markdown"]

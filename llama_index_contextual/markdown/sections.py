@@ -36,6 +36,21 @@ _SHORTCODE: Final = re.compile(r'\{\{[%<]\s*\w+\s+"([^"]*)"\s*[%>]\}\}')  # Hugo
 _BLOCK_ID: Final = re.compile(r"\s\^[\w-]+$")  # Obsidian's
 
 
+class Open(NamedTuple):
+    """The headings that are open at a place in a document.
+
+    Attributes:
+        titles: Outermost first.
+        levels: Their levels, 1 to 6.
+    """
+
+    titles: tuple[str, ...] = ()
+    levels: tuple[int, ...] = ()
+
+
+TOP: Final = Open()  # above the first heading
+
+
 class Section(NamedTuple):
     """A heading and what stands under it before the next heading of any level, or a part of that between two rules.
 
@@ -58,22 +73,26 @@ class Section(NamedTuple):
     alone: bool = False
 
 
-def find_sections(outline: Outline, titles: Iterable[str], *, cut_at_rules: bool = False) -> Iterator[Section]:
-    """Yield the sections of a document in order; the text above the first heading is one with an empty path.
+def find_sections(
+    outline: Outline, titles: Iterable[str], *, cut_at_rules: bool = False, above: Open = TOP
+) -> Iterator[Section]:
+    """Yield the sections of a document in order; the text above its first heading is one, under what is above it.
 
     Args:
         outline: The document's marks.
         titles: Of its headings.
         cut_at_rules: Whether a section ends at each rule (``---``) as well.
+        above: Headings that are open where it begins, as they are for a page of a file.
     """
     rules = _marks_after_rules(outline) if cut_at_rules else []
     headings = outline.headings
     marks = [*(mark for mark, _, _, _ in headings), len(outline.offsets) - 1]
-    if marks[0] > 0:
-        yield from _cut(Section(0, marks[0]), rules)
-    path: tuple[str, ...] = ()
-    levels: tuple[int, ...] = ()
+    path, levels = above
     days: tuple[date | None, ...] = (None,)
+    for title in path:
+        days = (*days, date_from_heading(title) or days[-1])
+    if marks[0] > 0:
+        yield from _cut(Section(0, marks[0], path, levels, day=days[-1]), rules)
     for (mark, level, _, _), last, title in zip(headings, islice(marks, 1, None), titles, strict=True):
         depth = len(levels)
         while depth and levels[depth - 1] >= level:  # also right after a jump from H1 to H3 and back to H2

@@ -9,7 +9,15 @@ from llama_index_contextual.markdown import blocks
 from llama_index_contextual.markdown.front_matter import read_front_matter
 from llama_index_contextual.markdown.oversized import refine
 from llama_index_contextual.markdown.packing import Piece, pack, uncut
-from llama_index_contextual.markdown.sections import Section, common_path, find_sections, group_sections, heading_titles
+from llama_index_contextual.markdown.sections import (
+    TOP,
+    Open,
+    Section,
+    common_path,
+    find_sections,
+    group_sections,
+    heading_titles,
+)
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.tokens import make_scale, weigh
 
@@ -35,6 +43,7 @@ class Span(NamedTuple):
         continues: For a later piece of a fence its language, of a table its header row; else empty.
         overlap: How many of its first characters the chunk before it holds too.
         merged: Outermost titles of the sections in it, where these share no heading; else empty.
+        open: The headings that are open at its end.
     """
 
     start: int
@@ -49,15 +58,19 @@ class Span(NamedTuple):
     continues: str = ""
     overlap: int = 0
     merged: tuple[str, ...] = ()
+    open: Open = TOP
 
 
-def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: int | None = None) -> list[Span]:
+def split_markdown(
+    text: str, *, settings: ChunkSettings | None = None, body: int | None = None, above: Open = TOP
+) -> list[Span]:
     """Split a text into spans that cover everything but white space, front matter and a byte order mark.
 
     Args:
         text: Without lone surrogates.
         settings: Sizes and tokenizer.
         body: Where the front matter ends; ``None`` reads it here.
+        above: Headings that are open where the text begins, as they are for a page of a file.
     """
     settings = settings or ChunkSettings()
     if body is None:
@@ -69,7 +82,7 @@ def split_markdown(text: str, *, settings: ChunkSettings | None = None, body: in
     scale = make_scale(text, settings.tokenizer)
     outline = _outline(text, body, settings)
     titles = heading_titles(text, ((start, end) for _, _, start, end in outline.headings))
-    sections = find_sections(outline, titles, cut_at_rules=settings.cut_at_rules)
+    sections = find_sections(outline, titles, cut_at_rules=settings.cut_at_rules, above=above)
     sums = scale.cumulative(outline.offsets)
     groups = group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size)
     lines = _LineCounter(text)
@@ -127,6 +140,7 @@ def _describe(
         overflow=piece.tokens > size,
         continues=_continues(text, piece),
         overlap=piece.own - piece.start,
+        open=Open(group[-1].path, group[-1].levels),
         merged=() if headings else tuple(dict.fromkeys(section.path[0] for section in group if section.path)),
     )
 

@@ -100,7 +100,7 @@ def test_documents_are_added_updated_and_never_delete(opened):
 def test_a_document_without_lasting_identity_is_refused_with_a_cure(opened):
     report = opened().refresh([Document(text="who am I?")])
     assert [str(failure) for failure in report.failed] == [
-        "document 0: it has no identity that lasts. Cure: set id_=, or metadata['path']."
+        "document 0: it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
     ]
 
 

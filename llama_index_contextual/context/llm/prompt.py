@@ -227,7 +227,7 @@ class FilledPrompt:
         metadata = {**document.metadata, **nodes[0].metadata}
         fields = {
             "path": document.path,
-            "title": metadata.get(TITLE) or "",
+            "title": value_of(metadata, TITLE) or "",
             "date": date_in_words(value_of(metadata, DATE)),
             "section": "; ".join(filter(None, sections)),
         }
