@@ -22,6 +22,7 @@ from datasets import chat_notes, course_lessons, first_collections, kubernetes_d
 from retrieval import BUDGETS, Bench, Row, measure
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.text import MARKDOWN_SUFFIXES
 
 if TYPE_CHECKING:
     from datasets import DataSet
@@ -43,7 +44,12 @@ class Sized(Bench):
 
     def _chunks(self) -> list[BaseNode]:
         size = self.size
-        parser = HeadingAwareMarkdownNodeParser(chunk_size=size, chunk_overlap=size // 5, min_chunk_size=size // 8)
+        parser = HeadingAwareMarkdownNodeParser(
+            chunk_size=size,
+            chunk_overlap=size // 5,
+            min_chunk_size=size // 8,
+            markdown_suffixes=MARKDOWN_SUFFIXES,
+        )
         return list(parser(self.documents))
 
 
