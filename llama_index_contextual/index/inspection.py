@@ -268,7 +268,8 @@ def _files(manifest: Manifest, plan: Plan, failed: Sequence[Problem]) -> Iterato
     seen = [key for key in plan.changed if manifest.documents[key].sha256]  # nodes of a migration came from elsewhere
     yield from (f"{key}: edited since it was indexed." for key in seen)
     yield from (f"{key}: deleted since it was indexed." for key in plan.deleted if key not in moved)
-    for key in plan.added:
+    reads_files = any(entry.kind == "file" for entry in manifest.documents.values())  # else all were given by hand
+    for key in plan.added if reads_files else ():
         yield f"{key}: {f'moved from {before[key]} since that was indexed' if key in before else 'not indexed yet'}."
     for problem in failed:
         if problem.reason and any(is_spared(key, (problem.path,)) for key in manifest.documents):
