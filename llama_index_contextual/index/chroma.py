@@ -10,6 +10,7 @@ import contextlib
 import secrets
 import shutil
 import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -25,7 +26,9 @@ from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.chroma_files import (
     DATABASE_FILE,
     check_tables,
+    copied,
     is_damage,
+    is_writable,
     plain_panics,
     unreachable,
 )
@@ -33,8 +36,8 @@ from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, 
 from llama_index_contextual.retrievers.chroma import PAGE, ChromaDense, pages
 
 if TYPE_CHECKING:
+    import tempfile
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
     from chromadb.api import ClientAPI
@@ -62,15 +65,21 @@ class ChromaDatabase:
     Args:
         client: Any Chroma client, local or of a server.
         folder: Of a local one that is ours, and closed with this object; None for one that the user gave.
+        copy: Where it is only a copy, which goes when this object is closed.
     """
 
-    def __init__(self, client: ClientAPI, folder: Path | None = None) -> None:
+    def __init__(
+        self, client: ClientAPI, folder: Path | None = None, copy: tempfile.TemporaryDirectory[str] | None = None
+    ) -> None:
         self.client = client
         self._folder = folder
+        self._copy = copy
 
     @classmethod
     def at(cls, folder: Path) -> ChromaDatabase:
         """Open Chroma in a folder, without telemetry, apart from other clients of this process.
+
+        Chroma writes whenever it opens, so a folder that cannot be written is opened as a copy.
 
         Chroma shares one system among all clients of a path in a process, so that closing and opening again would give
         back the stale one. Another spelling of the same path is another system.
@@ -79,6 +88,9 @@ class ChromaDatabase:
             DamagedError: Its database is broken.
             StorageError: It cannot be opened now.
         """
+        copy = None if is_writable(folder) else copied(folder)
+        if copy is not None:
+            folder = Path(copy.name)
         name = str(folder) + "".join("/." if bit == "1" else "//." for bit in f"{secrets.randbits(20):020b}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +114,7 @@ class ChromaDatabase:
                 f"Chroma cannot open {folder} ({error}). What is indexed is unharmed. Cure: make it writable, see that "
                 "the disk has room, and end other programs that use it."
             ) from error
-        return cls(client, folder)
+        return cls(client, folder, copy)
 
     @classmethod
     def served(cls, url: str) -> ChromaDatabase:
@@ -177,6 +189,8 @@ class ChromaDatabase:
         """Let go of the client, if it is ours."""
         if self._folder is not None:
             cast("Any", self.client).close()  # ClientAPI, its declared type, does not have it
+        if self._copy is not None:
+            self._copy.cleanup()
 
 
 def without_vector_files(folder: Path, name: str) -> ChromaDatabase:

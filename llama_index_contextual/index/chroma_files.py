@@ -10,6 +10,8 @@ import os
 import re
 import shutil
 import sqlite3
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.errors import StorageError
@@ -17,12 +19,12 @@ from llama_index_contextual.index.store import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 DATABASE_FILE: Final = "chroma.sqlite3"
 _OPENING: Final = ("migrations", "tenants", "databases", "collections", "collection_metadata", "segments")
 _COMPACT: Final = "chroma.sqlite3.compact"
 _PAGE_BYTES: Final = 8192  # a node's metadata is 1 to 2 kB, which a page of 4096 bytes keeps in more pages, half empty
+_TRIES: Final = 3
 _LEAST_BYTES: Final = 4_000_000  # a smaller file is left as it is
 _MOST_FREE: Final = 0.25  # share of a file that is given back when more of it is unused
 
@@ -67,6 +69,37 @@ def unreachable(error: Exception) -> StorageError:
 def has_data(folder: Path) -> bool:
     """Return whether a local Chroma has ever been in a folder and still is."""
     return (folder / DATABASE_FILE).exists()
+
+
+def is_writable(folder: Path | None) -> bool:
+    """Return whether a local Chroma can write its files; it has to, even where it is only asked. True without any."""
+    there = [] if folder is None else [one for one in (folder, folder / DATABASE_FILE) if one.exists()]
+    return all(os.access(one, os.W_OK) for one in there)
+
+
+def copied(folder: Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a copy of a local Chroma that can be written, for as long as it is used.
+
+    Raises:
+        StorageError: There is no room for it.
+    """
+    file = folder / DATABASE_FILE
+    made = tempfile.TemporaryDirectory(prefix="llama-index-contextual-", ignore_cleanup_errors=True)
+    try:
+        for _ in range(_TRIES):  # another user, who may write, may do so now
+            before = file.stat()
+            shutil.copytree(folder, made.name, dirs_exist_ok=True, copy_function=shutil.copyfile)
+            if (before.st_size, before.st_mtime_ns) == (file.stat().st_size, file.stat().st_mtime_ns):
+                break
+        for path in Path(made.name).rglob("*"):
+            path.chmod(0o700 if path.is_dir() else 0o600)
+    except OSError as error:
+        made.cleanup()
+        raise StorageError(
+            f"{folder} cannot be written, which Chroma needs, nor be copied to {made.name} ({error}). Cure: make one "
+            "of them writable, or name a folder with room in TMPDIR."
+        ) from error
+    return made
 
 
 def check_tables(file: Path) -> None:

@@ -9,6 +9,7 @@ ended. Nothing here writes unless a writer tells it to.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import json
 import threading
 import time
@@ -18,8 +19,14 @@ import httpx
 from filelock import FileLock
 
 from llama_index_contextual.embedding import NoEmbedding
-from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError
-from llama_index_contextual.index.chroma_files import compact_copy, plain_panics, put_in_place, unreachable
+from llama_index_contextual.errors import ContextualError, CopyError, FingerprintError, StorageError
+from llama_index_contextual.index.chroma_files import (
+    compact_copy,
+    is_writable,
+    plain_panics,
+    put_in_place,
+    unreachable,
+)
 from llama_index_contextual.index.keywords import Keywords
 from llama_index_contextual.index.state import write_atomically
 from llama_index_contextual.index.store import DamagedError
@@ -27,6 +34,7 @@ from llama_index_contextual.retrievers import POOL, ContextualBM25Retriever, Con
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.vector_stores import MetadataFilters
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch
 
 _T = TypeVar("_T")
-_LOOK_SECONDS: Final = 0.1  # a question reads some six times, and each look at a server's stamp is one more request
+_LOOK_SECONDS: Final = 0.1  # each look at a server's stamp is one more request
 
 
 class Held(NamedTuple):
@@ -54,14 +62,16 @@ class Held(NamedTuple):
 class OpenStore:
     """One open database and collection; use it inside :meth:`Reader.reading`."""
 
-    def __init__(self, database: Database, store: NodeStore) -> None:
-        self.database, self.store = database, store
+    def __init__(self, database: Database, store: NodeStore, *, writable: bool) -> None:
+        self.database, self.store, self.writable = database, store, writable
         self.stamp: object = None  # of the state that it shows
         self.users = 0
         self.retired = False
+        self.closed = False
 
     def close(self) -> None:
         """Let go of the database."""
+        self.closed = True
         self.database.close()
 
 
@@ -96,6 +106,7 @@ class Reader:
         self._cure = cure
         self._guard = threading.RLock()
         self._open: OpenStore | None = None
+        self._held = contextvars.ContextVar[OpenStore | None]("what a question sees", default=None)
         self._looked: tuple[bytes, float] = b"", 0.0  # what was announced here when a server was last asked, and when
         self.keywords = Keywords(layout.bm25, layout.matrix, exact_limit)
 
@@ -131,8 +142,18 @@ class Reader:
                 if self._open is view:  # its stamp changes only after the old collection has gone
                     self._retire(view)
                     self._open = None
-        with self.reading() as view:
+        with self.reading(anew=True) as view:
             return self._asked(view, work, vectors=vectors)
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look once: all that is asked in this context meanwhile, by its threads too, sees one state."""
+        with self.reading() as view:
+            token = self._held.set(view)
+            try:
+                yield
+            finally:
+                self._held.reset(token)
 
     def _asked(self, view: OpenStore, work: Callable[[OpenStore], _T], *, vectors: bool) -> _T:
         made_with = view.store.model
@@ -151,17 +172,22 @@ class Reader:
             raise DamagedError(f"Chroma cannot answer ({error}). Cure: {self._cure}") from error
 
     @contextlib.contextmanager
-    def reading(self, *, create: bool = False) -> Iterator[OpenStore]:
-        """Keep the newest state open while it is used; only a writer may ``create`` what does not exist.
+    def reading(self, *, create: bool = False, anew: bool = False) -> Iterator[OpenStore]:
+        """Keep a state open while it is used: the one that :meth:`looking` found, else the newest.
+
+        Args:
+            create: Whether what does not exist is made; only a writer may.
+            anew: Whether to look again in any case.
 
         Raises:
             DamagedError: The store is lost or cannot be read.
             StorageError: There is none, or it cannot be opened now.
         """
-        if not self._place.shared and not create:
+        held = None if create or anew else self._held.get()
+        if held is None and not self._place.shared and not create:
             self._require()
         try:
-            view = self._enter(create=create)
+            view = self._enter(held, create=create)
         except DamagedError as error:
             if create:
                 raise
@@ -174,9 +200,9 @@ class Reader:
                 if view.retired and not view.users:
                     view.close()
 
-    def _enter(self, *, create: bool) -> OpenStore:
-        with self._guard:
-            view = self._newest(create=create)
+    def _enter(self, held: OpenStore | None, *, create: bool) -> OpenStore:
+        with self._guard:  # a thread that is late may have outlived its question, and what that had open
+            view = self._newest(create=create) if held is None or held.closed else held
             view.users += 1
             return view
 
@@ -260,7 +286,13 @@ class Reader:
                 self._open = None
 
     def _newest(self, *, create: bool) -> OpenStore:
-        if self._open is not None and not self._is_newest(self._open, just_now=create):
+        if create and not is_writable(self._place.folder):
+            raise StorageError(
+                f"{self._place.folder} cannot be written. Cure: make it writable, or choose another storage=."
+            )
+        if self._open is not None and not (
+            self._is_newest(self._open, just_now=create) and (self._open.writable or not create)
+        ):
             self._retire(self._open)
             self._open = None
         if self._open is None:
@@ -282,6 +314,7 @@ class Reader:
     def _opened(self, held: Held, *, create: bool = False) -> OpenStore:
         if not self._place.shared and not create and not self._place.exists():
             raise self._lost("no database")
+        writable = is_writable(self._place.folder)
         database = self._place.open()
         try:
             store = database.collection(held.name, self._model, create=create)
@@ -293,7 +326,7 @@ class Reader:
         if lost:
             database.close()
             raise self._lost(f"none of {held.chunks:,}")
-        return OpenStore(database, store)
+        return OpenStore(database, store, writable=writable)
 
     def _lost(self, what: str) -> DamagedError:
         where = self._place.folder or self._place.name or "the store"
@@ -326,6 +359,10 @@ class _Newest:
 
     def __init__(self, reader: Reader, side: Callable[[OpenStore], Any], *, vectors: bool) -> None:
         self._reader, self._side, self._vectors = reader, side, vectors
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Look once for all that is asked meanwhile."""
+        return self._reader.looking()
 
     def ask(self, work: Callable[[Any], _T]) -> _T:
         """Return what ``work`` makes of the newest state."""

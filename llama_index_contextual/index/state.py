@@ -25,10 +25,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
 import stat
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -212,8 +212,8 @@ def write_atomically(
     """
     temporary = ""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "wb") as file:
+        temporary = str(path.with_name(f".{path.name}.{secrets.token_hex(4)}"))
+        with Path(temporary).open("xb") as file:  # as readable for others as all files of this user
             file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())

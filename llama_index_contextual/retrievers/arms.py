@@ -8,6 +8,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterable
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
@@ -27,7 +28,7 @@ from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
@@ -198,6 +199,20 @@ def plan_queries(queries: list[QueryBundle], arms: list[BaseRetriever]) -> Plan:
 def keyword_arm(arms: Iterable[BaseRetriever]) -> ContextualBM25Retriever | None:
     """Return the first keyword arm of ours."""
     return next((arm for arm in arms if isinstance(arm, ContextualBM25Retriever)), None)
+
+
+@contextmanager
+def one_look(arms: Iterable[BaseRetriever]) -> Iterator[None]:
+    """Have the arms answer a question from one state of what they read.
+
+    One that cannot look says so when it is asked.
+    """
+    with ExitStack() as stack:
+        for arm in arms:
+            if (looking := getattr(arm, "looking", None)) is not None:
+                with suppress(Exception):
+                    stack.enter_context(looking())
+        yield
 
 
 ArmAnswer = list[Candidate] | Exception

@@ -27,6 +27,7 @@ from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
@@ -193,6 +194,10 @@ class ContextualBM25Retriever(BM25Retriever):
         return view
 
     # Reading it
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Look once at what is read; see :class:`StoreReader`."""
+        return self._reader.looking()
 
     def _ask(self, work: Callable[[KeywordSearch], T]) -> T:
         return self._reader.ask(work)

@@ -32,12 +32,13 @@ from llama_index_contextual.retrievers.arms import (
     has_operators,
     is_keyword,
     keyword_arm,
+    one_look,
     plan_queries,
     rank_answers,
     report_failures,
 )
 from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of, noted, scores_of
-from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
+from llama_index_contextual.retrievers.fusion import FusedPool, Mode, fuse
 from llama_index_contextual.retrievers.learned import Words, fuse_learned, relevance, words_of
 from llama_index_contextual.retrievers.neighbours import Reach, checked_reach, expand_hits
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
@@ -53,31 +54,12 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.vector_stores.types import MetadataFilters
 
+    from llama_index_contextual.retrievers.fusion import Fused, Ranking
+
 RRF_K: Final = 20.0
 POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
 AUTO: Final = "auto"
 MIN_SCORE: Final = 0.005  # loses 0.03 points of recall, and no question in other words; see benchmarks/relevance.py
-
-
-@dataclass(frozen=True, slots=True)
-class FusedPool:
-    """Hold what the arms proposed, fused: everything before postprocessors and the cut.
-
-    Args:
-        queries: The original, then its variants.
-        fused: Best first.
-        given: Nodes that arms handed over with their answer.
-        warnings: What was degraded, ignored or dropped.
-        operators: Operators of the query that the answer obeys.
-        relevance: How likely the best one answers the question, 0 to 1; None where that is not known.
-    """
-
-    queries: tuple[QueryBundle, ...]
-    fused: tuple[Fused, ...]
-    given: dict[str, BaseNode]
-    warnings: tuple[str, ...]
-    operators: tuple[str, ...]
-    relevance: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,11 +264,16 @@ class ContextualFusionRetriever(QueryFusionRetriever):
     async def _abundles(self, query: QueryBundle) -> list[QueryBundle]:
         return [query, *(await self._aget_queries(query.query_str) if self.num_queries > 1 else [])]
 
+    def _search(self, queries: list[QueryBundle], *, why: bool) -> tuple[FusedPool, list[NodeWithScore]]:
+        """Ask the arms, fuse their answers and read the nodes, all in one state of what the arms read."""
+        with one_look(self._retrievers):
+            plan = plan_queries(queries, self._retrievers)
+            asked = plan.arm_queries(self.variants)
+            answers = ask_arms(asked, self.candidate_pool, self.arm_timeout)
+            return self._found(plan, asked, answers, why=why)
+
     def _answer(self, queries: list[QueryBundle], *, why: bool = False) -> FusedAnswer:
-        plan = plan_queries(queries, self._retrievers)
-        asked = plan.arm_queries(self.variants)
-        answers = ask_arms(asked, self.candidate_pool, self.arm_timeout)
-        pool, found = self._found(plan, asked, answers, why=why)
+        pool, found = self._search(queries, why=why)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
             before = scores_of(found)
@@ -295,13 +282,10 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return FusedAnswer(self._cut(found), pool, steps)
 
     async def _aanswer(self, queries: list[QueryBundle], *, why: bool = False) -> FusedAnswer:
-        if has_operators(queries[0], self._retrievers):
-            plan = await asyncio.to_thread(plan_queries, queries, self._retrievers)
+        if all(map(gives_ids, self._retrievers)):  # all of them compute
+            pool, found = await asyncio.to_thread(self._search, queries, why=why)
         else:
-            plan = Plan(queries, self._retrievers)
-        asked = plan.arm_queries(self.variants)
-        answers = await ask_arms_async(asked, self.candidate_pool, self.arm_timeout)
-        pool, found = await asyncio.to_thread(self._found, plan, asked, answers, why=why)
+            pool, found = await self._asearch(queries, why=why)
         steps: dict[str, list[Step]] = {}
         for postprocessor in self.node_postprocessors:
             before = scores_of(found)
@@ -309,6 +293,15 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             found = noted(steps, postprocessor.class_name(), before, given)
         nodes = await asyncio.to_thread(self._cut, found) if self.expand else self._cut(found)
         return FusedAnswer(nodes, pool, steps)
+
+    async def _asearch(self, queries: list[QueryBundle], *, why: bool) -> tuple[FusedPool, list[NodeWithScore]]:
+        if has_operators(queries[0], self._retrievers):
+            plan = await asyncio.to_thread(plan_queries, queries, self._retrievers)
+        else:
+            plan = Plan(queries, self._retrievers)
+        asked = plan.arm_queries(self.variants)
+        answers = await ask_arms_async(asked, self.candidate_pool, self.arm_timeout)
+        return await asyncio.to_thread(self._found, plan, asked, answers, why=why)
 
     def _found(
         self, plan: Plan, asked: list[ArmQuery], answers: list[ArmAnswer], *, why: bool

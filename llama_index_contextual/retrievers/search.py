@@ -11,10 +11,12 @@ All methods are called from several threads at once. They may block, because no 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.schema import BaseNode, QueryBundle
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -113,6 +115,9 @@ class StoreReader(Protocol[S_co]):
     ``ContextualVectorRetriever.over(reader)`` and ``ContextualBM25Retriever.over(reader)`` ask through it.
     """
 
+    def looking(self) -> AbstractContextManager[None]:
+        """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
+
     def ask(self, work: Callable[[S_co], T]) -> T:
         """Call ``work`` with the newest state of the store and return its result.
 
@@ -126,6 +131,10 @@ class Unchanging(Generic[S_co]):
 
     def __init__(self, store: S_co) -> None:
         self._store = store
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
 
     def ask(self, work: Callable[[S_co], T]) -> T:
         """Return what ``work`` gives."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +30,7 @@ from llama_index_contextual.retrievers.chroma import ChromaDense, is_chroma
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
@@ -251,6 +253,10 @@ class ContextualVectorRetriever(BaseRetriever):
             return AnyStore(held.store, held.elsewhere).nodes(wanted)
         found = self._ask(lambda store: store.nodes(wanted))
         return held.elsewhere.completed(found) if held.elsewhere else found
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
+        return nullcontext() if self._reader is None else self._reader.looking()
 
     def _ask(self, work: Callable[[DenseSearch], T]) -> T:
         if self._reader is not None:

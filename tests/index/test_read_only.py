@@ -1,0 +1,135 @@
+"""A folder that cannot be written is searched: it is mounted for reading only, in a mount namespace of one process."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MOUNT = 'D=$1; shift; mount --bind "$D" "$D" && mount -o remount,ro,bind "$D" && exec "$@"'
+ALL = """
+import io, json, sys
+from pathlib import Path
+from llama_index_contextual import ContextualIndex, MemoryContext
+from llama_index_contextual.errors import StorageError
+folder, question, said = Path(sys.argv[1]), "Which vegetable does Cookie like?", {}
+with ContextualIndex.open(folder) as index:
+    said["search"] = index.as_retriever(1).retrieve(question)[0].node.text
+    said["filtered"] = len(index.as_retriever().retrieve("path:guide.md version"))
+    said["memory"] = MemoryContext(index).get(question).markdown
+    said["status"] = index.status().chunks
+    said["verify"] = str(index.verify())
+    said["nodes"] = len(index.nodes())
+    said["export"] = index.export(io.StringIO())
+    said["get"] = index.read("faq.md")
+    said["list"] = len(index.files())
+    said["work"] = index.estimate_embedding().known
+    try:
+        index.refresh()
+    except StorageError as error:
+        said["refresh"] = str(error)
+print(json.dumps(said))
+"""
+
+
+@cache
+def how():
+    """The command that mounts a folder for one process; None where this user may not."""
+    if shutil.which("unshare") is None:
+        return None
+    for options in (["-m"], ["-rm"]):
+        command = ["unshare", *options, "sh", "-c", MOUNT, "sh"]
+        if subprocess.run([*command, "/tmp", "true"], capture_output=True, check=False).returncode == 0:  # noqa: S108, S603
+            return command
+    return None
+
+
+def read_only(part, *command, temporary):
+    """Run Python where a folder is read-only."""
+    if how() is None:
+        pytest.skip("unshare and mount are not allowed here, so nothing can be made read-only for the superuser")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
+    line = [*how(), str(part), sys.executable, *map(str, command)]
+    return subprocess.run(line, capture_output=True, text=True, check=False, env=environment)  # noqa: S603
+
+
+@pytest.fixture
+def temporary(tmp_path):
+    (tmp_path / "temporary").mkdir()
+    return tmp_path / "temporary"
+
+
+@pytest.mark.process
+def test_a_folder_that_cannot_be_written_is_read_in_every_way(opened, folder, temporary):
+    with opened(embed_model=None) as index:
+        index.refresh()
+    done = read_only(folder, "-c", ALL, folder, temporary=temporary)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert "carrots" in said["search"]
+    assert "carrots" in said["memory"]
+    assert said["filtered"] == 1
+    assert {said["status"], said["nodes"], said["export"], said["list"], said["work"]} == {4}
+    assert said["verify"].startswith("ok: 4 documents, 4 chunks")
+    assert said["get"].startswith("# FAQ")
+    assert "cannot be written" in said["refresh"]
+    assert "Cure: make the folder writable" in said["refresh"]
+    assert list(temporary.glob("llama-index-contextual-*")) == [], "what Chroma needed is gone"
+
+
+@pytest.mark.process
+def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(opened, folder, temporary):
+    with opened(embed_model=None) as index:
+        index.refresh()
+    done = read_only(
+        folder, "-m", "llama_index_contextual", "search", "Cookie's carrots", "-f", folder, temporary=temporary
+    )
+    assert "loves carrots" in done.stdout, done.stderr
+    (folder / "new.md").write_text("# New\n\nZebras sleep standing.\n")
+    chroma = folder / ".contextual" / "chroma"
+    done = read_only(chroma, "-m", "llama_index_contextual", "index", folder, temporary=temporary)
+    assert done.returncode == 1, done.stdout
+    assert f"{chroma} cannot be written. Cure: make it writable" in done.stderr
+    with opened(embed_model=None) as index:
+        assert index.refresh().added == ["new.md"]
+        assert index.verify().ok
+
+
+@pytest.mark.process
+async def test_agents_read_it(opened, folder, temporary):
+    clients = pytest.importorskip("mcp_clients")
+    if how() is None:
+        pytest.skip("unshare and mount are not allowed here")
+    with opened(embed_model=None) as index:
+        index.refresh()
+    (folder / "later.md").write_text("# Later\n\nNot indexed.\n")
+    server = clients.stdio(folder)
+    server.args, server.command = [*how()[1:], str(folder), server.command, *server.args], how()[0]
+    server.env["TMPDIR"] = str(temporary)
+    async with clients.mcp.Client(clients.stdio_client(server)) as client:
+        asked = "Which vegetable does Cookie like?"
+        assert "loves carrots" in await clients.text_of(client, "memory_context", message=asked)
+        await clients.wait_for(client, "Cookie", "could not be brought up to date")
+        assert "carrots" in await clients.text_of(client, "get", path="memory/2026-01-28.md")
+        assert "faq.md" in await clients.text_of(client, "list")
+
+
+def test_what_one_user_indexes_others_may_read(opened, folder):
+    before = os.umask(0o022)
+    try:
+        with opened() as index:
+            index.refresh()
+    finally:
+        os.umask(before)
+    hidden = [
+        path.name
+        for path in (folder / ".contextual").rglob("*")
+        if path.is_file() and not path.stat().st_mode & stat.S_IROTH
+    ]
+    assert hidden == []
