@@ -153,8 +153,8 @@ def resident() -> float:
 @contextmanager
 def store_of(kind: str, data: Path) -> Iterator[str]:
     """Yield what chooses the store; all but the default keep their data in a folder, and a server runs meanwhile."""
-    if kind in {"chroma", "qdrant"}:
-        yield "chroma" if kind == "chroma" else f"qdrant:{data}"
+    if kind == "chroma":
+        yield kind
         return
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument(
         "--store",
         default="chroma",
-        help="chroma or qdrant, which are folders, or chroma-server or qdrant-server, which are started here; that of "
+        help="chroma, which is a folder, or chroma-server or qdrant-server, which are started here; that of "
         "Qdrant is its engine behind HTTP in Python",
     )
     parser.add_argument("--step", choices=["build", "ask"], help="what a process of its own does")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,11 @@ from hypothesis import settings
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("home", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
+
+# The tests have settings of their own, and so have the processes that they start: what the person who runs them
+# trusts changes nothing.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="contextual-user-")
+atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 pytest_plugins = [
     "servers",
@@ -39,3 +47,16 @@ def data():
         return folder
 
     return find
+
+
+@pytest.fixture
+def trusted():
+    """Callable: trusts what the configuration of a folder says now, as ``llama-index-contextual trust`` does."""
+    from llama_index_contextual.config import asked_of
+    from llama_index_contextual.config.trust import trust
+
+    def say(folder: Path) -> Path:
+        trust(folder, [asked_of(folder).digest])
+        return folder
+
+    return say

@@ -186,10 +186,11 @@ def test_contexts_that_fell_back_are_not_success(run, tmp_path):
     assert run(*command, "--strict").returncode == 1
 
 
-def test_a_model_that_is_too_slow_is_told_where_to_get_more_time(run, tmp_path, fake_model):
+def test_a_model_that_is_too_slow_is_told_where_to_get_more_time(run, tmp_path, fake_model, trusted):
     fake_model.reply = always(Reply(delay=5))
     (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
     (tmp_path / "contextual.toml").write_text("[context.llm]\ntimeout = 0.2\n", "utf-8")
+    trusted(tmp_path)
     done = run("index", tmp_path, "--context", "llm", "--llm", fake_model.llm)
     assert done.returncode == 3
     assert "(1 timeout)" in done.stderr

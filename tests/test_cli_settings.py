@@ -43,7 +43,7 @@ def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
     assert re.search(r"^chunks\.size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE)
 
 
-def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(folder):
+def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(folder, trusted):
     run("config", "--init", folder)
     text = (folder / "contextual.toml").read_text("utf-8")
     assert load_configuration(folder).origins == {}
@@ -51,6 +51,7 @@ def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(fol
     (folder / "contextual.toml").write_text(
         used.replace('prompt = "prompt.txt"', 'prompt = "{document}{chunks}"'), "utf-8"
     )
+    trusted(folder)
     assert set(load_configuration(folder).origins) == {key for key, _ in fields_of()}
     with ContextualIndex.open(folder, context="headings", embed_model="local") as index:
         assert index.settings.files.include == ("*.md", "*.txt")

@@ -36,9 +36,9 @@ recency = false
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, trusted):
     (tmp_path / "contextual.toml").write_text(FILE, "utf-8")
-    return tmp_path
+    return trusted(tmp_path)
 
 
 def test_a_folder_without_a_file_says_nothing(tmp_path):
@@ -183,18 +183,20 @@ class TestAnIndex:
             assert (parser.chunk_size, parser.chunk_overlap, parser.min_chunk_size) == (100, 20, 12)
             assert index.settings.pipeline.contexts.context == "off"
 
-    def test_arguments_come_first(self, folder):
+    def test_arguments_come_first(self, folder, trusted):
         self.say(folder, '[files]\ninclude = ["*.py"]\n[context]\nmode = "off"\n[context.llm]\nmodel = "ollama:x"\n')
+        trusted(folder)
         with ContextualIndex.open(folder, context="headings", files=FileRules(include=("*.md",))) as index:
             assert index.settings.files.include == ("*.md",)
             assert index.settings.pipeline.contexts.context == "headings", "and llm.model waits for its mode"
 
-    def test_gives_the_language_model_its_settings(self, folder):
+    def test_gives_the_language_model_its_settings(self, folder, trusted):
         self.say(
             folder,
             '[context]\nmode = "llm"\n[context.llm]\nmodel = "ollama:x"\nbatch_size = 3\nfallback_only = true\n'
             'prompt = "{document} says of {chunks}"\n',
         )
+        trusted(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.pipeline.contexts.generator.generators[0]
             assert (llm.name.partition("+")[0], llm.batch_size, llm.fallback_only) == ("llm:x", 4, True)

@@ -90,6 +90,7 @@ for command in (
     reading.verify,
     reading.export,
     settings.config,
+    settings.trust,
 ):
     app.command()(_interruptible(command))
 

@@ -40,9 +40,7 @@ EmbedModel = Annotated[
 ]
 Store = Annotated[
     str | None,
-    typer.Option(
-        help="chroma, chroma:http://HOST:PORT, qdrant:http://HOST:PORT or qdrant:PATH. Default: the index's own"
-    ),
+    typer.Option(help="chroma, chroma:http://HOST:PORT or qdrant:http://HOST:PORT. Default: the index's own"),
 ]
 Folder = Annotated[
     Path | None,

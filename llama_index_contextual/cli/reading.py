@@ -36,7 +36,7 @@ from llama_index_contextual.cli.common import (
     tell_freshness,
     write_page,
 )
-from llama_index_contextual.config import FILE, descriptions_of, load_configuration
+from llama_index_contextual.config import descriptions_of, load_configuration
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import PAGE_LABEL, citation, value_of
 from llama_index_contextual.text import printable
@@ -297,6 +297,10 @@ def preview(
     overlap: Overlap = None,
     tokenizer: Annotated[str | None, typer.Option(help="minilm, cl100k or estimate.")] = None,
     context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", "-f", help="The folder whose index and settings count. Default: the file's own"),
+    ] = None,
     config: Config = None,
     html: Page = None,
     as_json: AsJson = False,
@@ -304,24 +308,18 @@ def preview(
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
     from llama_index_contextual.preview import chunks_of, render_preview
 
-    folder = _folder_of(file.absolute())
     settings = {"chunks.size": chunk_size, "chunks.overlap": overlap, "chunks.tokenizer": tokenizer}
-    with open_index(folder, None, config, settings, reindex="ignore") as index:
+    file = file.resolve()
+    with open_index(folder or file.parent, None, config, settings, reindex="ignore") as index:
         pipeline = index.settings.pipeline
         step = pipeline.contexts if context else None
         if html:
-            write_page(html, index.preview(file.resolve()).to_html())
+            write_page(html, index.preview(file).to_html())
         elif as_json:
-            nodes = chunks_of(file.resolve(), pipeline.parser, step, root=index.folder)[1]
+            nodes = chunks_of(file, pipeline.parser, step, root=index.folder)[1]
             print_json([_chunk_to_dict(node) for node in nodes])
         else:
-            Console(highlight=False).print(render_preview(file.resolve(), pipeline.parser, step, root=index.folder))
-
-
-def _folder_of(file: Path) -> Path:
-    """Return the innermost folder above a file that has an index or a configuration, else the one that it lies in."""
-    marks = (FILE, ".contextual")
-    return next((one for one in file.parents if any((one / mark).exists() for mark in marks)), file.parent)
+            Console(highlight=False).print(render_preview(file, pipeline.parser, step, root=index.folder))
 
 
 def _chunk_to_dict(node: TextNode) -> dict[str, Any]:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from llama_index_contextual.cli.common import AsJson, Config, Indexed, Storage, open_index, print_json, print_text
-from llama_index_contextual.config import FILE, PREFIX, Configuration, fields_of, shown_of
+from llama_index_contextual.config import (
+    FILE,
+    PREFIX,
+    USER_FILE,
+    Configuration,
+    asked_of,
+    fields_of,
+    shown_of,
+)
+from llama_index_contextual.config.trust import distrust, trusted_folders
+from llama_index_contextual.config.trust import trust as trust_folder
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
@@ -27,11 +37,16 @@ prints the settings in force and where each comes from. A value is taken from th
 
 1. an argument in Python, or an option of the command line
 2. an environment variable: `{PREFIX}CHUNKS__SIZE` for `chunks.size`; a list is separated by commas
-3. the file
-4. the index, which remembers what made it
-5. the default
+3. the folder's file, or the one that `--config` names
+4. your own file, `{USER_FILE}` in `~/.config/llama-index-contextual` (or where your system keeps such files)
+5. the index, which remembers what made it
+6. the default
 
-Whoever can write the file chooses which servers see your texts. Read it before you index a folder of others.
+**A folder is data.** The column *folder* says what a folder's own file may say by itself: yes, or these values. All
+else counts only from the other places, or after `llama-index-contextual trust FOLDER`. That command prints what it
+trusts, and holds until the file says something else. What is not obeyed is named in a warning, and the rest holds
+([Security](security.md)). A file has at most 1 MB, 2,000 values and 8 levels.
+
 `scripts/settings_page.py` makes this page."""
 _WIDTH: Final = 60  # characters of a value; --json shows all
 _REMEMBERED: Final = {
@@ -52,9 +67,11 @@ def config(
     """Show the settings in force and where each comes from."""
     if init:
         path = (folder or Path()) / FILE
-        if path.exists():
-            raise SettingError(f"{path} is there already. Cure: edit it, or remove it first.")
-        path.write_text(commented_file(), "utf-8")
+        try:
+            with path.open("x", encoding="utf-8") as file:  # not through a link that leads out of the folder
+                file.write(commented_file())
+        except FileExistsError as error:
+            raise SettingError(f"{path} is there already. Cure: edit it, or remove it first.") from error
         print_text(f"{path}: every setting with its default, commented out")
         return
     with open_index(folder, storage, config, reindex="ignore") as index:
@@ -66,6 +83,41 @@ def config(
     shown = [(f"{key:{width}}  {_shown(value)}", origin) for key, value, origin in rows]
     column = min(max(len(line) for line, _ in shown), 70)
     print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in shown))
+
+
+def trust(
+    folder: Annotated[Path | None, typer.Argument(help="A folder of documents that you have looked at.")] = None,
+    storage: Storage = None,
+    list_: Annotated[bool, typer.Option("--list", help="Print the folders that you trust.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Trust the folder no longer.")] = False,
+) -> None:
+    """Obey what a folder's settings and its index say of servers, models, stores and paths, until they change."""
+    from llama_index_contextual.index.manifest import load_manifest  # slow
+    from llama_index_contextual.index.recipe import digest_of_choices, trusted_choices
+    from llama_index_contextual.index.state import DEFAULT_NAME
+
+    if list_:
+        print_text("\n".join(trusted_folders()) or "none")
+        return
+    root = (folder or Path()).expanduser().resolve()
+    if remove:
+        print_text(f"{root}: trusted no longer" if distrust(root) else f"{root} was not trusted")
+        return
+    if not root.is_dir():
+        raise SettingError(f"{root} is no folder. Cure: name one that exists.")
+    asked, manifest = asked_of(root), load_manifest((storage or root / DEFAULT_NAME) / "manifest.json")
+    of_index = [] if manifest is None else trusted_choices(manifest, root)[1]
+    said = [(asked.said.origins[key], key, asked.said.values[key]) for key in asked.keys]
+    digests = [asked.digest]
+    if manifest is not None:
+        said += [("its index", name, dict(manifest.choices).get(name, "an object")) for name in of_index]
+        digests.append(digest_of_choices(manifest))
+    lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in said]
+    if not lines:
+        print_text(f"{root} says nothing that needs trust")
+        return
+    trust_folder(root, digests)
+    print_text("\n".join([f"{root} is trusted until this changes:", *lines]))
 
 
 def in_force(settings: IndexSettings, manifest: Manifest) -> list[tuple[str, Any, str]]:
@@ -132,6 +184,7 @@ def commented_file() -> str:
     lines = [
         "# Settings of llama-index-contextual for this folder. Remove a # to change one.",
         "# An argument in Python, an option of the command line and an environment variable come before this file.",
+        "# What names a server, a model on one, a store or a path counts after: llama-index-contextual trust FOLDER",
     ]
     section = None
     for key, info in fields_of():
@@ -161,16 +214,24 @@ def reference() -> str:
             continue
         if table != section:
             section = table
-            lines += ["", f"## `[{table}]`", "", "| key | meaning | default | option |", "|---|---|---|---|"]
+            lines += [
+                "",
+                f"## `[{table}]`",
+                "",
+                "| key | meaning | default | option | folder |",
+                "|---|---|---|---|---|",
+            ]
         shown = shown_of(info)
         option = f"`{shown['option']}`" if shown["option"] else ""
-        lines.append(f"| `{name}` | {info.description} | {_cell(shown['default'])} | {option} |")
+        safe = shown["safe"]
+        folder = ("yes" if safe else "") if isinstance(safe, bool) else ", ".join(f"`{one}`" for one in safe)
+        lines.append(f"| `{name}` | {info.description} | {_cell(shown['default'])} | {option} | {folder} |")
     meaning = Configuration.model_fields["descriptions"].description
     lines += [
         "",
         "## `[descriptions]`",
         "",
-        f"{meaning} It becomes part of every context below that folder or file.",
+        f"{meaning} It becomes part of every context below that folder or file. A folder may say it by itself.",
         "",
     ]
     return "\n".join(lines)

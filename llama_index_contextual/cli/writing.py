@@ -127,7 +127,7 @@ def index(
 
 
 def move(
-    to: Annotated[str, typer.Option(help="chroma, chroma:http://HOST:PORT, qdrant:http://HOST:PORT or qdrant:PATH.")],
+    to: Annotated[str, typer.Option(help="chroma, chroma:http://HOST:PORT or qdrant:http://HOST:PORT.")],
     folder: Indexed = None,
     storage: Storage = None,
     as_json: AsJson = False,

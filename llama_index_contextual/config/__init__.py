@@ -2,23 +2,38 @@
 
 The file is ``contextual.toml`` in the folder, or the table ``[tool.llama-index-contextual]`` of its
 ``pyproject.toml``. A value is taken from the first place that says it: an argument in Python, an option of the command
-line, an environment variable (``LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE``), the file, the index, the default.
+line, an environment variable (``LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE``), the file, the user's own file, the index, the
+default. A folder's own file says servers, models, stores, paths and secrets only where the user trusts it.
 
-This room knows the first four places below the argument. Where none of them says a value, it is None here, and the
-index or the default decides.
+This room knows these places but for the argument and the index. Where none of them says a value, it is None here, and
+the index or the default decides.
 """
 
-from llama_index_contextual.config.keys import Configuration, Memory, Retrieval, descriptions_of, fields_of, shown_of
-from llama_index_contextual.config.places import FILE, PREFIX, load_configuration
+from llama_index_contextual.config.declaring import MOST_HITS, shown_of
+from llama_index_contextual.config.file import FILE
+from llama_index_contextual.config.keys import (
+    Configuration,
+    Memory,
+    Retrieval,
+    descriptions_of,
+    fields_of,
+)
+from llama_index_contextual.config.places import PREFIX, USER_FILE, asked_of, load_configuration
+from llama_index_contextual.config.trust import is_safe, user_folder
 
 __all__ = [
     "FILE",
+    "MOST_HITS",
     "PREFIX",
+    "USER_FILE",
     "Configuration",
     "Memory",
     "Retrieval",
+    "asked_of",
     "descriptions_of",
     "fields_of",
+    "is_safe",
     "load_configuration",
     "shown_of",
+    "user_folder",
 ]

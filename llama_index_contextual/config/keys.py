@@ -7,9 +7,20 @@ options' names in messages, the commented file and the reference page.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+
+from llama_index_contextual.config.declaring import (
+    MOST_DAYS,
+    MOST_HITS,
+    MOST_PROCESSES,
+    MOST_TOKENS,
+    Mode,
+    Section,
+    Texts,
+    setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,108 +30,87 @@ if TYPE_CHECKING:
 MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
 
 
-def _list(value: Any) -> Any:
-    """Read one text as a list: an environment variable has no other way to hold one."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _mode(value: Any) -> Any:
-    return "headings" if value == "headers" else value
-
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(_list)]
-Mode = Annotated[Literal["off", "headings", "pattern", "llm"], BeforeValidator(_mode)]
-
-
-def _setting(
-    meaning: str, default: Any = None, *, python: str = "", option: str = "", example: Any = None, **limits: Any
-) -> Any:
-    """Declare a key.
-
-    Args:
-        meaning: One sentence for the reference and for the commented file.
-        default: What holds where nobody says it. Text in parentheses describes a default that is computed.
-        python: The name that Python gives it, if another.
-        option: The option of the command line that sets it.
-        example: A value for the commented file, where the default is none.
-        **limits: Of pydantic, such as ``ge=1``.
-    """
-    shown = {"default": default, "python": python, "option": option, "example": example}
-    return Field(None, description=meaning, json_schema_extra=shown, **limits)
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def given(self) -> dict[str, Any]:
-        """Return the values that were said, by their names in Python."""
-        fields = type(self).model_fields
-        said = {key: getattr(self, key) for key in fields if not isinstance(getattr(self, key), _Section)}
-        return {shown_of(fields[key])["python"] or key: value for key, value in said.items() if value is not None}
-
-
-class Files(_Section):
+class Files(Section):
     """Which files of the folder are read."""
 
-    include: Texts | None = _setting(
+    include: Texts | None = setting(
         "Patterns of the files to read, as in a `.gitignore`.",
         "(Markdown and plain text; with the mode `pattern` source code, too)",
         option="--include",
         example=("*.md", "*.txt"),
         min_length=1,
+        safe=True,
     )
-    exclude: Texts | None = _setting(
-        "Patterns of files and folders to leave out.", (), python="ignore", option="--exclude", example=("drafts/",)
+    exclude: Texts | None = setting(
+        "Patterns of files and folders to leave out.",
+        (),
+        python="ignore",
+        option="--exclude",
+        example=("drafts/",),
+        safe=True,
     )
-    gitignore: bool | None = _setting("Whether `.gitignore` files are obeyed.", default=True)
-    hidden: bool | None = _setting("Whether names that start with a dot are read.", default=False)
-    follow_symlinks: bool | None = _setting("Whether symbolic links are followed.", default=False)
-    max_bytes: int | None = _setting("Larger files are reported and not read.", 10_000_000, ge=1)
+    gitignore: bool | None = setting("Whether `.gitignore` files are obeyed.", default=True)
+    hidden: bool | None = setting("Whether names that start with a dot are read.", default=False)
+    follow_symlinks: bool | None = setting("Whether symbolic links are followed.", default=False)
+    max_bytes: int | None = setting("Larger files are reported and not read.", 10_000_000, ge=1, le=10**12)
 
 
-class Chunks(_Section):
+class Chunks(Section):
     """How files are cut. Sizes are in tokens."""
 
-    size: int | None = _setting(
+    size: int | None = setting(
         "The most tokens of a chunk.",
         "(what the embedding reads less room for a context; 400 where that is unknown)",
         python="chunk_size",
         option="--chunk-size",
         example=192,
         ge=1,
+        safe=True,
+        le=MOST_TOKENS,
     )
-    overlap: int | None = _setting(
+    overlap: int | None = setting(
         "The most tokens that a chunk repeats of the one before it.",
         "(a fifth of the size)",
         python="chunk_overlap",
         option="--overlap",
         example=38,
         ge=0,
+        safe=True,
+        le=MOST_TOKENS,
     )
-    min_size: int | None = _setting(
-        "Smaller sections join a neighbour.", "(an eighth of the size)", python="min_chunk_size", example=24, ge=0
+    min_size: int | None = setting(
+        "Smaller sections join a neighbour.",
+        "(an eighth of the size)",
+        python="min_chunk_size",
+        example=24,
+        ge=0,
+        safe=True,
+        le=MOST_TOKENS,
     )
-    max_size: int | None = _setting(
+    max_size: int | None = setting(
         "The most tokens of what cannot be cut, such as one long line.",
         "(twice the size)",
         python="max_chunk_size",
         example=384,
         ge=1,
+        safe=True,
+        le=MOST_TOKENS,
     )
-    markdown_suffixes: Texts | None = _setting(
+    markdown_suffixes: Texts | None = setting(
         "Suffixes of the files that are Markdown; `*` is any. Other files have paragraphs and no headings.",
         "(`.md`, `.markdown`, `.mdown`, `.mkd`, `.mdx`, `.mdc`, `.qmd`, `.rmd`, and names without a suffix)",
         example=(".md", ".txt"),
+        safe=True,
     )
-    tokenizer: Literal["cl100k", "minilm", "estimate"] | None = _setting(
-        "What counts the tokens.", "(minilm with the local embedding, else cl100k)", example="cl100k"
+    tokenizer: Literal["cl100k", "minilm", "estimate"] | None = setting(
+        "What counts the tokens.", "(minilm with the local embedding, else cl100k)", example="cl100k", safe=True
     )
 
 
-class LLM(_Section):
+class LLM(Section):
     """The language model of the mode `llm`."""
 
-    model: str | None = _setting(
+    model: str | None = setting(
         "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`.",
         "(qwen3:0.6b on this machine's Ollama)",
         python="llm",
@@ -128,32 +118,35 @@ class LLM(_Section):
         example="ollama:qwen3:0.6b",
         min_length=1,
     )
-    prompt: str | None = _setting(
+    prompt: str | None = setting(
         "A template with `{document}` and after it `{chunks}`, or the file that holds it.",
         "(the one in docs/contexts.md)",
         option="--prompt",
         example="prompt.txt",
         min_length=1,
     )
-    batch_size: int | None = _setting("Chunks per call.", 8, option="--batch-size", ge=1)
-    workers: int | None = _setting(
+    batch_size: int | None = setting("Chunks per call.", 8, option="--batch-size", ge=1, le=1000)
+    workers: int | None = setting(
         "Calls at a time.",
         "(1 for a server on this machine, else 4)",
         python="num_workers",
         option="--workers",
         example=4,
         ge=1,
+        le=1000,
     )
-    timeout: float | None = _setting(
-        "Seconds that a call may take for each chunk.", 5.0, python="chunk_timeout", option="--timeout", gt=0
+    timeout: float | None = setting(
+        "Seconds that a call may take for each chunk.", 5.0, python="chunk_timeout", option="--timeout", gt=0, le=86_400
     )
-    max_calls: int | None = _setting("The most calls.", "(no limit)", option="--max-calls", example=1000, ge=0)
-    max_tokens: int | None = _setting("The most tokens, in and out.", "(no limit)", example=1_000_000, ge=0)
-    context_window: int | None = _setting("Tokens that the model takes.", "(what it says)", example=8192, ge=1)
-    fallback_only: bool | None = _setting(
+    max_calls: int | None = setting(
+        "The most calls.", "(no limit)", option="--max-calls", example=1000, ge=0, le=10**12
+    )
+    max_tokens: int | None = setting("The most tokens, in and out.", "(no limit)", example=1_000_000, ge=0, le=10**15)
+    context_window: int | None = setting("Tokens that the model takes.", "(what it says)", example=8192, ge=1, le=10**9)
+    fallback_only: bool | None = setting(
         "Use the contexts in the cache and never call the model.", default=False, option="--fallback-only"
     )
-    reuse: Literal["chunk", "document"] | None = _setting(
+    reuse: Literal["chunk", "document"] | None = setting(
         "Whether a context outlives edits elsewhere in its document (`chunk`) or is made anew (`document`).", "chunk"
     )
 
@@ -164,100 +157,129 @@ class LLM(_Section):
         return said if patience is None else {**said, "patience": patience}
 
 
-class Context(_Section):
+class Context(Section):
     """What each chunk is given back."""
 
-    mode: Mode | None = _setting(
-        "`off`, `headings` (or `headers`), `pattern` or `llm`.", "headings", option="--context", example="headings"
+    mode: Mode | None = setting(
+        "`off`, `headings` (or `headers`), `pattern` or `llm`.",
+        "headings",
+        option="--context",
+        example="headings",
+        safe=("off", "headings", "headers", "pattern"),
     )
-    show_to_llm: bool | None = _setting(
-        "Whether an answering model sees contexts.", default=False, python="show_context_to_llm"
+    show_to_llm: bool | None = setting(
+        "Whether an answering model sees contexts.", default=False, python="show_context_to_llm", safe=True
     )
     llm: LLM = LLM()
 
 
-class Store(_Section):
+class Store(Section):
     """Where the chunks are kept."""
 
-    place: str | None = _setting(
-        "`chroma` in the storage folder, `chroma:http://HOST:PORT`, `qdrant:http://HOST:PORT` or `qdrant:PATH`.",
+    place: str | None = setting(
+        "`chroma` in the storage folder, `chroma:http://HOST:PORT` or `qdrant:http://HOST:PORT`.",
         "chroma",
         python="vector_store",
         option="--store",
         min_length=1,
+        safe=("chroma",),
     )
-    shared_cache: str | None = _setting(
+    shared_cache: str | None = setting(
         "`redis://HOST:PORT`, where several machines find the vectors and contexts that one of them has paid for.",
         "(none)",
         option="--shared-cache",
         example="redis://127.0.0.1:6379",
         min_length=1,
     )
-    exact_limit: int | None = _setting(
+    exact_limit: int | None = setting(
         "Chunks up to which a question is compared with every vector; in a larger index the store's graph answers.",
         100_000,
         ge=0,
+        le=10**9,
     )
 
 
-class Ray(_Section):
+class Ray(Section):
     """How many processes `--workers ray` has for each kind of work."""
 
-    parse: int | None = _setting(
-        "Processes that parse files and make free contexts.", "(one for every eight that embed)", example=1, ge=1
+    parse: int | None = setting(
+        "Processes that parse files and make free contexts.",
+        "(one for every eight that embed)",
+        example=1,
+        ge=1,
+        le=MOST_PROCESSES,
     )
-    contexts: int | None = _setting(
+    contexts: int | None = setting(
         "Processes that ask the language model, each as many calls at a time as `context.llm.workers` says.",
         "(one on each machine)",
         example=1,
         ge=1,
+        le=MOST_PROCESSES,
     )
-    embed: int | None = _setting("Processes that embed.", "(one for each CPU that is left)", example=4, ge=1)
+    embed: int | None = setting(
+        "Processes that embed.", "(one for each CPU that is left)", example=4, ge=1, le=MOST_PROCESSES
+    )
 
 
-class Embedding(_Section):
+class Embedding(Section):
     """What makes the vectors."""
 
-    model: str | None = _setting(
+    model: str | None = setting(
         "`local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, `openai:MODEL`, `huggingface:MODEL`, "
         "`voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
         "local",
         python="embed_model",
         option="--embed-model",
         min_length=1,
+        safe=("local", "e5", "none"),
     )
 
 
-class Retrieval(_Section):
+class Retrieval(Section):
     """How questions are answered."""
 
-    top_k: int | None = _setting(
-        "Hits of a search.", "(5 on the command line, 10 in Python)", option="--top-k", example=5, ge=1
+    top_k: int | None = setting(
+        "Hits of a search.",
+        "(5 on the command line, 10 in Python)",
+        option="--top-k",
+        example=5,
+        ge=1,
+        safe=True,
+        le=MOST_HITS,
     )
-    per_file: int | None = _setting("The most hits of one file.", "(no limit)", option="--per-file", example=1, ge=1)
-    min_score: float | None = _setting(
+    per_file: int | None = setting(
+        "The most hits of one file.", "(no limit)", option="--per-file", example=1, ge=1, safe=True, le=MOST_HITS
+    )
+    min_score: float | None = setting(
         "The relevance that a hit needs, 0 to 1; 0 shows all hits.",
         "(0 in Python; the command line and MCP drop what does not answer)",
         option="--min-score",
         example=0.05,
         ge=0,
         le=1,
+        safe=True,
     )
-    recency: bool | None = _setting("Whether newer notes win among near equals.", default=False, option="--recency")
-    half_life_days: float | None = _setting("Days after which the recency factor is a half.", 30.0, gt=0)
-    fusion: Literal["learned", "reciprocal_rerank", "relative_score", "dist_based_score"] | None = _setting(
+    recency: bool | None = setting(
+        "Whether newer notes win among near equals.", default=False, option="--recency", safe=True
+    )
+    half_life_days: float | None = setting(
+        "Days after which the recency factor is a half.", 30.0, gt=0, safe=True, le=MOST_DAYS
+    )
+    fusion: Literal["learned", "reciprocal_rerank", "relative_score", "dist_based_score"] | None = setting(
         "How the hits of both arms become one ranking.",
         "(learned; reciprocal_rerank with `keyword_weight`)",
         python="mode",
         example="learned",
+        safe=True,
     )
-    keyword_weight: float | None = _setting(
+    keyword_weight: float | None = setting(
         "The share of the keyword arm in the fusion, 0 to 1; vectors have the rest. Learned fusion has no use for it.",
         0.6,
         ge=0,
         le=1,
+        safe=True,
     )
-    rerank: str | None = _setting(
+    rerank: str | None = setting(
         "A reranker: `cohere:MODEL`, `jina:MODEL`, `llama.cpp:http://HOST`, `fastembed:MODEL`, "
         "`sentence-transformers:MODEL`, or a language model that is asked to rank: `llm` (that of the contexts), "
         "`ollama:MODEL`, `openai:MODEL`.",
@@ -268,43 +290,60 @@ class Retrieval(_Section):
     )
 
 
-class Memory(_Section):
+class Memory(Section):
     """How notes answer an agent."""
 
-    enabled: bool | None = _setting("Whether memory answers at all.", default=True, option="--enabled")
-    refresh: Literal["auto", "never", "wait"] | None = _setting(
+    enabled: bool | None = setting("Whether memory answers at all.", default=True, option="--enabled", safe=True)
+    refresh: Literal["auto", "never", "wait"] | None = setting(
         "Whether a question brings the index up to date: in the background, never, or before the answer.",
         "(auto for mcp, never for context)",
         option="--refresh",
         example="auto",
+        safe=True,
     )
-    max_results: int | None = _setting("The most hits of a digest.", 4, option="--max-results", ge=1)
-    max_tokens: int | None = _setting("The most tokens of a digest.", 600, ge=1)
-    recency: bool | None = _setting(
-        "Whether newer notes win among near equals.", default=True, python="include_recency", option="--recency"
+    max_results: int | None = setting(
+        "The most hits of a digest.", 4, option="--max-results", ge=1, safe=True, le=MOST_HITS
     )
-    half_life_days: float | None = _setting(
-        "Days after which a dated note's recency factor is a half.", 30.0, option="--half-life-days", gt=0
+    max_tokens: int | None = setting("The most tokens of a digest.", 600, ge=1, safe=True, le=MOST_TOKENS)
+    recency: bool | None = setting(
+        "Whether newer notes win among near equals.",
+        default=True,
+        python="include_recency",
+        option="--recency",
+        safe=True,
     )
-    recency_weight: float | None = _setting("The share of a score that age may take, 0 to 1.", 0.1, ge=0, le=1)
-    recency_floor: float | None = _setting("The least recency factor, 0 to 1.", 0.0, ge=0, le=1)
-    date_boost: float | None = _setting(
-        "The gain of a note of a day that the message names, as a share of its score.", 0.5, ge=0
+    half_life_days: float | None = setting(
+        "Days after which a dated note's recency factor is a half.",
+        30.0,
+        option="--half-life-days",
+        gt=0,
+        safe=True,
+        le=MOST_DAYS,
     )
-    min_relevance: float | None = _setting(
+    recency_weight: float | None = setting(
+        "The share of a score that age may take, 0 to 1.", 0.1, ge=0, le=1, safe=True
+    )
+    recency_floor: float | None = setting("The least recency factor, 0 to 1.", 0.0, ge=0, le=1, safe=True)
+    date_boost: float | None = setting(
+        "The gain of a note of a day that the message names, as a share of its score.", 0.5, ge=0, safe=True, le=1000
+    )
+    min_relevance: float | None = setting(
         "How likely a hit has to answer the message, 0 to 1; 0 leaves out none.",
         0.1,
         option="--min-relevance",
         ge=0,
         le=1,
+        safe=True,
     )
-    candidate_pool: int | None = _setting("Hits that are ranked before the cut.", 50, ge=1)
-    evergreen: Texts | None = _setting("Patterns of notes that never age.", ("MEMORY.md",))
-    languages: Texts | None = _setting(
-        "Languages of the messages: bundled names, or YAML files.", ("en", "es", "zh", "ja")
+    candidate_pool: int | None = setting("Hits that are ranked before the cut.", 50, ge=1, safe=True, le=MOST_HITS)
+    evergreen: Texts | None = setting("Patterns of notes that never age.", ("MEMORY.md",), safe=True)
+    languages: Texts | None = setting(
+        "Languages of the messages: bundled names, or YAML files.",
+        ("en", "es", "zh", "ja"),
+        safe=("en", "es", "zh", "ja"),
     )
-    commands: Texts | None = _setting(
-        "Messages that begin with such a command are never looked up: patterns of the first word.", ("/*",)
+    commands: Texts | None = setting(
+        "Messages that begin with such a command are never looked up: patterns of the first word.", ("/*",), safe=True
     )
 
     def given(self) -> dict[str, Any]:
@@ -325,7 +364,9 @@ class Configuration(BaseModel):
     ray: Ray = Ray()
     retrieval: Retrieval = Retrieval()
     memory: Memory = Memory()
-    descriptions: dict[str, str] = Field({}, description='What a folder holds, as in `"api/" = "REST reference"`.')
+    descriptions: dict[str, str] = Field(
+        {}, description='What a folder holds, as in `"api/" = "REST reference"`.', json_schema_extra={"safe": True}
+    )
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
     _file: Path | None = PrivateAttr(default=None)
@@ -361,12 +402,6 @@ def descriptions_of(descriptions: Mapping[str, str], path: str) -> list[str]:
     return [
         f"{key}: {text}" if key else text for key, text in said if not key or path == key or path.startswith(f"{key}/")
     ]
-
-
-def shown_of(info: FieldInfo) -> dict[str, Any]:
-    """Return what :func:`_setting` was told of a key, besides its meaning."""
-    extra = info.json_schema_extra
-    return extra if isinstance(extra, dict) else {"default": {}, "python": "", "option": "", "example": None}
 
 
 def fields_of(section: type[BaseModel] = Configuration, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:

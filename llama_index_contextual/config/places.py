@@ -1,38 +1,57 @@
-"""Where values come from: the file, environment variables, options. An error names the place that said the value."""
+"""Where values come from: the user's own file, the folder's, environment variables, options. An error names the place.
+
+The folder's file is data of whoever made the folder. It counts as a whole where the user trusts it; otherwise only what
+:func:`is_safe` lets it say does, and a warning names the rest.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-import sys
+import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from llama_index_contextual.config.keys import Configuration, fields_of, shown_of
-from llama_index_contextual.errors import SettingError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from llama_index_contextual.config.declaring import shown_of
+from llama_index_contextual.config.file import FILE, PROJECT, Said, flat, read_settings, read_text
+from llama_index_contextual.config.keys import Configuration, fields_of
+from llama_index_contextual.config.trust import digest_of, is_safe, is_strange, is_trusted, user_folder
+from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
-FILE: Final = "contextual.toml"
-TABLE: Final = ("tool", "llama-index-contextual")
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
+USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 CURE: Final = "llama-index-contextual config --init"
 _OLDER_VARIABLES: Final = {f"{PREFIX}EMBED_MODEL": "embedding.model"}
+_NAMED: Final = 8  # settings and mistakes in one message
+_SHOWN: Final = 100  # characters of a wrong value
 
 
 class _Variables(Configuration, BaseSettings):
     """The same keys as environment variables."""
 
     model_config = SettingsConfigDict(extra="forbid", env_prefix=PREFIX, env_nested_delimiter="__")
+
+
+class Asked(NamedTuple):
+    """What the file of a folder says, and what of it needs the user's trust.
+
+    Attributes:
+        said: The file; an empty one where the folder has none.
+        keys: What counts only from the user; all of it where the file or the folder belongs to another user.
+        strange: Whether it does.
+        digest: Of all that it says.
+    """
+
+    said: Said
+    keys: tuple[str, ...]
+    strange: bool
+    digest: str
 
 
 def load_configuration(
@@ -45,80 +64,86 @@ def load_configuration(
     """Read the configuration of a folder.
 
     Args:
-        folder: The documents. ``contextual.toml`` is looked for in it, then a table of its ``pyproject.toml``.
-        file: Another file to read instead of those.
+        folder: The documents. ``contextual.toml`` is looked for in it, then a table of its ``pyproject.toml``. Of a
+            folder that the user does not trust, settings that are not safe are left out, with a warning.
+        file: Another file to read instead of those. Who names it trusts it.
         over: A further file of the same form. What it says comes before the first file and the environment.
         options: Values that come before all others, by key (``"chunks.size"``). None counts as not said.
 
     Raises:
-        SettingError: The file cannot be read, or a value of any place cannot work. The message names file and line, or
+        SettingError: A file cannot be read, or a value of any place cannot work. The message names file and line, or
             the option, or the environment variable.
     """
-    path = _find(Path(folder).expanduser(), file)
-    places = [
-        _said_in(path),
-        _environment(),
-        _said_in(None if over is None else _find(Path(folder), over)),
-        ({key: value for key, value in (options or {}).items() if value is not None}, None),
-    ]
+    own = user_folder() / USER_FILE
+    users = read_settings(own) if own.is_file() else Said()
+    said = _of_folder(Path(folder).expanduser()) if file is None else _named(file)
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    files = [users, said, Said() if over is None else _named(over)]
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for values, names in places:
-        flat = dict(_flat(values))
-        merged.update(flat)
-        origins.update({key: names[key] if names is not None else _option(key) for key in flat})
-    try:
-        configuration = Configuration(**_nested(merged))
-    except ValidationError as error:
-        raise SettingError(" ".join(_explanation(found, origins) for found in error.errors())) from error
-    configuration = _with_prompt(configuration, origins, path)
-    configuration._origins, configuration._file = origins, path  # noqa: SLF001  our own
+    for values, names in (
+        (users.values, users.origins),
+        (said.values, said.origins),
+        _environment(),
+        (files[2].values, files[2].origins),
+        (given, {key: _option(key) for key in given}),
+    ):
+        merged.update(values)
+        origins.update(names)
+    configuration = _with_prompt(_checked(merged, origins), origins, files)
+    configuration._origins, configuration._file = origins, said.path  # noqa: SLF001  our own
     return configuration
 
 
-def _said_in(path: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what a file says, and file and line of each key."""
-    text, table = _read(path)
-    return table, {key: _line(path, text, key) for key, _ in _flat(table)} if path else {}
+def asked_of(folder: Path) -> Asked:
+    """Return what the file of a folder says, and what of it needs trust.
+
+    Raises:
+        SettingError: The file cannot be read.
+    """
+    path = next((path for name in (FILE, PROJECT) if (path := folder / name).is_file()), None)
+    said = Said() if path is None else read_settings(path)
+    strange = said.path is not None and (is_strange(said.owner) or is_strange(folder.stat().st_uid))
+    keys = tuple(key for key, value in said.values.items() if strange or not is_safe(key, value))
+    return Asked(said, keys, strange, digest_of(said.values))
 
 
-def _find(folder: Path, file: str | Path | None) -> Path | None:
-    if file is not None:
-        path = Path(file).expanduser()
-        if not path.is_file():
-            raise SettingError(f"{path} is no file. Cure: name a configuration file, or write one: {CURE}")
-        return path
-    if (folder / FILE).is_file():
-        return folder / FILE
-    project = folder / "pyproject.toml"
-    return project if project.is_file() and f"[{'.'.join(TABLE)}" in _text(project) else None
+def _of_folder(folder: Path) -> Said:
+    """Return what a folder's own file may say."""
+    asked = asked_of(folder)
+    said, keys = asked.said, asked.keys
+    if not keys or is_trusted(folder, asked.digest):
+        return said
+    _checked(said.values, said.origins)  # a slip is an error, also in what does not count
+    names = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+    why = "it belongs to another user" if asked.strange else "a folder may not say this by itself"
+    warnings.warn(
+        f"{said.path}: {names} not obeyed: {why}. Cure: read the file, then llama-index-contextual trust {folder}; or "
+        "say it by options, in the environment, or in your own settings.",
+        ContextualWarning,
+        stacklevel=3,
+    )
+    left = {key: value for key, value in said.values.items() if key not in keys}
+    return replace(said, values=left, origins={key: said.origins[key] for key in left})
 
 
-def _text(path: Path) -> str:
+def _checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configuration:
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path} cannot be read: {error}. Cure: make it a readable file in UTF-8.") from error
+        return Configuration(**_nested(values))
+    except ValidationError as error:
+        raise SettingError(_explanations(error, origins)) from error
 
 
-def _read(path: Path | None) -> tuple[str, dict[str, Any]]:
-    if path is None:
-        return "", {}
-    text = _text(path)
-    try:
-        table: Any = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also a number of thousands of digits, and thousands of brackets
-        line = re.search(r"line (\d+)", str(error))
-        place = f"{path}:{line[1]}" if line else str(path)
-        raise SettingError(f"{place} is not TOML: {error}. Cure: correct that line.") from error
-    for part in TABLE if path.name == "pyproject.toml" else ():
-        table = table.get(part, {}) if isinstance(table, dict) else {}
-    return text, table if isinstance(table, dict) else {}
+def _named(file: str | Path) -> Said:
+    path = Path(file).expanduser()
+    if not path.is_file():
+        raise SettingError(f"{path} is no file. Cure: name a configuration file, or write one: {CURE}")
+    return read_settings(path)
 
 
 def _environment() -> tuple[dict[str, Any], dict[str, str]]:
     """Return what environment variables say, and the variable of each key."""
-    values = dict(_flat(EnvSettingsSource(_Variables)()))
+    values = dict(flat(EnvSettingsSource(_Variables)()))
     variables = {key: PREFIX + key.replace(".", "__").upper() for key in values}
     for variable, key in _OLDER_VARIABLES.items():
         if os.environ.get(variable) and key not in values:
@@ -126,25 +151,15 @@ def _environment() -> tuple[dict[str, Any], dict[str, str]]:
     return values, variables
 
 
-def _with_prompt(configuration: Configuration, origins: Mapping[str, str], path: Path | None) -> Configuration:
+def _with_prompt(configuration: Configuration, origins: Mapping[str, str], files: Iterable[Said]) -> Configuration:
     """Read the prompt where its value names a file, relative to the configuration file that says so."""
     prompt = configuration.context.llm.prompt
     if prompt is None or "{" in prompt:
         return configuration
-    said_in_file = path is not None and origins["context.llm.prompt"].startswith(f"{path}:")
-    file = (path.parent if path and said_in_file else Path()) / prompt
-    llm = configuration.context.llm.model_copy(update={"prompt": _text(file)})
+    where = origins["context.llm.prompt"]
+    folder = next((said.path.parent for said in files if said.path and where.startswith(f"{said.path}:")), Path())
+    llm = configuration.context.llm.model_copy(update={"prompt": read_text(folder / prompt)})
     return configuration.model_copy(update={"context": configuration.context.model_copy(update={"llm": llm})})
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and values; ``descriptions`` is one value."""
-    for name, value in values.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, dict) and key != "descriptions":
-            yield from _flat(value, f"{key}.")
-        elif value != {}:
-            yield key, value
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,32 +173,21 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def _line(path: Path, text: str, key: str) -> str:
-    """Return ``file:line`` of a key, as far as a look at tables and keys tells it."""
-    table, found = "", 1
-    wanted = ".".join((*(TABLE if path.name == "pyproject.toml" else ()), key))
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[([^\[\]]+)\]", line):
-            table = _unquoted(header[1]) + "."
-            found = number if wanted.startswith(table) or wanted + "." == table else found
-        elif (said := re.match(r"\s*([\w.\"'/ -]+?)\s*=", line)) and wanted == table + _unquoted(said[1]):
-            return f"{path}:{number}"
-    return f"{path}:{found}"
-
-
-def _unquoted(name: str) -> str:
-    return ".".join(part.strip().strip("\"'") for part in name.split("."))
-
-
 def _option(key: str) -> str:
     return next((shown_of(info)["option"] for name, info in fields_of() if name == key), "") or key
+
+
+def _explanations(error: ValidationError, origins: Mapping[str, str]) -> str:
+    found = error.errors(include_url=False)
+    more = f" And {len(found) - _NAMED} more." if len(found) > _NAMED else ""
+    return " ".join(_explanation(one, origins) for one in found[:_NAMED]) + more
 
 
 def _explanation(error: Any, origins: Mapping[str, str]) -> str:
     parts = [str(part) for part in error["loc"] if not isinstance(part, int)]
     key = next((".".join(parts[:count]) for count in range(len(parts), 0, -1) if _known(parts[:count], origins)), "")
     place = next((where for name, where in origins.items() if name == key or name.startswith(f"{key}.")), "")
-    named = key if ":" in place else ""  # a file and its line; an option or a variable names the key itself
+    named = _shortened(key) if ":" in place else ""  # a file and its line; an option or a variable names the key itself
     shown = f"{place}: {named}" if named else place
     if error["type"] == "extra_forbidden":
         *section, _ = parts
@@ -191,7 +195,12 @@ def _explanation(error: Any, origins: Mapping[str, str]) -> str:
         sections = list(dict.fromkeys(name.split(".")[0] for name in known)) or list(Configuration.model_fields)
         return f"{shown} is not known. Cure: use one of {', '.join(sections)}."
     message = error["msg"].removeprefix("Value error, ")
-    return f"{shown}={error['input']!r} cannot work. Cure: {message[:1].lower()}{message[1:]}."
+    value = _shortened(repr(error["input"]))
+    return f"{shown}={value} cannot work. Cure: {message[:1].lower()}{message[1:]}."
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _known(parts: list[str], origins: Mapping[str, str]) -> bool:

@@ -188,8 +188,8 @@ class Workshop:
         if name in self.indexes or not name.strip():
             raise SettingError(f"the variant {name!r} has no name of its own. Cure: one besides {list(self.indexes)}.")
         said = load_configuration(self._folder, file=self._file(), over=file)
-        alone = load_configuration(self._temporary, over=file)
-        self._open_with(name, said, None if alone.embedding.model else self._options["embed_model"])
+        own = said.origins.get("embedding.model", "").startswith(f"{Path(file).expanduser()}:")
+        self._open_with(name, said, None if own else self._options["embed_model"])
 
     def _file(self) -> str | Path | None:
         config = self._options.get("config")

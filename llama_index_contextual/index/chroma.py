@@ -59,6 +59,15 @@ CONFIGURATION: Final[dict[str, Any]] = {
 }
 
 
+def _settings() -> ChromaSettings:
+    """Return Chroma's settings, without telemetry and without the file ``.env`` of the working directory.
+
+    Chroma would read that file, which may be a stranger's: it can name any class to import, the older implementation
+    that unpickles, and credentials. Environment variables are the user's, and hold.
+    """
+    return ChromaSettings(_env_file=None, anonymized_telemetry=False)
+
+
 class ChromaDatabase:
     """The collections of one Chroma client.
 
@@ -99,7 +108,7 @@ class ChromaDatabase:
         check_tables(folder / DATABASE_FILE)
         try:
             with plain_panics():
-                client = chromadb.PersistentClient(name, settings=ChromaSettings(anonymized_telemetry=False))
+                client = chromadb.PersistentClient(name, settings=_settings())
         except DamagedError:
             raise
         except UnicodeError as error:  # in the locale "C" the path of a folder "ñ" has no characters, only bytes
@@ -129,9 +138,8 @@ class ChromaDatabase:
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         port = parts.port or (443 if secure else 8000)
-        settings = ChromaSettings(anonymized_telemetry=False)
         try:
-            return cls(chromadb.HttpClient(str(parts.hostname), port, ssl=secure, settings=settings))
+            return cls(chromadb.HttpClient(str(parts.hostname), port, ssl=secure, settings=_settings()))
         except Exception as error:  # of a missing server, and of an answer that it does not understand
             raise StorageError(
                 f"no Chroma server of version 1 answers at {url} ({error}). What is indexed is unharmed. Cure: start "

@@ -120,14 +120,15 @@ class ContextualIndex:
             create: Whether an index that does not exist may be made; False is an error then.
             lock_timeout: Seconds to wait while another process writes.
             vector_store: Where the nodes are kept: ``"chroma"`` in the storage folder, ``"chroma:http://HOST:PORT"``,
-                ``"qdrant:http://HOST:PORT"``, ``"qdrant:PATH"``, a client of Chroma or Qdrant, or a
+                ``"qdrant:http://HOST:PORT"``, a client of Chroma or Qdrant, or a
                 :class:`~llama_index_contextual.index.store.Database` of your own. By default where the index is, else
                 ``"chroma"``. On a server several processes and machines write at once.
             shared_cache: ``"redis://HOST:PORT"`` (extra ``redis``) or a ``BaseKVStore`` of LlamaIndex, where several
                 machines find the vectors and contexts that one of them has paid for. By default none.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
-                folder. By default ``contextual.toml`` in the folder, where there is one. Arguments come before it, and
-                it comes before what the index was made with.
+                folder. By default ``contextual.toml`` in the folder, where there is one; of a folder that you do not
+                trust only what docs/security.md lists as safe. Arguments come before it, and it comes before what the
+                index was made with.
             **context_options: Settings of the context generator, e.g. ``llm=``, and which metadata is embedded beside
                 a context: ``keep_keys`` and ``leave_out_keys`` of :class:`ContextualNodePostprocessor`.
 

@@ -102,6 +102,7 @@ class Manifest:
         unremembered: Names of settings that could not be written down; who does not give them again cannot write.
         folder: Of the documents.
         version: Of the state on disk.
+        seal: Of the user who made it, over what a stranger may not say: see ``recipe``.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _STRICT
@@ -116,6 +117,7 @@ class Manifest:
     unremembered: list[str] = field(default_factory=list)
     folder: str = ""
     version: Annotated[int, Field(le=STORAGE_VERSION)] = STORAGE_VERSION
+    seal: str = ""
 
     def context_sources(self) -> dict[str, int]:
         """Return how many nodes have a context from each source, all documents together."""

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.index.manifest import save_manifest
-from llama_index_contextual.index.settings import Remembered
+from llama_index_contextual.index.recipe import sealed, trusted_choices
+from llama_index_contextual.index.settings import IndexSettings, Remembered
 from llama_index_contextual.index.state import write_atomically
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def move_index(storage: Storage, place: Place) -> int:
         finally:
             database.close()
         before = writer.manifest.collection
-        save_manifest(layout.manifest, _kept_in(place, writer.manifest))
+        save_manifest(layout.manifest, _kept_in(place, writer.manifest, storage.settings))
         storage.reader.announce(complete=writer.manifest.complete)
         _marker(layout).unlink(missing_ok=True)
         storage.reader.close()
@@ -87,11 +88,12 @@ def _copy(writer: Writer, target: NodeStore) -> int:
     return moved
 
 
-def _kept_in(place: Place, manifest: Manifest) -> Manifest:
+def _kept_in(place: Place, manifest: Manifest, settings: IndexSettings) -> Manifest:
     remembered = Remembered(manifest.choices.copy(), list(manifest.unremembered))
     remembered.remember_place(place)
     choices, unremembered = remembered.choices, remembered.unremembered
-    return replace(manifest, collection=place.collection, choices=choices, unremembered=unremembered)
+    moved = replace(manifest, collection=place.collection, choices=choices, unremembered=unremembered)
+    return moved if trusted_choices(manifest, settings.folder)[1] else sealed(moved, settings.layout.root)
 
 
 def _leave(storage: Storage, collection: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from llama_index_contextual.index.store import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from llama_index_contextual.index.chroma import ChromaDatabase
     from llama_index_contextual.index.manifest import Manifest
@@ -28,19 +28,18 @@ EMBEDDED: Final = "chroma"
 # What all servers take. A number at the end would be that of a successor.
 _NAME: Final = re.compile(r"(?!.*-\d+$)[A-Za-z0-9][A-Za-z0-9._-]{1,60}[A-Za-z0-9]")
 _KINDS: Final = ("chroma", "qdrant")
-_CURE: Final = "chroma, chroma:http://HOST:PORT, qdrant:http://HOST:PORT, qdrant:PATH"
+_CURE: Final = "chroma, chroma:http://HOST:PORT, qdrant:http://HOST:PORT"
 
 
 def resolve_place(given: Any, layout: Layout, root: Path, manifest: Manifest | None) -> Place:
     """Return the place of an index.
 
     Args:
-        given: ``"chroma"``, ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, ``"qdrant:PATH"``, a
-            :class:`Database`, or a client of Chroma or Qdrant. An address may end in ``#NAME``, the name of the
-            collection.
+        given: ``"chroma"``, ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, a :class:`Database`, or a
+            client of Chroma or Qdrant. An address may end in ``#NAME``, the name of the collection.
         layout: The storage folder.
         root: The folder of the documents.
-        manifest: Of the index, which knows the name of its collection.
+        manifest: Of the index, which knows the name of its collection; None where it is not known to be the user's.
 
     Raises:
         SettingError: It is none of these.
@@ -54,20 +53,12 @@ def resolve_place(given: Any, layout: Layout, root: Path, manifest: Manifest | N
     kind, address, name = _parts(given) if isinstance(given, str) else ("", "", "")
     setting = f"{kind}:{address}{name and '#'}{name}"
     if not name:
-        known = manifest.collection if manifest and is_kept_in(manifest, setting if kind else "", layout) else ""
+        known = manifest.collection if manifest and is_kept_in(manifest, setting if kind else "") else ""
         name = re.sub(r"-\d+$", "", known) or _name_of(root)
     if not kind:
         return _served("", name, _given(given))
-    served = address.startswith(("http://", "https://"))
     if kind == "qdrant":
-        database = _qdrant()
-        if served:
-            return _served(setting, name, partial(database.served, address))
-        folder = Path(address).expanduser().resolve()
-        setting = f"qdrant:{folder}{setting[len(kind) + 1 + len(address) :]}"
-        return Place(setting, name, partial(database.at, folder), (folder / "meta.json").exists)
-    if not served:
-        raise _unknown(given)
+        return _served(setting, name, partial(_qdrant().served, address))
     return _served(setting, name, lambda: _chroma().served(address))
 
 
@@ -97,17 +88,16 @@ def place_of(manifest: Manifest) -> str:
     return "" if "vector_store" in manifest.unremembered else str(manifest.choices.get("vector_store", EMBEDDED))
 
 
-def is_kept_in(manifest: Manifest, name: str, layout: Layout) -> bool:
-    """Return whether an index is kept in a place. Earlier versions did not say so of one that was given as a client."""
-    kept = place_of(manifest)
-    return kept == name or (kept == EMBEDDED and not has_data(layout.chroma))
+def is_kept_in(manifest: Manifest, name: str) -> bool:
+    """Return whether an index is kept in a place."""
+    return place_of(manifest) == name
 
 
 def _parts(setting: str) -> tuple[str, str, str]:
     kind, _, rest = setting.partition(":")
     address, _, name = rest.partition("#")
     address = address.rstrip("/")
-    if kind not in _KINDS or not address or (name and not _NAME.fullmatch(name)):
+    if kind not in _KINDS or not address.startswith(("http://", "https://")) or (name and not _NAME.fullmatch(name)):
         raise _unknown(setting)
     if "@" in urlsplit(address).netloc:
         raise SettingError(

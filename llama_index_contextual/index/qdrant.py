@@ -1,4 +1,7 @@
-"""Nodes in Qdrant: dense and sparse vectors in one collection, on a server or in a folder of this machine.
+"""Nodes in Qdrant: dense and sparse vectors in one collection of a server.
+
+No setting names a folder for Qdrant's local mode, which reads points with ``pickle``; a local client of the user's own
+may be given.
 
 A point is what ``QdrantVectorStore(enable_hybrid=True)`` of LlamaIndex would have written with our analyzer as its
 sparse functions, so that the stock class reads it. The server weighs terms by their rarity (``Modifier.IDF``), and no
@@ -19,7 +22,7 @@ from llama_index.core.utils import iter_batch
 from qdrant_client import QdrantClient, models
 from qdrant_client.local.qdrant_local import QdrantLocal
 
-from llama_index_contextual.errors import FingerprintError, LockedError, StorageError
+from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
 from llama_index_contextual.keyword.index import lexical_text
 from llama_index_contextual.keyword.segments import code_of
@@ -42,7 +45,6 @@ from llama_index_contextual.retrievers.qdrant import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -73,8 +75,6 @@ class _OneAtATime:
         return call
 
 
-_local: dict[str, tuple[_OneAtATime, int]] = {}  # open folders, and how many databases use each
-_guard: Final = threading.RLock()
 # Our pages say both of the local mode. Once and here: catch_warnings() changes the filters of the whole process, and
 # two threads that leave it in another order silence every warning.
 warnings.filterwarnings("ignore", "(Local mode is not recommended|Payload indexes have no effect in the local Qdrant)")
@@ -85,13 +85,11 @@ class QdrantDatabase:
 
     Args:
         client: Of a server, or a local one.
-        folder: Of a local one, which is closed when nobody uses it any more.
     """
 
-    def __init__(self, client: Any, folder: str = "") -> None:
+    def __init__(self, client: Any) -> None:
         local = isinstance(getattr(client, "_client", None), QdrantLocal)
         self._client = _OneAtATime(client) if local else client
-        self._folder = folder
 
     @classmethod
     def served(cls, url: str) -> QdrantDatabase:
@@ -121,37 +119,6 @@ class QdrantDatabase:
             )
         return cls(client)
 
-    @classmethod
-    def at(cls, folder: Path) -> QdrantDatabase:
-        """Open a folder, which one process at a time may use.
-
-        Raises:
-            LockedError: Another process uses it.
-            StorageError: It is broken, or cannot be written.
-        """
-        name = str(folder)
-        with _guard:
-            client, users = _local.get(name) or (cls._opened(name), 0)
-            _local[name] = client, users + 1
-        return cls(client, name)
-
-    @staticmethod
-    def _opened(folder: str) -> _OneAtATime:
-        try:
-            return _OneAtATime(QdrantClient(path=folder, force_disable_check_same_thread=True))
-        except RuntimeError as error:
-            raise LockedError(
-                f"another process uses the index in qdrant:{folder}. Cure: wait until it ends; or for several "
-                "processes a server, --store qdrant:http://HOST:6333."
-            ) from error
-        except OSError as error:
-            raise StorageError(f"qdrant:{folder} cannot be opened ({error}). Cure: make it writable.") from error
-        except Exception as error:
-            raise StorageError(  # Qdrant opens all collections of a folder or none, and others may be in it
-                f"qdrant:{folder} is damaged ({type(error).__name__}: {error}). Cure: move that folder away, then "
-                "refresh: files are indexed again, with vectors from the cache; so too for each other index in it."
-            ) from error
-
     def names(self) -> list[str]:
         """Return the names of all collections."""
         with explained("list collections"):
@@ -171,15 +138,7 @@ class QdrantDatabase:
             self._client.delete_collection(name)
 
     def close(self) -> None:
-        """Let go of a folder; the connection to a server is kept."""
-        with _guard:
-            if self._folder in _local:
-                client, users = _local[self._folder]
-                _local[self._folder] = client, users - 1
-                if users == 1:
-                    del _local[self._folder]
-                    client.close()
-            self._folder = ""
+        """Keep the connection: whoever made the client closes it."""
 
 
 class QdrantStore:

@@ -2,13 +2,17 @@
 
 What cannot be written down (a lambda, an object that cannot be imported or made again) is kept as a name alone. A
 process that is not given it again may read the index, and may not write it.
+
+A manifest may be a stranger's. What a folder's configuration may not say by itself, a manifest may not either, unless
+it has this user's seal or the user trusts the folder. Nothing of the rest is imported, opened or asked.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -16,21 +20,46 @@ from llama_index.core.bridge.pydantic import BaseModel
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
+from pydantic import ValidationError
 
+from llama_index_contextual.config import Configuration, is_safe
+from llama_index_contextual.config.trust import digest_of, is_sealed, is_trusted, seal_of
 from llama_index_contextual.context.fallback import resolve_generator
 from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id
+from llama_index_contextual.index.manifest import Choices
 from llama_index_contextual.index.pipeline import parser_settings
+from llama_index_contextual.index.state import DEFAULT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.index.files import FileRules
+    from llama_index_contextual.index.manifest import Manifest
 
 _CLASS: Final = "class"
 _SETTINGS: Final = "settings"
 _SKIPPED: Final = frozenset({"callback_manager", "id_func", "class_name"})
+
+
+# The key of the configuration, or its table, that each name of a manifest's choices stands for.
+_KEYS: Final = {
+    "embed_model": "embedding.model",
+    "context": "context.mode",
+    "show_context_to_llm": "context.show_to_llm",
+}
+_TABLES: Final = {
+    "chunks": {
+        "chunk_size": "size",
+        "chunk_overlap": "overlap",
+        "min_chunk_size": "min_size",
+        "max_chunk_size": "max_size",
+        "tokenizer": "tokenizer",
+        "markdown_suffixes": "markdown_suffixes",
+    },
+    "files": {"include": "include", "ignore": "exclude"},
+}
 
 
 class UnwritableError(ValueError):
@@ -175,3 +204,60 @@ def is_plain(value: object) -> bool:
         return bool(json.loads(json.dumps(value)) == (list(value) if isinstance(value, tuple) else value))
     except (TypeError, ValueError):
         return False
+
+
+def safe_choices(choices: Choices) -> Choices:
+    """Return what a manifest may say that is not known to be this user's."""
+    safe = Choices()
+    for name, value in choices.items():
+        if name in _KEYS and _may_say(_KEYS[name], value):
+            safe[name] = value  # type: ignore[literal-required]  # one of Choices' names
+        elif (table := _TABLES.get(name)) is not None and isinstance(value, dict):
+            kept = {key: one for key, one in value.items() if key in table and _may_say(f"{name}.{table[key]}", one)}
+            safe[name] = kept  # type: ignore[literal-required]
+    return safe
+
+
+def _may_say(key: str, value: object) -> bool:
+    section, _, name = key.partition(".")
+    try:
+        Configuration(**{section: {name: value}})
+    except ValidationError:
+        return False
+    return is_safe(key, value)
+
+
+def trusted_choices(manifest: Manifest, root: Path) -> tuple[Choices, list[str]]:
+    """Return which choices of an index count, and the names of those that do not, as only its owner may say them.
+
+    Args:
+        manifest: Of the index.
+        root: The folder of the documents.
+    """
+    safe = safe_choices(manifest.choices)
+    asked = [name for name, value in manifest.choices.items() if safe.get(name) != value]
+    if "vector_store" in manifest.unremembered:  # in a database that is given, it would choose the collection
+        asked.append("vector_store")
+    return (manifest.choices, []) if not asked or is_own(manifest, root) else (safe, asked)
+
+
+def is_own(manifest: Manifest, root: Path) -> bool:
+    """Return whether a manifest's settings are this user's, or the user trusts the folder with them."""
+    said = _said_by(manifest)
+    return is_sealed(said, manifest.seal) or is_trusted(root, digest_of(said))
+
+
+def sealed(manifest: Manifest, storage: Path) -> Manifest:
+    """Return a manifest with this user's seal, where it says anything that needs one."""
+    says = safe_choices(manifest.choices) != manifest.choices or "vector_store" in manifest.unremembered
+    elsewhere = storage != Path(manifest.folder) / DEFAULT_NAME  # then it says of which folder it is
+    return replace(manifest, seal=seal_of(_said_by(manifest)) if says or elsewhere else "")
+
+
+def digest_of_choices(manifest: Manifest) -> str:
+    """Return the hash by which the user trusts what a manifest says."""
+    return digest_of(_said_by(manifest))
+
+
+def _said_by(manifest: Manifest) -> list[Any]:
+    return [manifest.folder, manifest.choices, manifest.unremembered]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -14,16 +15,18 @@ from llama_index_contextual.config import Configuration, load_configuration
 from llama_index_contextual.context.cache import CONTEXTS
 from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id, resolve_embedding
-from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
+from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.index.manifest import ManifestDamagedError, load_manifest
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.places import EMBEDDED, place_of, resolve_place
 from llama_index_contextual.index.recipe import (
     UnwritableError,
+    is_own,
     read_files,
     read_object,
     read_options,
+    trusted_choices,
     written_files,
     written_generator,
     written_options,
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.index.manifest import Manifest
+    from llama_index_contextual.index.manifest import Choices, Manifest
     from llama_index_contextual.index.store import Place
 
 
@@ -80,7 +83,25 @@ def resolve_settings(
         said = config(root)
     else:
         said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
-    chosen = _Chosen(manifest, said, Remembered())
+    choices, asked = ({}, []) if manifest is None else trusted_choices(manifest, root)
+    given = {
+        "embed_model": embed_model or said.embedding.model,
+        "parser": node_parser or said.chunks.given(),
+        "chunks": node_parser or said.chunks.given(),
+        "files": files,
+        "readers": readers,
+        "vector_store": vector_store or said.store.place,
+        **dict.fromkeys(("context", "context_options", "llm"), context or said.context.mode),
+    }
+    refused = [name for name in asked if given.get(name) is None or given[name] == {}]
+    if refused:
+        warnings.warn(
+            f"the index in {layout.root} says {', '.join(refused)}, which counts only from you, and it is not known to "
+            f"be yours: not obeyed. Cure: llama-index-contextual trust {root}, if it is; or give it again.",
+            ContextualWarning,
+            stacklevel=4,
+        )
+    chosen = _Chosen(manifest, said, Remembered(refused=refused), choices)
     embedding = chosen.embedding(embed_model)
     shared = resolve_shared(shared_cache or said.store.shared_cache)
     kept = str(layout.cache) if shared is None else SharedKVStore(layout.cache, shared, CONTEXTS)
@@ -111,6 +132,7 @@ def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path
         )
     root = None if folder is None else Path(folder).expanduser().resolve()
     layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
+    layout.refuse_links()
     try:
         manifest = load_manifest(layout.manifest)
     except ManifestDamagedError as error:
@@ -121,6 +143,11 @@ def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path
                 f"storage={str(storage)!r} does not say of which folder it is. Cure: name the folder too."
             )
         root = Path(manifest.folder)
+        if layout.root != root / DEFAULT_NAME and not is_own(manifest, root):
+            raise SettingError(
+                f"storage={str(storage)!r} says that it is of the folder {str(root)!r}, and it is not known to be "
+                "yours. Cure: name the folder too."
+            )
     if not root.is_dir():
         raise SettingError(f"folder={str(folder or root)!r} is no folder. Cure: name one that exists.")
     if layout.root == root:
@@ -141,9 +168,10 @@ class _Chosen:
     manifest: Manifest | None
     said: Configuration
     remembered: Remembered
+    choices: Choices
 
     def _known(self, name: str) -> Any:
-        return self.manifest.choices.get(name) if self.manifest else None
+        return self.choices.get(name)
 
     def _remember(self, name: str, value: Any) -> None:
         if value:
@@ -172,6 +200,8 @@ class _Chosen:
     def place(self, given: Any, layout: Layout, root: Path, reindex: Reindex) -> Place:
         """Return where the nodes are; with ``reindex="ignore"`` a configuration does not say it of an index that is."""
         known = place_of(self.manifest) if self.manifest and self.manifest.fingerprint else None
+        if known and known != EMBEDDED and known != self.choices.get("vector_store"):
+            known = None
         if given is None and known == "":
             raise FingerprintError(
                 f"the index in {layout.root} is kept in a store that was given as an object. Cure: "
@@ -180,7 +210,8 @@ class _Chosen:
         if given is None:
             said = self.said.store.place
             given = (known or said) if reindex == "ignore" else (said or known)
-        place = resolve_place(given or EMBEDDED, layout, root, self.manifest)
+        own = self.manifest if self.manifest and is_own(self.manifest, root) else None
+        place = resolve_place(given or EMBEDDED, layout, root, own)
         self.remembered.remember_place(place)
         return place
 

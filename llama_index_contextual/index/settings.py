@@ -11,6 +11,7 @@ from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index.manifest import PAID, Choices
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
 from llama_index_contextual.index.places import EMBEDDED, is_kept_in, place_of
+from llama_index_contextual.index.recipe import sealed
 from llama_index_contextual.index.state import DEFAULT_NAME, Layout
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class IndexSettings:
         Raises:
             FingerprintError: It is kept elsewhere.
         """
-        if manifest.fingerprint and not is_kept_in(manifest, self.place.name, self.layout):
+        if manifest.fingerprint and not is_kept_in(manifest, self.place.name):
             there = place_of(manifest) or "an object that was given as vector_store="
             here = self.place.name
             move = (
@@ -145,6 +146,12 @@ class IndexSettings:
                 f"the index in {self.layout.root} is kept in {there}, not in {self.place.name or 'what was given'}. "
                 f"Cure: open it with the former, or choose another storage= for an index there{move}"
             )
+        if self.place.name != EMBEDDED and not self.place.among([manifest.collection]):
+            raise FingerprintError(
+                f"the index in {self.layout.root} is kept in the collection {manifest.collection!r}, not in "
+                f"{self.place.collection!r}. Cure: name the former at the end of the address, as #NAME; if the index "
+                f"is not yours, another storage=."
+            )
 
     def check_writing(self, manifest: Manifest) -> None:
         """Refuse to write an index without the settings that made it.
@@ -152,6 +159,12 @@ class IndexSettings:
         Raises:
             FingerprintError: One could not be written down and is not given now, or the embedding is another one.
         """
+        if self.remembered.refused:
+            raise FingerprintError(
+                f"the index in {self.layout.root} was made with settings that count only from you "
+                f"({', '.join(self.remembered.refused)}), and it is not known to be yours: a refresh would make "
+                f"everything again with others. Cure: {self.command(name='trust')}, or give them again."
+            )
         missing = self.remembered.missing
         if missing:
             names = " and ".join(missing)
@@ -186,13 +199,14 @@ class IndexSettings:
 
     def written_in(self, manifest: Manifest) -> Manifest:
         """Return a manifest that says what the index is made with from now on."""
-        return replace(
+        made = replace(
             manifest,
             fingerprint=self.fingerprint.to_dict(),
             choices=self.remembered.choices.copy(),
             unremembered=list(self.remembered.unremembered),
             folder=str(self.folder),
         )
+        return sealed(made, self.layout.root)
 
 
 @dataclass(slots=True)
@@ -203,12 +217,14 @@ class Remembered:
         choices: As the manifest keeps it.
         unremembered: Names of settings that cannot be written down.
         missing: Those of them that the index was made with and that were not given now.
+        refused: What a manifest says that is not known to be this user's, and that was not given now.
         lost: Whether there is a store, and nothing that says what was given when it was made.
     """
 
     choices: Choices = field(default_factory=Choices)
     unremembered: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     lost: bool = False
 
     def remember_place(self, place: Place) -> None:

@@ -120,6 +120,20 @@ class Layout:
                 "another folder with storage=."
             ) from error
 
+    def refuse_links(self) -> None:
+        """Refuse symbolic links: a folder of somebody else would have files outside of it read, written or deleted.
+
+        Raises:
+            StorageError: The folder is a link, or one is in it.
+        """
+        inside = (Path(folder, name) for folder, *names in os.walk(self.root) for name in (*names[0], *names[1]))
+        for path in (self.root, *inside):
+            if path.is_symlink():
+                raise StorageError(
+                    f"{path} is a symbolic link, and an index is not kept behind one. Cure: remove the link, or name "
+                    "where it leads with storage=."
+                )
+
     def sweep(self, seconds: float) -> None:
         """Delete what killed processes left of :func:`write_atomically`, at least so many seconds ago."""
         for name in ("manifest.json", "building.json", "moving.json", "generation"):

@@ -81,6 +81,7 @@ class Storage:
                 choices=head.choices,
                 unremembered=head.unremembered,
                 folder=head.folder,
+                seal=head.seal,
             )
         return found or Manifest(collection=place.collection)
 
@@ -231,11 +232,6 @@ class Storage:
         """
         if self.settings.shared:
             raise StorageError("the server cannot read its vectors. Cure: restore or rebuild the server's data.")
-        if self.settings.place.folder is None:
-            raise StorageError(
-                f"{self.settings.place.name} cannot be read, and may hold more than this index. Cure: move it away, "
-                "then refresh: files are indexed again, with vectors from the cache."
-            )
         try:
             with self.lock.hold(), self._vectors() as vectors:
                 self.reader.close()

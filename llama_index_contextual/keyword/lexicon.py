@@ -29,6 +29,9 @@ _PHRASES: Final = {
     "acknowledgements": "acknowledgement",
     "fillers": "filler",
 }
+_MAPPINGS: Final = ("months", "weekdays", "numbers", "units")
+_MOST_BYTES: Final = 1_000_000  # of a language's file
+_DEEPEST: Final = 8
 _SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
 _DIGITS: Final = {"day": r"[0-3]?\d", "year": r"(?:19|20|21)\d\d(?![-/.]\d)"}
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -110,16 +113,35 @@ def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
 def _load(language: str) -> Mapping[str, Any]:
     bundled = files("llama_index_contextual").joinpath("data", "languages", f"{language}.yaml")
     try:
-        text = bundled.read_text("utf-8") if bundled.is_file() else Path(language).read_text("utf-8")
-        data = yaml.safe_load(text)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        with bundled.open("rb") if language in DEFAULT_LANGUAGES else Path(language).open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        data = _plain_yaml(content)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise SettingError(
             f"languages: {language!r} cannot be read ({error}). "
             f"Cure: one of {', '.join(DEFAULT_LANGUAGES)}, or the path of a YAML file like those"
         ) from error
-    if not isinstance(data, dict):
-        raise SettingError(f"languages: {language!r} is no mapping of keys. Cure: the keys of data/languages/en.yaml")
+    if not isinstance(data, dict) or not all(isinstance(data.get(key) or {}, dict) for key in _MAPPINGS):
+        raise SettingError(
+            f"languages: {language!r} has not the form of a language. Cure: the keys of data/languages/en.yaml"
+        )
     return {"months": dates.month_words(language), "weekdays": dates.weekday_words(language), **data}
+
+
+def _plain_yaml(content: bytes) -> Any:
+    """Read YAML without aliases, by which nine lines can say a billion words; and not deep, as the parser calls itself.
+
+    Raises:
+        ValueError: It has an alias, is too deep or too long.
+    """
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"more than {_MOST_BYTES:,} bytes")
+    text, depth = content.decode("utf-8"), 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or depth > _DEEPEST:
+            raise ValueError(f"an alias, or more than {_DEEPEST} levels")
+    return yaml.safe_load(text)
 
 
 def _entries(data: Mapping[str, Any], key: str) -> list[str]:

@@ -100,7 +100,7 @@ def _whole() -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise StorageError(
-            f"Qdrant holds a chunk that cannot be read ({error}). Cure: move Qdrant's folder away, or drop the "
+            f"Qdrant holds a chunk that cannot be read ({error}). Cure: drop the "
             "collection, then refresh: files are indexed again, with vectors from the cache."
         ) from error
 

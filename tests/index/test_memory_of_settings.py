@@ -9,6 +9,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
 
+from llama_index_contextual.config import trust
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import (
     ConfirmationError,
@@ -19,6 +20,8 @@ from llama_index_contextual.errors import (
 )
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.index.files import FileRules
+from llama_index_contextual.index.manifest import load_manifest
+from llama_index_contextual.index.recipe import digest_of_choices
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 
@@ -125,7 +128,7 @@ def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opene
         assert made.refresh().added == ["new.md"]
 
 
-def test_a_manifest_that_names_something_else_than_a_parser_runs_nothing(opened, folder, tmp_path):
+def test_a_trusted_manifest_that_names_something_else_than_a_parser_runs_nothing(opened, folder, tmp_path):
     with opened(node_parser=SentenceSplitter(chunk_size=64, chunk_overlap=3)) as index:
         index.refresh()
     path = folder / ".contextual/manifest.json"
@@ -133,6 +136,7 @@ def test_a_manifest_that_names_something_else_than_a_parser_runs_nothing(opened,
     raw["choices"]["parser"] = {"class": "pathlib:Path.touch", "settings": {"self": str(tmp_path / "touched")}}
     raw["choices"]["readers"] = {".cfg": {"class": "subprocess:Popen", "settings": {"args": ["touch", "touched"]}}}
     path.write_text(json.dumps(raw))
+    trust.trust(folder, [digest_of_choices(load_manifest(path))])
     with opened() as index:
         with pytest.raises(FingerprintError, match=r"node_parser and readers"):
             index.refresh()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -19,23 +20,25 @@ ROOT = Path(__file__).resolve().parents[2]
 STORES = [
     "chroma",
     pytest.param("chroma server", marks=pytest.mark.server),
-    "qdrant folder",
     pytest.param("qdrant server", marks=pytest.mark.server),
 ]
 TAGGED = "---\ntags: [travel, Plans]\n---\n# Journey\n\nWe go to Lisbon by train. The getUserName function stays.\n"
 
 
 @pytest.fixture(params=STORES)
-def store(request, tmp_path):
+def store(request):
     """What ``vector_store=`` is given."""
     if request.param == "chroma server":
         return f"chroma:{request.getfixturevalue('chroma_server')}"
     if request.param == "qdrant server":
         return f"qdrant:{request.getfixturevalue('qdrant_server')}"
-    if request.param == "qdrant folder":
-        pytest.importorskip("qdrant_client")
-        return f"qdrant:{tmp_path / 'qdrant'}"
     return request.param
+
+
+@pytest.fixture
+def elsewhere(request, store):
+    """Where an index in Chroma's folder may move to."""
+    return store if store != "chroma" else f"qdrant:{request.getfixturevalue('qdrant_server')}"
 
 
 @pytest.fixture
@@ -336,12 +339,11 @@ def test_a_write_that_fails_keeps_what_was(index, folder, monkeypatch):
 # From one to another
 
 
-def test_an_index_moves_there_and_back_and_embeds_nothing(opened, folder, store, tmp_path):
+def test_an_index_moves_there_and_back_and_embeds_nothing(opened, folder, elsewhere):
     index = opened()
     index.refresh()
     index.refresh([Document(text="Zebras sleep standing.", id_="by-hand")])
     before, chunks = texts(index), index.status().chunks
-    elsewhere = store if store != "chroma" else f"qdrant:{tmp_path / 'elsewhere'}"
     reader = opened()
     assert texts(reader) == before
     assert index.move(elsewhere) == chunks
@@ -368,12 +370,11 @@ index.move(place)
 
 @pytest.mark.kill
 @pytest.mark.parametrize("step", ["_kept_in", "save_manifest", "_leave"])
-def test_a_move_that_is_killed_leaves_one_whole_index_and_can_be_done_again(opened, folder, store, tmp_path, step):
+def test_a_move_that_is_killed_leaves_one_whole_index_and_can_be_done_again(opened, folder, elsewhere, step):
     index = opened()
     index.refresh()
     before = texts(index)
     index.close()
-    elsewhere = store if store != "chroma" else f"qdrant:{tmp_path / 'elsewhere'}"
     assert child(MOVED, folder, f"{step} {elsewhere}").returncode == 9
     after = opened()
     assert after.settings.place.name == (elsewhere if step == "_leave" else "chroma")
@@ -384,14 +385,14 @@ def test_a_move_that_is_killed_leaves_one_whole_index_and_can_be_done_again(open
     assert texts(opened()) == before
 
 
-def test_a_move_leaves_what_is_there_already(opened, folder, store, tmp_path, run):
-    elsewhere = store if store != "chroma" else f"qdrant:{tmp_path / 'elsewhere'}"
-    with opened(vector_store=f"{elsewhere}#theirs", storage=tmp_path / "theirs") as theirs:
+def test_a_move_leaves_what_is_there_already(opened, folder, elsewhere, tmp_path, run):
+    taken = f"theirs_{secrets.token_hex(4)}"
+    with opened(vector_store=f"{elsewhere}#{taken}", storage=tmp_path / "theirs") as theirs:
         theirs.refresh()
     index = opened()
     index.refresh()
-    with pytest.raises(StorageError, match=r"has a collection 'theirs' already. It is unharmed. Cure: another name"):
-        index.move(f"{elsewhere}#theirs")
+    with pytest.raises(StorageError, match=rf"has a collection '{taken}' already. It is unharmed. Cure: another name"):
+        index.move(f"{elsewhere}#{taken}")
     with pytest.raises(SettingError, match="is where the index is"):
         index.move("chroma")
     assert texts(index)

@@ -367,8 +367,9 @@ def test_of_two_refreshes_at_once_the_first_to_end_leaves_ray_to_the_other(pages
     assert first == second
 
 
-def test_the_command_line_starts_ray_itself(pages):
+def test_the_command_line_starts_ray_itself(pages, trusted):
     (pages / "contextual.toml").write_text("[ray]\nparse = 1\nembed = 1\n", "utf-8")
+    trusted(pages)
     done = run_process("index", pages, "--embed-model", "none", "--workers", "ray", "--json", RAY_ADDRESS="")
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["added"]) == PAGES

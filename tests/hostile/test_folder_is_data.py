@@ -1,0 +1,334 @@
+"""A folder of somebody else is data: what it says about servers, stores, paths and classes counts only after trust."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from llama_index.core.node_parser import SentenceSplitter
+
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual.config import asked_of, fields_of, is_safe, load_configuration, shown_of, trust
+from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
+
+pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
+NEVER_SAFE = ("context.llm", "ray", "store.shared_cache", "retrieval.rerank", "files.hidden", "files.follow_symlinks")
+ASKS = '[embedding]\nmodel = "ollama:x@http://127.0.0.1:1"\n[chunks]\nsize = 77\n'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "notes"
+    made.mkdir()
+    (made / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
+    return made
+
+
+@pytest.fixture
+def another_user(monkeypatch):
+    """Let the files of a test belong to somebody else."""
+    monkeypatch.setattr(trust.os, "geteuid", lambda: os.getuid() + 1, raising=False)
+
+
+def chunk_size(folder):
+    with ContextualIndex.open(folder, reindex="ignore") as index:
+        return index.settings.pipeline.parser.chunk_size
+
+
+def change(folder, **said):
+    """Change the manifest of a folder's index, as one who has made another one could."""
+    path = folder / ".contextual" / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    manifest["choices"] |= said.pop("choices", {})
+    path.write_text(json.dumps({**manifest, **said}), "utf-8")
+
+
+def indexed(folder, **settings):
+    with ContextualIndex.open(folder, **settings) as index:
+        index.refresh()
+    return folder
+
+
+# The folder's configuration
+
+
+def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_secret():
+    safe = {key: shown_of(info)["safe"] for key, info in fields_of()}
+    assert not [key for key, value in safe.items() if key.startswith(NEVER_SAFE) and value]
+    assert safe["embedding.model"] == ("local", "e5", "none")
+    assert safe["store.place"] == ("chroma",)
+    assert safe["context.mode"] == ("off", "headings", "headers", "pattern")
+    assert not is_safe("embedding.model", "local:/elsewhere")
+    assert not is_safe("memory.languages", ["en", "/elsewhere/bomb.yaml"])
+    assert is_safe("memory.languages", ["en", "es"])
+    assert sum(map(bool, safe.values())) < 40
+
+
+@pytest.mark.parametrize("name", ["contextual.toml", "pyproject.toml"])
+def test_what_needs_trust_is_named_in_one_line_and_the_rest_holds(folder, run, name):
+    table = "[tool.llama-index-contextual." if name == "pyproject.toml" else "["
+    (folder / name).write_text(ASKS.replace("[", table), "utf-8")
+    done = run("index", folder)
+    assert done.returncode == 0
+    [line] = [line for line in done.stderr.splitlines() if "not obeyed" in line]
+    assert f"{folder / name}: embedding.model not obeyed: a folder may not say this by itself. Cure: " in line
+    assert f"llama-index-contextual trust {folder}" in line
+    with pytest.warns(ContextualWarning, match=r"embedding\.model not obeyed"):
+        assert chunk_size(folder) == 77
+    shown = run("config", folder, "--json").stdout
+    assert json.loads(shown)["embedding.model"] == {"value": "local", "from": "index"}
+
+
+def test_trust_holds_until_the_file_says_something_else(folder, run):
+    file = folder / "contextual.toml"
+    file.write_text(ASKS, "utf-8")
+    done = run("trust", folder)
+    assert f'{file}:2: embedding.model = "ollama:x@http://127.0.0.1:1"' in done.stdout
+    assert load_configuration(folder).embedding.model == "ollama:x@http://127.0.0.1:1"
+    assert str(folder) in run("trust", "--list").stdout.splitlines()
+    file.write_text("# a remark\n" + ASKS, "utf-8")
+    assert load_configuration(folder).embedding.model is not None, "it says the same"
+    file.write_text(ASKS.replace(":1", ":2"), "utf-8")
+    with pytest.warns(ContextualWarning, match="not obeyed"):
+        assert load_configuration(folder).embedding.model is None
+    assert run("trust", folder).returncode == 0
+    assert load_configuration(folder).embedding.model == "ollama:x@http://127.0.0.1:2"
+    assert "trusted no longer" in run("trust", folder, "--remove").stdout
+    assert str(folder) not in run("trust", "--list").stdout
+    with pytest.warns(ContextualWarning, match="not obeyed"):
+        load_configuration(folder)
+    copied = shutil.copytree(folder, folder.parent / "copied")
+    run("trust", folder)
+    with pytest.warns(ContextualWarning, match="not obeyed"):
+        assert load_configuration(copied).embedding.model is None, "trust is of one folder"
+
+
+def test_a_folder_that_says_only_what_is_safe_needs_no_trust(folder, run):
+    (folder / "contextual.toml").write_text("[chunks]\nsize = 77\n", "utf-8")
+    assert "says nothing that needs trust" in run("trust", folder).stdout
+    assert chunk_size(folder) == 77
+    assert "is no folder" in run("trust", folder / "none").stderr
+
+
+def test_options_the_environment_a_named_file_and_the_users_own_file_count(folder, monkeypatch, tmp_path):
+    own = tmp_path / "user" / "llama-index-contextual"
+    own.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
+    (own / "config.toml").write_text('[retrieval]\nrerank = "jina:own"\ntop_k = 3\n[chunks]\nsize = 5\n', "utf-8")
+    (folder / "contextual.toml").write_text("[chunks]\nsize = 77\n", "utf-8")
+    found = load_configuration(folder)
+    assert (found.retrieval.rerank, found.retrieval.top_k, found.chunks.size) == ("jina:own", 3, 77)
+    assert found.origins["retrieval.rerank"] == f"{own / 'config.toml'}:2"
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK", "jina:environment")
+    assert load_configuration(folder).retrieval.rerank == "jina:environment"
+    (tmp_path / "named.toml").write_text('[retrieval]\nrerank = "jina:named"\n', "utf-8")
+    monkeypatch.delenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK")
+    assert load_configuration(folder, file=tmp_path / "named.toml").retrieval.rerank == "jina:named"
+    assert load_configuration(folder, options={"retrieval.rerank": "llm"}).retrieval.rerank == "llm"
+
+
+def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
+    (folder / "contextual.toml").write_text('[context]\nmode = "magic"\n', "utf-8")
+    with pytest.raises(SettingError, match=r"contextual\.toml:2: context\.mode='magic' cannot work"):
+        load_configuration(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners of this kind")
+def test_a_file_or_a_folder_of_another_user_is_not_read(folder, another_user, run, monkeypatch):
+    (folder / "contextual.toml").write_text("[chunks]\nsize = 77\n", "utf-8")
+    with pytest.warns(ContextualWarning, match=r"chunks\.size not obeyed: it belongs to another user\. Cure: "):
+        assert load_configuration(folder).chunks.size is None
+    assert "chunks.size = 77" in run("trust", folder).stdout
+    assert load_configuration(folder).chunks.size == 77
+    run("trust", folder, "--remove")
+    monkeypatch.setattr(trust.os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", str((folder / "contextual.toml").stat().st_uid))
+    assert load_configuration(folder).chunks.size == 77, "sudo's caller is no other user"
+
+
+def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
+    below = folder / "below"
+    below.mkdir()
+    (below / "page.md").write_text("# Page\n\nThe gateway waits.\n\n" + "It waits for long. " * 60, "utf-8")
+    (folder / "contextual.toml").write_text('[chunks]\nsize = 20\noverlap = 0\n[context]\nmode = "magic"\n', "utf-8")
+    (folder / ".contextual").mkdir()
+    (folder / ".contextual" / "manifest.json").write_text("not read", "utf-8")
+    assert len(json.loads(run("preview", below / "page.md", "--json").stdout)) == 2
+    for command in (["index", below], ["search", "gateway", "--folder", below], ["status", below], ["verify", below]):
+        assert run(*command).returncode == 0
+    (folder / "contextual.toml").write_text("[chunks]\nsize = 20\noverlap = 0\n", "utf-8")
+    shutil.rmtree(folder / ".contextual")
+    assert len(json.loads(run("preview", below / "page.md", "--folder", folder, "--json").stdout)) > 5
+
+
+def test_a_file_that_the_tool_writes_is_not_written_through_a_link(folder, run, tmp_path):
+    (folder / "contextual.toml").symlink_to(tmp_path / "elsewhere")
+    assert "is there already" in run("config", "--init", folder).stderr
+    assert not (tmp_path / "elsewhere").exists()
+
+
+# The folder's index
+
+
+def test_an_index_of_ones_own_opens_again_without_options_also_where_it_was_moved(folder, tmp_path, run, monkeypatch):
+    indexed(folder, node_parser=SentenceSplitter(chunk_size=300))
+    moved = folder.rename(tmp_path / "moved")
+    with ContextualIndex.open(moved) as index:
+        assert isinstance(index.settings.pipeline.parser, SentenceSplitter)
+        assert index.refresh().outdated == []
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))  # another user, or this one on another machine
+    with pytest.warns(ContextualWarning, match=r"says parser, which counts only from you.*Cure: .* trust"):
+        index = ContextualIndex.open(moved)
+    with index:
+        assert index.as_retriever().retrieve("gateway"), "it can be asked"
+        with pytest.raises(FingerprintError, match=r"only from you \(parser\).*Cure: .* trust"):
+            index.refresh()
+        with pytest.raises(FingerprintError, match="count only from you"):
+            index.delete("page.md")
+    assert "its index: parser = " in run("trust", moved).stdout
+    assert run("trust", moved).returncode == 0, "a second time"
+    with ContextualIndex.open(moved) as index:
+        (moved / "page.md").write_text("# Page\n\nThe gateway waits 90 seconds.\n", "utf-8")
+        assert (index.refresh().changed, index.refresh().outdated) == (["page.md"], [])
+    run("trust", moved, "--remove")
+    with ContextualIndex.open(moved) as index:
+        assert isinstance(index.settings.pipeline.parser, SentenceSplitter), "the refresh has sealed it"
+
+
+EVIL = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nclass Thing: pass\n"
+CLASS = {"class": "evil_of_a_stranger:Thing", "settings": {}}
+
+
+@pytest.mark.parametrize("choices", [{"parser": CLASS}, {"readers": {".md": CLASS}}], ids=["parser", "reader"])
+def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch, choices, run):
+    monkeypatch.delitem(sys.modules, "evil_of_a_stranger", raising=False)
+    (tmp_path / "evil_of_a_stranger.py").write_text(EVIL, "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    change(indexed(folder), choices=choices)
+    assert run("search", "gateway", "--folder", folder).returncode == 0
+    for command in ("status", "verify", "index", "export", "config"):
+        assert "counts only from you" in run(command, folder).stderr
+    assert not (tmp_path / "ran").exists()
+    assert "evil_of_a_stranger" not in sys.modules
+    run("trust", folder)
+    run("status", folder)
+    assert (tmp_path / "ran").exists(), "and it is what a trusted index does"
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"embed_model": "jina:x@http://127.0.0.1:1"}, "embed_model"),
+        ({"context": "llm", "context_options": {"llm": "ollama:x@http://127.0.0.1:1"}}, "context, context_options"),
+        ({"files": {"hidden": True, "include": ["*.md"]}}, "files"),
+        ({"files": {"follow_symlinks": True}}, "files"),
+        ({"chunks": {"chunk_size": 10**400}}, "chunks"),
+        ({"context": {"spec": "llm", "llm": "ollama:x@http://127.0.0.1:1"}}, "context"),
+    ],
+)
+def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(folder, choices, message):
+    change(indexed(folder), choices=choices)
+    with pytest.warns(ContextualWarning, match=f"says {message}, which counts only from you"):
+        index = ContextualIndex.open(folder)
+    with index:
+        assert index.settings.place.name == "chroma"
+        assert not index.settings.files.hidden
+        assert not index.settings.files.follow_symlinks
+        assert index.settings.pipeline.paid_source is None
+        assert index.as_retriever().retrieve("gateway")
+        with pytest.raises(FingerprintError, match="count only from you"):
+            index.refresh()
+
+
+def test_a_store_that_a_strangers_index_names_is_not_asked(folder):
+    change(indexed(folder), choices={"vector_store": "qdrant:http://127.0.0.1:1"})
+    with pytest.raises(FingerprintError, match=r"is kept in qdrant:http://127\.0\.0\.1:1, not in chroma.*Cure: "):
+        ContextualIndex.open(folder)
+
+
+def test_what_refuses_to_be_obeyed_is_not_sealed_by_a_write(folder, tmp_path):
+    change(indexed(folder), choices={"files": {"hidden": True}})
+    with pytest.warns(ContextualWarning, match="files"):
+        index = ContextualIndex.open(folder)
+    with index, pytest.raises(FingerprintError):
+        index.delete("page.md")
+    assert json.loads((folder / ".contextual" / "manifest.json").read_bytes())["seal"] == ""
+    with pytest.warns(ContextualWarning, match="files"):
+        ContextualIndex.open(folder).close()
+
+
+def test_a_strangers_index_chooses_no_collection_in_a_store_that_the_user_names(folder, tmp_path):
+    import chromadb
+
+    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    client.create_collection("private")
+    change(indexed(folder), collection="private", fingerprint={}, choices={}, documents={})
+    with pytest.raises(FingerprintError, match=r"kept in the collection 'private', not in 'contextual_\w+'\. Cure: "):
+        ContextualIndex.open(folder, vector_store=client)
+
+
+def test_a_storage_does_not_choose_the_folder_whose_files_are_read(folder, tmp_path, monkeypatch):
+    storage = tmp_path / "storage"
+    indexed(folder, storage=storage)
+    with ContextualIndex.open(None, storage=storage) as index:
+        assert index.folder == folder, "one's own does"
+    path = storage / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    (tmp_path / "home").mkdir()
+    path.write_text(json.dumps({**manifest, "folder": str(tmp_path / "home")}), "utf-8")
+    with pytest.raises(SettingError, match=r"is of the folder .*home.*not known to be yours.*Cure: name"):
+        ContextualIndex.open(None, storage=storage)
+
+
+@pytest.mark.parametrize("link", [".contextual", ".contextual/cache.sqlite3", ".contextual/chroma/chroma.sqlite3"])
+def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_path, link):
+    mine = tmp_path / "mine"
+    shutil.copytree(indexed(folder) / ".contextual", mine)
+    place = folder / link
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    place.symlink_to(mine / Path(link).relative_to(".contextual"))
+    before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
+    with pytest.raises(StorageError, match=r"is a symbolic link.*Cure: remove the link, or name where it leads"):
+        ContextualIndex.open(folder)
+    assert before == {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
+
+
+# The user's own record of trust
+
+
+def test_a_damaged_record_of_trust_is_named_and_trusts_nothing(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (folder / "contextual.toml").write_text(ASKS, "utf-8")
+    trust.trust(folder, [asked_of(folder).digest])
+    record = trust.user_folder() / "trusted.json"
+    assert record.stat().st_mode & 0o77 == 0, "nobody else reads the key"
+    for content in ("", "[]", '{"folders": 1, "key": ""}', "[" * 100_000):
+        record.write_text(content, "utf-8")
+        with pytest.raises(SettingError, match=r"trusted\.json cannot be read .*Cure: make it readable; or delete it"):
+            load_configuration(folder)
+    record.unlink()
+    with pytest.warns(ContextualWarning, match="not obeyed"):
+        load_configuration(folder)
+
+
+def test_a_seal_is_of_one_content_and_one_user(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    seal = trust.seal_of(["a", {"b": 1}])
+    assert trust.is_sealed(["a", {"b": 1}], seal)
+    assert not trust.is_sealed(["a", {"b": 2}], seal)
+    assert not trust.is_sealed(["a", {"b": 1}], "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+    assert not trust.is_sealed(["a", {"b": 1}], seal)
+
+
+def test_where_no_key_can_be_kept_an_index_says_that_it_will_ask_again(folder, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("", "utf-8")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    with pytest.warns(ContextualWarning, match="will ask for its settings when it is opened again.*cannot be written"):
+        indexed(folder, node_parser=SentenceSplitter(chunk_size=300))
+    with pytest.warns(ContextualWarning, match="counts only from you"):
+        ContextualIndex.open(folder).close()

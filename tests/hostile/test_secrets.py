@@ -1,0 +1,189 @@
+"""Where keys of the environment go: to servers that the user names, and nowhere that a folder or an index names."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socketserver
+import threading
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+
+import pytest
+
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual.errors import ContextualError
+
+pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
+KEYS = {
+    name: f"secret-of-{name.lower()}"
+    for name in (
+        "OPENAI_API_KEY",
+        "VOYAGE_API_KEY",
+        "JINA_API_KEY",
+        "CO_API_KEY",
+        "COHERE_API_KEY",
+        "QDRANT_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "OLLAMA_API_KEY",
+        "HF_TOKEN",
+        "CHROMA_API_KEY",
+    )
+}
+LOGIN = "user:secret-of-login"
+# Every kind of server that a setting can name, each with the keys that its user means it to have. {} is the server.
+KINDS = {
+    "voyage": ("embedding.model", "voyage:x@{}/v1", "VOYAGE_API_KEY"),
+    "jina": ("embedding.model", "jina:x@{}/v1", "JINA_API_KEY"),
+    "llama.cpp": ("embedding.model", "llamacpp:x@{}", ""),
+    "ollama": ("embedding.model", "ollama:x@{}", "OLLAMA_API_KEY"),
+    "a model on Ollama": ("context.llm.model", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
+    "a model like OpenAI's": ("context.llm.model", "openai:x@{}/v1", "LOGIN"),
+    "qdrant": ("store.place", "qdrant:{}", "QDRANT_API_KEY"),
+    "chroma": ("store.place", "chroma:{}", ""),
+    "redis": ("store.shared_cache", "redis://{}", ""),
+    "cohere rerank": ("retrieval.rerank", "cohere:x@{}/v2", "CO_API_KEY"),
+    "jina rerank": ("retrieval.rerank", "jina:x@{}/v1", "JINA_API_KEY"),
+    "llama.cpp rerank": ("retrieval.rerank", "llama.cpp:{}", ""),
+    "ollama rerank": ("retrieval.rerank", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
+    "openai rerank": ("retrieval.rerank", "openai:x@{}/v1", "LOGIN"),
+}
+CHOICES = {"embedding.model": "embed_model", "store.place": "vector_store"}
+
+
+@contextmanager
+def listening():
+    """A server that keeps all that it is sent, and knows nothing."""
+    heard = []
+
+    class Listener(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.settimeout(1)
+            heard.append(self.request.recv(65_536))
+            self.request.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads, allow_reuse_address = True, True
+
+    with Server(("127.0.0.1", 0), Listener) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_address[1]}", heard=heard)
+        server.shutdown()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS", LOGIN)
+    made = tmp_path / "notes"
+    made.mkdir()
+    (made / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
+    return made
+
+
+def keys_in(heard):
+    sent = b"".join(heard).decode("latin-1")
+    found = {name for name, key in KEYS.items() if key in sent}
+    return found | ({"LOGIN"} if base64.b64encode(LOGIN.encode()).decode() in sent else set())
+
+
+def said(kind, server):
+    """The settings that name a server of a kind, by key."""
+    key, value, _ = KINDS[kind]
+    address = server.url.removeprefix("http://") if kind == "redis" else server.url
+    return {key: value.format(address), **({"context.mode": "llm"} if key == "context.llm.model" else {})}
+
+
+def ask(folder, run, *options):
+    """Do what sends texts: index, and ask."""
+    run("index", folder, *options)
+    run("search", "gateway", "--folder", folder, *options)
+
+
+def as_toml(settings, table=""):
+    return "".join(f"{table}{key} = {json.dumps(value)}\n" for key, value in settings.items())
+
+
+def in_the_file(folder, settings, run):
+    (folder / "contextual.toml").write_text(as_toml(settings), "utf-8")
+
+
+def in_the_project(folder, settings, run):
+    (folder / "pyproject.toml").write_text("[tool.llama-index-contextual]\n" + as_toml(settings), "utf-8")
+
+
+def in_a_parent(folder, settings, run):
+    (folder.parent / "contextual.toml").write_text(as_toml(settings), "utf-8")
+
+
+def in_the_index(folder, settings, run):
+    run("index", folder)
+    path = folder / ".contextual" / "manifest.json"
+    manifest = json.loads(path.read_bytes())
+    choices = {CHOICES[key]: value for key, value in settings.items() if key in CHOICES}
+    if "context.llm.model" in settings:
+        choices |= {"context": "llm", "context_options": {"llm": settings["context.llm.model"]}}
+    path.write_text(json.dumps({**manifest, "choices": choices, "fingerprint": {}}), "utf-8")
+
+
+ROUTES = {one.__name__: one for one in (in_the_file, in_the_project, in_a_parent, in_the_index)}
+
+
+def rounds():
+    """All kinds, with at most one of each setting at a time."""
+    left = list(KINDS)
+    while left:
+        taken = {KINDS[kind][0]: kind for kind in reversed(left)}
+        yield list(taken.values())
+        left = [kind for kind in left if kind not in taken.values()]
+
+
+@pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
+def test_no_key_and_no_text_goes_where_a_folder_names_a_server(folder, run, route):
+    with listening() as server:
+        for kinds in rounds():
+            settings = {key: value for kind in kinds for key, value in said(kind, server).items()}
+            route(folder, settings, run)
+            ask(folder, run)
+            assert server.heard == [], kinds
+        for command in ("status", "verify", "export", "config"):
+            run(command, folder)
+        run("context", "what about the gateway?", "--folder", folder, "--refresh", "wait")
+        run("preview", folder / "page.md", "--context")
+        if route is in_the_file:
+            run("evaluate", folder, "--questions", questions(folder), "--context", "headings")
+        for reindex in ("auto", "ignore", "all"):
+            with suppress(ContextualError), ContextualIndex.open(folder, reindex=reindex) as index:
+                index.refresh(confirm=True)
+                index.as_retriever().retrieve("gateway")
+        assert server.heard == []
+
+
+def questions(folder):
+    file = folder.parent / "questions.jsonl"
+    file.write_text(
+        json.dumps({"question": "How long does it wait?", "path": "page.md", "text": "60 seconds"}), "utf-8"
+    )
+    return file
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_key_that_the_user_means_for_it_and_no_other_goes_to_a_server_that_the_user_names(folder, run, kind):
+    with listening() as server:
+        file = folder.parent / "mine.toml"
+        file.write_text(as_toml(said(kind, server)), "utf-8")
+        ask(folder, run, "--config", file)
+        assert server.heard
+        assert keys_in(server.heard) == set(KINDS[kind][2].split())
+
+
+def test_a_trusted_folder_names_a_server_until_it_says_another(folder, run):
+    with listening() as server, listening() as other:
+        in_the_file(folder, said("jina rerank", server), run)
+        run("trust", folder)
+        ask(folder, run)
+        assert keys_in(server.heard) == {"JINA_API_KEY"}
+        in_the_file(folder, said("jina rerank", other), run)
+        ask(folder, run)
+        assert other.heard == []
