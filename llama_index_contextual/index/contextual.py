@@ -7,9 +7,9 @@ import contextlib
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast
 
-from llama_index_contextual.checks import whole
+from llama_index_contextual.checks import one_of, refuse_unknown, whole
 from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding
 from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.chat_engine.types import BaseChatEngine
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
@@ -433,16 +434,64 @@ class ContextualIndex:
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
-        """A query engine that answers from the index; ``llm`` defaults to LlamaIndex's ``Settings.llm``."""
+        """A query engine that answers from the index; ``llm`` defaults to LlamaIndex's ``Settings.llm``.
+
+        Args:
+            llm: Answers.
+            similarity_top_k: Most chunks of a prompt.
+            **options: Of :meth:`as_retriever` and of LlamaIndex's ``RetrieverQueryEngine.from_args``.
+        """
         from llama_index.core.query_engine import RetrieverQueryEngine
 
-        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"} - {
-            "llm",
-            "node_postprocessors",
+        retriever, rest = self._retriever_of(
+            "as_query_engine", RetrieverQueryEngine.from_args, similarity_top_k, options
+        )
+        return RetrieverQueryEngine.from_args(retriever, llm=llm, **rest)
+
+    def as_chat_engine(
+        self, chat_mode: str = "condense_plus_context", llm: Any = None, *, similarity_top_k: int = 5, **options: Any
+    ) -> BaseChatEngine:
+        """A chat engine that answers from the index, and also what the index knows nothing of, such as a greeting.
+
+        Args:
+            chat_mode: As LlamaIndex names them. ``"condense_plus_context"`` (also ``"best"``) makes a question of the
+                conversation, ``"context"`` searches for the message as it is, ``"condense_question"`` asks a query
+                engine.
+            llm: Answers; default LlamaIndex's ``Settings.llm``.
+            similarity_top_k: Most chunks of a prompt.
+            **options: Of :meth:`as_retriever` and of the engine's ``from_defaults``: ``memory``, ``chat_history``,
+                ``system_prompt``, ``context_prompt`` ...
+
+        Raises:
+            SettingError: A setting is wrong, or neither the retriever nor the engine takes it.
+        """
+        from llama_index.core import chat_engine
+        from llama_index.core.query_engine import RetrieverQueryEngine
+
+        engines: dict[str, Any] = {
+            "condense_plus_context": chat_engine.CondensePlusContextChatEngine,
+            "best": chat_engine.CondensePlusContextChatEngine,
+            "context": chat_engine.ContextChatEngine,
+            "condense_question": chat_engine.CondenseQuestionChatEngine,
         }
-        retrieving = {key: options.pop(key) for key in list(options) if key in known}
-        retriever = self.as_retriever(similarity_top_k, **retrieving)
-        return RetrieverQueryEngine.from_args(retriever, llm=llm, **options)
+        one_of("chat_mode", chat_mode, tuple(engines))
+        make = engines[chat_mode].from_defaults
+        retriever, rest = self._retriever_of("as_chat_engine", make, similarity_top_k, options)
+        if chat_mode == "condense_question":
+            asked = RetrieverQueryEngine.from_args(retriever, llm=llm)
+            return cast("BaseChatEngine", make(query_engine=asked, llm=llm, **rest))
+        return cast("BaseChatEngine", make(retriever=retriever, llm=llm, **rest))
+
+    def _retriever_of(
+        self, what: str, make: Callable[..., Any], similarity_top_k: int, options: Mapping[str, Any]
+    ) -> tuple[ContextualFusionRetriever, dict[str, Any]]:
+        """Return the retriever of an engine, and those options that are the engine's own."""
+        own = {*signature(make).parameters} - {"kwargs"}
+        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
+        refuse_unknown(what, options, (known | own) - {"self", "retriever", "retrievers"})
+        retrieving = {key: value for key, value in options.items() if key in known - {"node_postprocessors"}}
+        rest = {key: value for key, value in options.items() if key not in retrieving}
+        return self.as_retriever(similarity_top_k, **retrieving), rest
 
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
