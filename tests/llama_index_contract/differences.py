@@ -35,4 +35,129 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "a wrong heading becomes a wrong context",
         ),
     ),
+    "VectorIndexRetriever → ContextualVectorRetriever": (
+        Difference(
+            "vector-top-k",
+            "returns 2 nodes where nobody says how many",
+            "returns 10",
+            "a fusion and a reranker choose from what it finds",
+        ),
+        Difference(
+            "vector-doc-ids",
+            "ignores `doc_ids` on `SimpleVectorStore` and Chroma",
+            "returns nodes of these documents only, on every store",
+            "what is left out must not come back",
+        ),
+        Difference(
+            "filters-in-text",
+            "takes `IN` with a text for every part of it on `SimpleVectorStore`, and for its comma-separated parts on Qdrant",
+            "takes it for the whole text and its comma-separated parts, on every store",
+            "`acme` is a part of `acme-corp`, and another tenant",
+        ),
+        Difference(
+            "filters-nested",
+            "refuses filters within filters on `SimpleVectorStore` and LanceDB",
+            "evaluates them on every store",
+            "both arms of a fusion must see the same nodes",
+        ),
+        Difference(
+            "filters-types",
+            'raises `TypeError` where metadata and filter are of different types, as in `"ten" > 3`',
+            "takes such a comparison for false",
+            "one odd note must not fail every question",
+        ),
+    ),
+    "BM25Retriever → ContextualBM25Retriever": (
+        Difference(
+            "bm25-padding",
+            "fills up to `similarity_top_k` with nodes of score 0",
+            "returns nodes of score 0 only where no node has a word of the question",
+            "a node that does not match is no hit, and a greeting needs an answer",
+        ),
+        Difference(
+            "bm25-empty",
+            "raises `ValueError` for no nodes and for nodes without words",
+            "is an empty index, to which nodes can be added",
+            "a new folder is empty",
+        ),
+        Difference(
+            "bm25-filters",
+            "returns nodes that its filters leave out, with a score of 0",
+            "returns what they admit",
+            "what is left out must not come back",
+        ),
+        Difference(
+            "bm25-identifiers",
+            "takes `getUserName` for one word",
+            "finds it by its parts, too",
+            "people ask for the user's name",
+        ),
+        Difference(
+            "bm25-settings",
+            "takes `stemmer`, `token_pattern` and `skip_stemming`",
+            "takes `analyzer=Analyzer(...)`, and says so",
+            "documents and questions need one analyzer, which is kept with the index",
+        ),
+    ),
+    "QueryFusionRetriever → ContextualFusionRetriever": (
+        Difference(
+            "fusion-num-queries",
+            "has a model write 3 variants of the question where nobody says otherwise",
+            "asks no model",
+            "no key and no network by default",
+        ),
+        Difference(
+            "fusion-mode",
+            "takes the highest score of any arm where nobody says otherwise",
+            "fuses by rank, and by a learned model where our keyword arm meets another arm",
+            "scores of different arms cannot be compared",
+        ),
+        Difference(
+            "fusion-weights",
+            "ignores `retriever_weights` in the mode `reciprocal_rerank`",
+            "weighs ranks, too",
+            "a weight that is given counts",
+        ),
+        Difference(
+            "fusion-zeros",
+            "gives credit to what a keyword arm scores 0",
+            "gives none",
+            "it holds no word of the question",
+        ),
+        Difference(
+            "fusion-missing-scores",
+            "raises `TypeError` where some hits of an arm have no score and scores are compared",
+            "counts them after the others, in the arm's order",
+            "any retriever may be an arm",
+        ),
+        Difference(
+            "fusion-failing-arm",
+            "fails with an arm",
+            'answers from the others, with a warning; `on_arm_failure="raise"` fails',
+            "half an answer is better than none",
+        ),
+    ),
+    "FixedRecencyPostprocessor → RecencyPostprocessor": (
+        Difference(
+            "recency-relevance",
+            "orders by date alone",
+            "lets age take a share of the score",
+            "the newest note is not the one that was asked for",
+        ),
+        Difference(
+            "recency-top-k", "returns 1 node where nobody says how many", "returns all", "an engine cuts by itself"
+        ),
+        Difference(
+            "recency-undated",
+            "raises `KeyError` where a node has no date",
+            "keeps its score",
+            "most notes have no date",
+        ),
+        Difference(
+            "recency-guesses",
+            "reads `04/09/2026` as 9 April",
+            "takes it for no date",
+            "elsewhere it is 4 September",
+        ),
+    ),
 }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 
 import chromadb
-import numpy as np
 import pytest
+from hashed_words import HashedWords
 from llama_index.core import StorageContext, VectorStoreIndex
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
@@ -21,25 +19,6 @@ TEXTS = {
     "meeting": "We met the architects and agreed on the budget of the house",
     "budget": "The budget for the kitchen is 12,000 euros, tiles included",
 }
-
-
-class HashedWords(BaseEmbedding):
-    """Unit vectors of hashed words: deterministic, and close where words are shared."""
-
-    def _vector(self, text: str) -> list[float]:
-        vector = np.full(64, 0.01)
-        for word in text.lower().split():
-            vector[int(hashlib.sha256(word.encode()).hexdigest(), 16) % 64] += 1
-        return (vector / np.linalg.norm(vector)).tolist()
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._vector(query)
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return self._vector(query)
-
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return self._vector(text)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,162 @@
+"""Chat and query engines of LlamaIndex over our retrievers, beside the same engines over the stock ones."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from llama_index.core.chat_engine import CondensePlusContextChatEngine, ContextChatEngine
+from llama_index.core.llms import MockLLM
+from llama_index.core.query_engine import (
+    CitationQueryEngine,
+    RetrieverQueryEngine,
+    RouterQueryEngine,
+    SubQuestionQueryEngine,
+)
+from llama_index.core.question_gen.types import BaseQuestionGenerator, SubQuestion
+from llama_index.core.response_synthesizers import ResponseMode
+from llama_index.core.retrievers import QueryFusionRetriever, VectorIndexRetriever
+from llama_index.core.schema import MetadataMode
+from llama_index.core.selectors import EmbeddingSingleSelector
+from llama_index.core.tools import QueryEngineTool
+from llama_index.retrievers.bm25 import BM25Retriever
+from notes import EMBEDDING, ids, index, notes
+from side_by_side import Case, compare
+
+from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, ContextualVectorRetriever
+
+GREETING = "Hello World!"
+QUESTION = "how long does the gateway wait for 60 seconds"
+STOCK = {"vector": VectorIndexRetriever, "keyword": BM25Retriever, "fusion": QueryFusionRetriever}
+OURS = {"vector": ContextualVectorRetriever, "keyword": ContextualBM25Retriever, "fusion": ContextualFusionRetriever}
+
+
+class Splits(BaseQuestionGenerator):
+    """Asks two questions of the one tool, as a model would."""
+
+    def _get_prompts(self):
+        return {}
+
+    def _update_prompts(self, prompts):
+        pass
+
+    def generate(self, tools, query):
+        return [SubQuestion(sub_question=one, tool_name="notes") for one in (QUESTION, "carrots")]
+
+    async def agenerate(self, tools, query):
+        return self.generate(tools, query)
+
+
+def retriever(kinds, kind, size=2):
+    if kind == "vector":
+        return kinds[kind](index(), similarity_top_k=size)
+    if kind == "keyword":
+        return kinds[kind](nodes=notes(), similarity_top_k=size)
+    arms = [retriever(kinds, "vector", 6), retriever(kinds, "keyword", 6)]
+    return kinds["fusion"](
+        arms, llm=MockLLM(), num_queries=1, mode="reciprocal_rerank", similarity_top_k=size, use_async=False
+    )
+
+
+def chat(kinds, kind, *messages, engine=CondensePlusContextChatEngine):
+    """Return for each message whether there was an answer, and from how many nodes."""
+    made = engine.from_defaults(retriever=retriever(kinds, kind), llm=MockLLM())
+    answers = [made.chat(one) for one in messages]
+    return [(str(one) != "Empty Response", len(one.source_nodes)) for one in answers]
+
+
+def streamed(kinds, kind):
+    made = CondensePlusContextChatEngine.from_defaults(retriever=retriever(kinds, kind), llm=MockLLM())
+    return "".join(made.stream_chat(GREETING).response_gen) != "Empty Response"
+
+
+def astreamed(kinds, kind):
+    async def run():
+        made = CondensePlusContextChatEngine.from_defaults(retriever=retriever(kinds, kind), llm=MockLLM())
+        return "".join([token async for token in (await made.astream_chat(GREETING)).async_response_gen()])
+
+    return asyncio.run(run()) != "Empty Response"
+
+
+def answer(kinds, **settings):
+    found = RetrieverQueryEngine.from_args(retriever(kinds, "vector"), llm=MockLLM(), **settings).query(QUESTION)
+    return str(found), ids(found.source_nodes)
+
+
+def cited(kinds, kind):
+    engine = CitationQueryEngine(retriever(kinds, kind), llm=MockLLM(), metadata_mode=MetadataMode.LLM)
+    found = engine.query(QUESTION)
+    return str(found).count("team: net"), [one.node.get_content().split("\n")[0] for one in found.source_nodes]
+
+
+def asked_in_parts(kinds):
+    tool = QueryEngineTool.from_defaults(
+        RetrieverQueryEngine.from_args(retriever(kinds, "vector", 1), llm=MockLLM()), name="notes", description="notes"
+    )
+    engine = SubQuestionQueryEngine.from_defaults(
+        [tool], llm=MockLLM(), question_gen=Splits(), use_async=False, verbose=False
+    )
+    return ids(engine.query("both").source_nodes)[-2:]
+
+
+def routed(kinds):
+    tools = [
+        QueryEngineTool.from_defaults(
+            RetrieverQueryEngine.from_args(retriever(kinds, kind, 1), llm=MockLLM()), name=kind, description=kind
+        )
+        for kind in ("vector", "keyword")
+    ]
+    engine = RouterQueryEngine.from_defaults(
+        tools, llm=MockLLM(), selector=EmbeddingSingleSelector.from_defaults(embed_model=EMBEDDING)
+    )
+    return ids(engine.query("gateway vector").source_nodes)
+
+
+CASES = [
+    *(
+        Case(
+            f"a chat answers a greeting, {kind}",
+            lambda kinds, kind=kind: chat(kinds, kind, GREETING),
+            gives=[(True, 2)],
+        )
+        for kind in STOCK
+    ),
+    *(
+        Case(
+            f"a chat goes on, {kind}",
+            lambda kinds, kind=kind: chat(kinds, kind, QUESTION, GREETING)[1],
+            gives=(True, 2),
+        )
+        for kind in STOCK
+    ),
+    *(
+        Case(
+            f"a context chat answers, {kind}",
+            lambda kinds, kind=kind: chat(kinds, kind, GREETING, engine=ContextChatEngine),
+            gives=[(True, 2)],
+        )
+        for kind in STOCK
+    ),
+    *(
+        Case(
+            f"a streamed greeting has an answer, {kind}",
+            lambda kinds, kind=kind: (streamed(kinds, kind), astreamed(kinds, kind)),
+            gives=(True, True),
+        )
+        for kind in STOCK
+    ),
+    *(
+        Case(f"a query engine, {mode.value}", lambda kinds, mode=mode: answer(kinds, response_mode=mode))
+        for mode in (ResponseMode.COMPACT, ResponseMode.REFINE, ResponseMode.TREE_SUMMARIZE)
+    ),
+    Case("a citation engine shows what the metadata says", lambda kinds: cited(kinds, "vector")),
+    Case("a citation engine over keywords", lambda kinds: cited(kinds, "keyword")),
+    Case("a citation engine numbers what a fusion finds", lambda kinds: cited(kinds, "fusion")[1]),
+    Case("a question in parts", asked_in_parts),
+    Case("a router chooses an engine", routed),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_chat_and_query_engines(case):
+    compare(case, STOCK, OURS)
