@@ -50,7 +50,7 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
         ),
         Difference(
             "filters-in-text",
-            "takes `IN` with a text for every part of it on `SimpleVectorStore`, and for its comma-separated parts on Qdrant",
+            "takes `IN` with a text for any part of it; on Qdrant for its comma-separated parts",
             "takes it for the whole text and its comma-separated parts, on every store",
             "`acme` is a part of `acme-corp`, and another tenant",
         ),
