@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, Final
+from uuid import uuid4
+from weakref import finalize
 
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events import BaseEvent
@@ -96,6 +103,57 @@ class ContextUsage:
     def price(self) -> float | None:
         """Return what the counted tokens have cost, in dollars by our table; None where no price is known."""
         return None if self.prices is None else self.prices.of(self.tokens)
+
+    def __add__(self, other: ContextUsage) -> ContextUsage:
+        names = ("chunks", "from_cache", "generated", "failed", "calls", "retries", "tokens", "seconds", "uncounted")
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return ContextUsage(**sums, prices=self.prices or other.prices)
+
+
+class UsageOfCopies:
+    """What copies of a generator in other processes have used, as those of ``IngestionPipeline.run(num_workers=2)``.
+
+    Each copy keeps its numbers in a file of a temporary folder, which the original makes when it is first pickled and
+    which goes with it. A copy on another machine has no such folder, and its numbers stay there.
+    """
+
+    def __init__(self, folder: str | None = None, process: int | None = None) -> None:
+        self._folder, self._original = folder, os.getpid() if process is None else process
+        self._name = uuid4().hex
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._folder is None:
+            self._folder = mkdtemp(prefix="llama-index-contextual-")
+            finalize(self, _remove, self._folder, self._original)
+        return _copy_of, (self._folder, self._original)
+
+    def keep(self, used: ContextUsage) -> None:
+        """Write down what this copy has used so far; nothing in the process of the original."""
+        if self._folder is not None and self._original != os.getpid() and Path(self._folder).is_dir():
+            unfinished, file = Path(self._folder, self._name), Path(self._folder, f"{self._name}.json")
+            unfinished.write_text(json.dumps(asdict(used)), "utf-8")
+            unfinished.replace(file)
+
+    def total(self) -> ContextUsage | None:
+        """Return what all copies have written down; None where there was never one."""
+        if self._folder is None or self._original != os.getpid():
+            return None
+        total = ContextUsage()
+        for file in Path(self._folder).glob("*.json"):
+            said = json.loads(file.read_text("utf-8"))
+            prices = said["prices"] and Prices(**said["prices"])
+            known = {"failed": Counter(said["failed"]), "tokens": Tokens(**said["tokens"]), "prices": prices}
+            total += ContextUsage(**{**said, **known})
+        return total
+
+
+def _copy_of(folder: str, original: int) -> UsageOfCopies:
+    return UsageOfCopies() if original == os.getpid() else UsageOfCopies(folder, original)
+
+
+def _remove(folder: str, original: int) -> None:
+    if original == os.getpid():  # a fork has the object, too
+        rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+from pathlib import Path
+
 import pytest
 from fake_model import Reply, always
+from llama_index.core import Document
+from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import make_nodes, run
 
+from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import Prices
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.llm.prompt import count_tokens
@@ -169,3 +176,23 @@ def test_an_estimate_tells_servers_apart_and_knows_prices(step):
     assert (unknown.price, unknown.priced_by) == (None, "")
     assert known.seconds < here.seconds
     assert step().estimate(make_nodes(3), prices=Prices(1, 1)).priced_by == "given"
+
+
+def test_usage_counts_the_processes_of_a_pipeline_too(step, fake_model):
+    pages = [Document(text=f"Page {number} tells of ships.", metadata={"path": f"{number}.md"}) for number in range(4)]
+    one = step()
+    twin = copy.deepcopy(one)
+    made = IngestionPipeline(transformations=[HeadingAwareMarkdownNodeParser(), one]).run(
+        documents=pages, num_workers=2
+    )
+    assert {node.metadata["context_source"] for node in made} == {one.generator.name}
+    assert one.usage.calls == len(fake_model.requests) == 4
+    assert (one.usage.chunks, one.usage.generated, one.usage.tokens.prompt) == (4, 4, 400)
+    folder = one.generator.first._copies._folder
+    assert len(list(Path(folder).iterdir())) == 2, "a file for each process"
+    run(one, make_nodes(1))
+    assert one.usage.calls == 5
+    assert twin.usage.calls == 0, "a copy in the same process is one of its own"
+    del one
+    gc.collect()
+    assert not Path(folder).exists()

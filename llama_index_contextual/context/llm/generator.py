@@ -23,7 +23,7 @@ from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, che
 from llama_index_contextual.context.llm.request import Caller, DirectCaller, Patience
 from llama_index_contextual.context.llm.run import Run, RunSettings, estimate
 from llama_index_contextual.context.pattern import PatternContextGenerator
-from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, list_prices
+from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
 from llama_index_contextual.errors import ContextError, SettingError, StorageError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.shared_store import SharedKVStore
@@ -70,7 +70,8 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         num_workers: Calls at a time; by default 1 for a server on this machine, else 4.
         patience: How long to wait for the model and how often to ask it: a :class:`Patience`, or its fields as a dict.
         max_calls: Requests at most, over all runs, further attempts included (not those that an LLM object's client
-            makes by itself); what is left then fails, and a later run goes on with it.
+            makes by itself); what is left then fails, and a later run goes on with it. Each process of a pipeline's
+            ``num_workers`` counts its own.
         max_tokens: Tokens at most, likewise.
         max_output_tokens: Tokens per context.
         context_window: Tokens that the model takes; by default what the LLM says. A longer document is shown as
@@ -122,6 +123,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         self._prompts = Prompts() if prompt is None else Prompts(*[check_prompt(prompt)] * 2)
         self._store = open_store(cache)
         self._fell_back = ""
+        self._copies = UsageOfCopies()
         self._reset()
 
     def _reset(self) -> None:
@@ -171,8 +173,9 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     @property
     def usage(self) -> ContextUsage:
-        """Return calls, tokens and chunks since it was made, which the limits count."""
-        return self._usage
+        """Return calls, tokens and chunks since it was made; those of copies in other processes count once they end."""
+        copies = self._copies.total()
+        return self._usage if copies is None else self._usage + copies
 
     def generate_all(
         self, batches: Sequence[DocumentChunks], progress: Progress | None = None
@@ -194,7 +197,10 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         self, batches: Sequence[DocumentChunks], progress: Progress | None
     ) -> list[list[ChunkContext | None]]:
         run = Run(self._settings(), progress)
-        texts = await run(batches)
+        try:
+            texts = await run(batches)
+        finally:
+            self._copies.keep(self._usage)
         self.last_failures, self.cache_error = run.books.failed, run.books.cache_error
         if run.books.may_change:
             self._fell_back = uuid4().hex
