@@ -1,6 +1,7 @@
 """What follows a search: the postprocessors that its settings name, and rerankers by name.
 
-Rerankers are services, models on this machine, or a language model. All of them read context and text.
+Rerankers are services, models on this machine, or a language model. All of them read context and text;
+:class:`RerankWithContext` lets rerankers of LlamaIndex that do not.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index.core import Settings
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
-from llama_index.core.postprocessor import LLMRerank
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
+from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank
+from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
+from llama_index_contextual.checks import explained
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.postprocessor.grouping import GroupingPostprocessor
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from llama_index.core.llms import LLM
+    from llama_index.core.prompts.mixin import PromptDictType
 
     from llama_index_contextual.config import Retrieval
 
@@ -77,7 +81,10 @@ def chosen_postprocessors(
     if isinstance(chosen, str):
         found.append(reranker(chosen, pool, llm))
     elif chosen:
-        found.append(chosen)
+        hides = isinstance(chosen, LLMRerank | StructuredLLMRerank | RankGPTRerank) and not isinstance(
+            chosen, LLMReranker
+        )
+        found.append(RerankWithContext(chosen) if hides else chosen)
     if retrieval.per_file is not None:
         found.append(GroupingPostprocessor(group_size=retrieval.per_file))
     return found
@@ -191,6 +198,74 @@ class FastEmbedReranker(_ScoringReranker):
 
     def _scores(self, query: str, texts: list[str]) -> list[float]:
         return [float(score) for score in self._encoder.rerank(query, texts)]
+
+
+class RerankWithContext(BaseNodePostprocessor):
+    """Lets a reranker read each hit as it was embedded, with its context: ``RerankWithContext(RankGPTRerank(...))``.
+
+    ``RankGPTRerank`` reads the bare text, ``LLMRerank`` and ``StructuredLLMRerank`` the LLM view; neither holds the
+    context. They get copies whose text is the EMBED view, in every view. What comes back are the hits themselves, in
+    the reranker's order, with its scores and with metadata that it has added.
+    """
+
+    reranker: SerializeAsAny[BaseNodePostprocessor] = Field(description="Any reranker of LlamaIndex.")
+
+    def __init__(self, reranker: BaseNodePostprocessor, **settings: Any) -> None:
+        with explained():
+            super().__init__(reranker=reranker, **settings)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Name for LlamaIndex's serialisation."""
+        return "RerankWithContext"
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        given = [_readable(one) for one in nodes]
+        return _themselves(self.reranker.postprocess_nodes(given, query_bundle=query_bundle), nodes, given)
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        given = [_readable(one) for one in nodes]
+        return _themselves(await self.reranker.apostprocess_nodes(given, query_bundle=query_bundle), nodes, given)
+
+    def _get_prompts(self) -> PromptDictType:
+        return self.reranker._get_prompts()  # noqa: SLF001  so does LlamaIndex
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        self.reranker._update_prompts(prompts)  # noqa: SLF001
+
+
+def _readable(one: NodeWithScore) -> NodeWithScore:
+    """Return a hit whose text is its EMBED view, and of which no view shows more."""
+    text = one.node.get_content(metadata_mode=MetadataMode.EMBED)
+    hidden = list(one.node.metadata)
+    node = one.node.model_copy(
+        update={
+            "metadata": dict(one.node.metadata),
+            "excluded_embed_metadata_keys": hidden,
+            "excluded_llm_metadata_keys": hidden,
+        }
+    )
+    node.set_content(text)
+    return NodeWithScore(node=node, score=one.score)
+
+
+def _themselves(
+    found: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore], given: Sequence[NodeWithScore]
+) -> list[NodeWithScore]:
+    """Return the hits that a reranker was given copies of; a node that it made itself stays as it is."""
+    originals = {id(copy.node): one.node for one, copy in zip(nodes, given, strict=True)}
+    by_id = {one.node.node_id: one.node for one in nodes}
+    result = []
+    for one in found:
+        node = originals.get(id(one.node), by_id.get(one.node.node_id, one.node))
+        if node is not one.node and one.node.metadata != node.metadata:
+            node = node.model_copy(update={"metadata": one.node.metadata})
+        result.append(NodeWithScore(node=node, score=one.score))
+    return result
 
 
 class LLMReranker(LLMRerank):

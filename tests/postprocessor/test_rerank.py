@@ -16,15 +16,27 @@ import numpy as np
 import pytest
 from fake_model import Reply, always
 from llama_index.core import Settings
-from llama_index.core.llms import MockLLM
-from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
+from llama_index.core.postprocessor import LLMRerank, StructuredLLMRerank
+from llama_index.core.postprocessor.rankGPT_rerank import RankGPTRerank
+from llama_index.core.postprocessor.structured_llm_rerank import DocumentRelevanceList, DocumentWithRelevance
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from servers import served
 
 from llama_index_contextual import ContextualIndex, LocalEmbedding, service
+from llama_index_contextual.config import Retrieval
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
-from llama_index_contextual.metadata import set_views
+from llama_index_contextual.metadata import put_context, set_views
 from llama_index_contextual.postprocessor import rerank
-from llama_index_contextual.postprocessor.rerank import FastEmbedReranker, LLMReranker, ServiceReranker, reranker
+from llama_index_contextual.postprocessor.rerank import (
+    FastEmbedReranker,
+    LLMReranker,
+    RerankWithContext,
+    ServiceReranker,
+    chosen_postprocessors,
+    reranker,
+)
 
 QUESTION = "What is the default timeout of the gateway?"
 
@@ -69,7 +81,8 @@ def server():
 
 
 def chunk(name, context):
-    node = TextNode(id_=name, text="The default value is 60.", metadata={"context": context})
+    node = TextNode(id_=name, text="The default value is 60.")
+    put_context(node.metadata, context, "headings", "1")
     set_views(node)
     return NodeWithScore(node=node, score=1.0)
 
@@ -164,6 +177,75 @@ def test_a_server_that_fails_or_talks_nonsense_is_named(server, hits, monkeypatc
 
 
 # A language model
+
+
+class Ranks(MockLLM):
+    """Puts the last passage first, and keeps what it was shown."""
+
+    said: list = []  # noqa: RUF012  a pydantic field
+
+    def chat(self, messages, **_):
+        self.said.append("\n".join(str(message.content) for message in messages))
+        return ChatResponse(message=ChatMessage(role="assistant", content="[3] > [1] > [2]"))
+
+    def predict(self, prompt, **kwargs):
+        self.said.append(kwargs["context_str"])
+        return "Doc: 3, Relevance: 9\nDoc: 1, Relevance: 5"
+
+    def structured_predict(self, output_cls, prompt, **kwargs):
+        self.said.append(kwargs["context_str"])
+        chosen = [
+            DocumentWithRelevance(document_number=3, relevance=9),
+            DocumentWithRelevance(document_number=1, relevance=5),
+        ]
+        return DocumentRelevanceList(documents=chosen)
+
+
+STOCK = {
+    "RankGPTRerank": lambda llm: RankGPTRerank(llm=llm, top_n=2),
+    "LLMRerank": lambda llm: LLMRerank(llm=llm, top_n=2),
+    "StructuredLLMRerank": lambda llm: StructuredLLMRerank(llm=llm, top_n=2),
+}
+
+
+@pytest.mark.parametrize("make", STOCK.values(), ids=STOCK)
+async def test_a_stock_reranker_that_hides_contexts_reads_them_inside_ours(make, hits):
+    llm = Ranks()
+    llm.said.clear()
+    assert names(make(llm).postprocess_nodes(hits, query_str=QUESTION)) == ["gateway", "archive"]
+    assert "Gateway > Timeout" not in llm.said.pop(), "LlamaIndex has changed: it shows contexts now"
+    for step in (RerankWithContext(make(llm)), chosen_postprocessors(Retrieval(), rerank=make(llm), pool=9)[0]):
+        found = step.postprocess_nodes(hits, query_str=QUESTION)
+        assert "context: Gateway > Timeout The default value is 60." in " ".join(llm.said.pop().split())
+        assert [one.node for one in found] == [hits[2].node, hits[0].node], "the hits themselves"
+        assert [one.node.get_content() for one in found] == ["The default value is 60."] * 2
+    assert [one.score for one in found] == [one.score for one in make(llm).postprocess_nodes(hits, query_str=QUESTION)]
+    assert names(await RerankWithContext(make(MockLLM())).apostprocess_nodes([], query_str=QUESTION)) == []
+
+
+class Marks(BaseNodePostprocessor):
+    """Leaves a mark in metadata, as SentenceTransformerRerank does, and adds a node."""
+
+    def _postprocess_nodes(self, nodes, query_bundle=None):
+        for one in nodes:
+            one.node.metadata["retrieval_score"] = one.score
+        return [NodeWithScore(node=TextNode(text="new", id_="new"), score=3.0), *nodes]
+
+
+def test_what_a_reranker_adds_is_kept_and_the_hits_given_stay_as_they_are(hits):
+    found = RerankWithContext(Marks()).postprocess_nodes(hits, query_str=QUESTION)
+    assert names(found) == ["new", "archive", "scheduler", "gateway"]
+    assert [one.node.metadata.get("retrieval_score") for one in found] == [None, 1.0, 1.0, 1.0]
+    assert [one.node.metadata["context"] for one in found[1:]] == [one.node.metadata["context"] for one in hits]
+    assert not any("retrieval_score" in one.node.metadata for one in hits)
+    assert found[3].node.get_content(metadata_mode=MetadataMode.NONE) == "The default value is 60."
+
+
+def test_the_wrapper_has_the_prompts_of_its_reranker_and_refuses_what_is_none():
+    wrapped = RerankWithContext(LLMRerank(llm=MockLLM()))
+    assert set(wrapped._get_prompts()) == {"choice_select_prompt"}
+    with pytest.raises(SettingError, match=r"reranker='llm' cannot work\. Cure: "):
+        RerankWithContext("llm")
 
 
 class Chooses(MockLLM):
