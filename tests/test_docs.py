@@ -45,6 +45,18 @@ def test_every_public_name_is_on_the_api_page():
     assert not missing
 
 
+def test_every_row_of_the_security_page_names_a_test_that_there_is():
+    page = (ROOT / "docs" / "security.md").read_text("utf-8").partition("## Keys")[0]
+    rows = [
+        line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| who", "| a program"))
+    ]
+    named = [re.search(r"`([\w/.]+)::(\w+)` \|$", row) for row in rows]
+    assert len(rows) > 20
+    assert not [row for row, found in zip(rows, named, strict=True) if found is None]
+    for found in filter(None, named):
+        assert f"def {found[2]}(" in (ROOT / "tests" / found[1]).read_text("utf-8"), found[0]
+
+
 def test_every_page_is_in_the_navigation():
     pages = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), flags=re.MULTILINE)
     figures = {"benchmarks/RESULTS.md"}  # from outside of docs

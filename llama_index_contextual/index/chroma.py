@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
-import chromadb
 import httpx
 import numpy as np
-from chromadb.config import Settings as ChromaSettings
-from chromadb.errors import NotFoundError
 from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
+from pydantic import ValidationError
 
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.index.chroma_files import (
     DATABASE_FILE,
     check_tables,
@@ -34,6 +32,17 @@ from llama_index_contextual.index.chroma_files import (
 )
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
 from llama_index_contextual.retrievers.chroma import PAGE, ChromaDense, pages
+
+try:
+    import chromadb
+    from chromadb.config import Settings as ChromaSettings
+    from chromadb.errors import NotFoundError
+except ValidationError as error:  # it reads the file .env of the working directory, too, and whatever stands in it
+    names = ", ".join(str(one["loc"][0]) for one in error.errors())
+    raise SettingError(
+        f"Chroma cannot start: the environment, or the file .env of this folder, has a value of {names} that it cannot "
+        "read. Cure: correct it, or start in another folder."
+    ) from error
 
 if TYPE_CHECKING:
     import tempfile

@@ -18,7 +18,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.filters import admits, condition_of
-from llama_index_contextual.retrievers.search import Candidate
+from llama_index_contextual.retrievers.search import MOST, Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -176,7 +176,7 @@ def nearest(
     # Unit vectors give cosine from the distance alone; for others it needs the vectors.
     exact = space != "cosine" and abs(length - 1) > _UNIT
     include = ["distances", "embeddings"] if exact else ["distances"]
-    asked = {"query_embeddings": [list(embedding)], "n_results": top_k, "include": include, "where": where}
+    asked = {"query_embeddings": [list(embedding)], "n_results": min(top_k, MOST), "include": include, "where": where}
     try:
         found = _queried(collection, **asked, ids=None if ids is None else list(ids))
     except Exception:

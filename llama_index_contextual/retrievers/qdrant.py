@@ -28,7 +28,7 @@ from llama_index_contextual.keyword.index import lexical_text, spaced
 from llama_index_contextual.keyword.snapshot import MOST_TERMS, Match, Nearness, TermScores, nearness_of
 from llama_index_contextual.keyword.sparse import SparseEncoder, dimension_of
 from llama_index_contextual.metadata import DATE, DATE_TS, PATH, TAGS
-from llama_index_contextual.retrievers.search import Candidate
+from llama_index_contextual.retrievers.search import MOST, Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -258,7 +258,7 @@ class QdrantSearch:
                 self._collection,
                 query=list(embedding),
                 using=DENSE,
-                limit=top_k,
+                limit=min(top_k, MOST),
                 query_filter=wanted,
                 with_payload=[ID],
             ).points
@@ -310,7 +310,7 @@ class QdrantSearch:
                     self._collection,
                     query=models.SparseVector(indices=list(weights), values=list(weights.values())),
                     using=SPARSE,
-                    limit=top_k,
+                    limit=min(top_k, MOST),
                     query_filter=wanted,
                     with_payload=[ID],
                 ).points

@@ -12,7 +12,7 @@ All methods are called from several threads at once. They may block, because no 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.keyword.snapshot import Group, Match, Nearness, TermScores
 
+MOST: Final = 2**31 - 1  # hits: no store holds more nodes, and clients of stores take no larger number
 T = TypeVar("T")
 S_co = TypeVar("S_co", covariant=True)
 

