@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
 
-    from llama_index_contextual.index.store import NodeStore, Row
-    from llama_index_contextual.retrievers.search import DenseSearch
+    from llama_index_contextual.index.store import NodeStore, OpenStore, Row
+    from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch, NodeSearch
 
 logger = logging.getLogger(__name__)
 
@@ -46,33 +46,32 @@ class Exact:
         self._failed: object = None  # the state of the store in which its vectors could not be read
         self._lock = threading.RLock()
 
-    def search(self, store: NodeStore, own: DenseSearch, count: int, stamp: object) -> DenseSearch:
+    def search(self, view: OpenStore, keywords: KeywordSearch, stamp: object) -> DenseSearch:
         """Return what compares a question with every vector of a store; beyond the limit the store's own search.
 
         Args:
-            store: The store.
-            own: Its search.
-            count: How many nodes it has.
-            stamp: Of the state that the keyword index shows.
+            view: The store, which is not opened where the copy on disk has this state.
+            keywords: The keyword index: it gives nodes and evaluates filters.
+            stamp: Of the state that it shows.
         """
-        matrix = self._complete(store, count, stamp)
-        return own if matrix is None else MatrixSearch(matrix, own)
+        matrix = self._complete(view, keywords.count(), stamp)
+        return view.store.search(keywords) if matrix is None else MatrixSearch(matrix, keywords)
 
-    def _complete(self, store: NodeStore, count: int, stamp: object) -> Matrix | None:
+    def _complete(self, view: OpenStore, count: int, stamp: object) -> Matrix | None:
         with self._lock:
             if count > self._limit:
                 self.forget()
                 return None
-            if store.name != self._name:
+            if view.held.name != self._name:
                 self.forget()
-                self._name = store.name
+                self._name = view.held.name
             if self._failed is not None and self._failed == stamp:
                 return None
             try:
                 if self._matrix is None:
-                    self._matrix = self._load(count, stamp) or _with_vectors(Matrix(), store)
+                    self._matrix = self._load(count, stamp) or _with_vectors(Matrix(), view.store)
                 elif self._missing:
-                    self._matrix = _with_vectors(self._matrix, store, sorted(self._missing))
+                    self._matrix = _with_vectors(self._matrix, view.store, sorted(self._missing))
                 self._missing, self._failed = set(), None
             except StorageError as error:
                 self._failed = stamp
@@ -146,10 +145,10 @@ class MatrixSearch:
 
     Args:
         matrix: The vectors.
-        nodes: Gives nodes and evaluates filters: the store's own search.
+        nodes: Gives nodes and evaluates filters.
     """
 
-    def __init__(self, matrix: Matrix, nodes: DenseSearch) -> None:
+    def __init__(self, matrix: Matrix, nodes: NodeSearch) -> None:
         self._matrix = matrix
         self._nodes = nodes
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.index.store import NodeStore, Row
+    from llama_index_contextual.index.store import NodeStore, OpenStore, Row
     from llama_index_contextual.retrievers.search import DenseSearch
 
 # While another process writes, the keyword index follows its batches only for a tenth of the time.
@@ -50,8 +50,12 @@ class Keywords:
         self._shown: dict[str, bytes] = {}
         self._cost = self._synced_at = 0.0
 
-    def sync(self, store: NodeStore, stamp: object) -> None:
-        """Bring it up to the store's state. Other threads go on with the last state meanwhile, where there is one."""
+    def sync(self, view: OpenStore) -> None:
+        """Bring it up to a state of the store. Other threads go on with the last state meanwhile, where there is one.
+
+        The store is not opened where the copy on disk has that state.
+        """
+        stamp = view.stamp
         if stamp == self._stamp or not self._lock.acquire(blocking=self._stamp is None):
             return
         try:
@@ -59,32 +63,32 @@ class Keywords:
             if stamp == self._stamp or (_is_partial(stamp) and started - self._synced_at < self._cost * _SYNC_SHARE):
                 return
             if not self._load(stamp):
-                self._follow(store)
+                self._follow(view.store)
             self._stamp, self._synced_at = stamp, time.monotonic()
             self._cost = self._synced_at - started
         finally:
             self._lock.release()
 
-    def dense(self, store: NodeStore, stamp: object) -> DenseSearch:
+    def dense(self, view: OpenStore) -> DenseSearch:
         """Return what answers by vectors, of the state that the keyword index shows: it evaluates the filters."""
-        self.sync(store, stamp)
-        return self._exact.search(store, store.search(self.index), self.index.count(), self._stamp)
+        self.sync(view)
+        return self._exact.search(view, self.index, self._stamp)
 
     def shows(self, stamp: object) -> bool:
         """Return whether all of it shows this state of the store."""
         return stamp == self._stamp and self._exact.shows(self.index.count())
 
-    def save(self, store: NodeStore | None, stamp: object) -> None:
+    def save(self, view: OpenStore | None, stamp: object) -> None:
         """Keep the state of the store on disk. Where that fails, nothing is lost: the next process derives it.
 
         Args:
-            store: Where it is read if it is not yet shown.
+            view: The store, which is read if its state is not yet shown.
             stamp: Of the state.
         """
         with self._lock, contextlib.suppress(OSError, StorageError):
             if saved_stamp(self._folder) != (kept := self._kept_as(stamp)):
-                if store is not None:
-                    self.dense(store, stamp)
+                if view is not None:
+                    self.dense(view)
                 elif not self.shows(stamp):
                     return
                 save_index(self.index, self._folder, stamp=kept)

@@ -13,7 +13,7 @@ import contextvars
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import httpx
 from filelock import FileLock
@@ -29,7 +29,7 @@ from llama_index_contextual.index.chroma_files import (
 )
 from llama_index_contextual.index.keywords import Keywords
 from llama_index_contextual.index.state import write_atomically
-from llama_index_contextual.index.store import DamagedError
+from llama_index_contextual.index.store import DamagedError, OpenStore
 from llama_index_contextual.retrievers import POOL, ContextualBM25Retriever, ContextualVectorRetriever
 
 if TYPE_CHECKING:
@@ -40,39 +40,11 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.index.state import Layout
-    from llama_index_contextual.index.store import Database, NodeStore, Place
+    from llama_index_contextual.index.store import Database, Held, NodeStore, Place
     from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch
 
 _T = TypeVar("_T")
 _LOOK_SECONDS: Final = 0.1  # each look at a server's stamp is one more request
-
-
-class Held(NamedTuple):
-    """What holds the nodes of an index.
-
-    Attributes:
-        name: Of the collection.
-        chunks: How many nodes it should have; 0 where that is not known, as during a refresh.
-    """
-
-    name: str
-    chunks: int
-
-
-class OpenStore:
-    """One open database and collection; use it inside :meth:`Reader.reading`."""
-
-    def __init__(self, database: Database, store: NodeStore, *, writable: bool) -> None:
-        self.database, self.store, self.writable = database, store, writable
-        self.stamp: object = None  # of the state that it shows
-        self.users = 0
-        self.retired = False
-        self.closed = False
-
-    def close(self) -> None:
-        """Let go of the database."""
-        self.closed = True
-        self.database.close()
 
 
 class Reader:
@@ -135,7 +107,7 @@ class Reader:
                 return self._asked(view, work, vectors=vectors)
             except Exception as error:  # Chroma has several for a collection that is gone
                 self._looked = b"", 0.0  # the server may be away: the other arm has to look
-                if self._collection().name == view.store.name:
+                if self._collection().name == view.held.name:
                     self._explain(error)
                     raise
             with self._guard:
@@ -156,8 +128,8 @@ class Reader:
                 self._held.reset(token)
 
     def _asked(self, view: OpenStore, work: Callable[[OpenStore], _T], *, vectors: bool) -> _T:
-        made_with = view.store.model
-        if vectors and made_with and made_with != self._model:
+        made_with = view.model if vectors else ""
+        if made_with and made_with != self._model:
             raise FingerprintError(
                 f"the index in {self._layout.root} was made with the embedding {made_with}, not with {self._model}: "
                 "their vectors do not compare. Cure: open it again, with the former."
@@ -186,12 +158,8 @@ class Reader:
         held = None if create or anew else self._held.get()
         if held is None and not self._place.shared and not create:
             self._require()
-        try:
+        with self._curing(create=create):
             view = self._enter(held, create=create)
-        except DamagedError as error:
-            if create:
-                raise
-            raise DamagedError(f"{error} Cure: {self._cure}") from error
         try:
             yield view
         finally:
@@ -199,6 +167,16 @@ class Reader:
                 view.users -= 1
                 if view.retired and not view.users:
                     view.close()
+
+    @contextlib.contextmanager
+    def _curing(self, *, create: bool) -> Iterator[None]:
+        """Tell a reader what mends the store; a writer mends it."""
+        try:
+            yield
+        except DamagedError as error:
+            if create or "Cure: " in str(error):
+                raise
+            raise DamagedError(f"{error} Cure: {self._cure}") from error
 
     def _enter(self, held: OpenStore | None, *, create: bool) -> OpenStore:
         with self._guard:  # a thread that is late may have outlived its question, and what that had open
@@ -228,14 +206,15 @@ class Reader:
             before, is_newest = self._announced(), self._open is not None and self._open.stamp == self._announced()
             self.announce(complete=True)
             put_in_place(copy)
-            if is_newest:
-                self.keywords.advance(before, self._announced())
+            after = self._announced()
+        if is_newest:  # without the lock of the files: who has that of the keywords may wait for it
+            self.keywords.advance(before, after)
 
     def announce(self, *, complete: bool, seen: NodeStore | None = None) -> None:
         """Tell readers that something was written; ``seen`` is the store that shows it already."""
         with self._guard:
             # After a close() a question has opened another one, which does not show it.
-            shown = self._open is not None and self._open.store is seen and self._open.stamp == self._read_stamp()
+            shown = self._open is not None and self._open.is_(seen) and self._open.stamp == self._read_stamp()
             generation = self.generation() + 1
             text = json.dumps({"generation": generation, "complete": complete})
             write_atomically(self._layout.generation, text.encode())
@@ -254,16 +233,22 @@ class Reader:
 
     def keyword_search(self, view: OpenStore) -> KeywordSearch:
         """Return what answers keyword queries: the store itself, or the keyword index, up to date with it."""
-        own = view.store.keywords()
+        own = self._own_keywords(view)
         if own is not None:
             return own
-        self.keywords.sync(view.store, view.stamp)
+        self.keywords.sync(view)
         return self.keywords.index
+
+    def _own_keywords(self, view: OpenStore) -> KeywordSearch | None:
+        """Return what a store answers keyword queries with. A Chroma of our own has none, and is not opened."""
+        return view.store.keywords() if self._place.folder is None else None
 
     def dense_search(self, view: OpenStore) -> DenseSearch:
         """Return what answers by vectors: the store itself, or a comparison with all of its vectors."""
-        own = view.store.keywords()
-        return view.store.search(own) if own is not None else self.keywords.dense(view.store, view.stamp)
+        own = self._own_keywords(view)
+        if own is not None:
+            return view.store.search(own)
+        return self.keywords.dense(view)
 
     def save_keywords(self) -> None:
         """Keep what is derived on disk as it is now, so that no question has to derive it; for writers."""
@@ -274,7 +259,7 @@ class Reader:
 
         def work(view: OpenStore) -> None:
             if view.store.keywords() is None:
-                self.keywords.save(view.store, view.stamp)
+                self.keywords.save(view, view.stamp)
 
         self.ask(work)
 
@@ -291,15 +276,20 @@ class Reader:
                 f"{self._place.folder} cannot be written. Cure: make it writable, or choose another storage=."
             )
         if self._open is not None and not (
-            self._is_newest(self._open, just_now=create) and (self._open.writable or not create)
+            self._is_newest(self._open, just_now=create) and (self._open.is_writable or not create)
         ):
             self._retire(self._open)
             self._open = None
         if self._open is None:
-            with _exclusive(self._layout, active=not self._place.shared):
-                announced = self._announced()  # first: what is announced meanwhile is for the next reading
-                self._open = self._opened(self._collection(), create=create)
-                self._open.stamp = self._stamp(announced)
+            announced = self._announced()  # first: what is announced meanwhile is for the next reading
+            held = self._collection()
+            if not self._place.shared and not create and not self._place.exists():
+                raise self._lost("no database")
+            view = OpenStore(held, lambda: self._opened(held, create=create))
+            if self._place.folder is None or create:
+                view.opened()
+            self._open = view
+            self._open.stamp = self._stamp(announced)
         return self._open
 
     def _is_newest(self, view: OpenStore, *, just_now: bool) -> bool:
@@ -311,22 +301,21 @@ class Reader:
         self._looked = announced, now
         return self._stamp(announced) == view.stamp
 
-    def _opened(self, held: Held, *, create: bool = False) -> OpenStore:
-        if not self._place.shared and not create and not self._place.exists():
-            raise self._lost("no database")
-        writable = is_writable(self._place.folder)
-        database = self._place.open()
-        try:
-            store = database.collection(held.name, self._model, create=create)
-            store.check()
-            lost = held.chunks and not create and not store.count()
-        except BaseException:
-            database.close()
-            raise
-        if lost:
-            database.close()
-            raise self._lost(f"none of {held.chunks:,}")
-        return OpenStore(database, store, writable=writable)
+    def _opened(self, held: Held, *, create: bool) -> tuple[Database, NodeStore, bool]:
+        with self._curing(create=create), _exclusive(self._layout, active=not self._place.shared):
+            writable = is_writable(self._place.folder)
+            database = self._place.open()
+            try:
+                store = database.collection(held.name, self._model, create=create)
+                store.check()
+                lost = held.chunks and not create and not store.count()
+            except BaseException:
+                database.close()
+                raise
+            if lost:
+                database.close()
+                raise self._lost(f"none of {held.chunks:,}")
+            return database, store, writable
 
     def _lost(self, what: str) -> DamagedError:
         where = self._place.folder or self._place.name or "the store"

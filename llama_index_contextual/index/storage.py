@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualError, FingerprintError, LockedError, StorageError
 from llama_index_contextual.index.manifest import Manifest, ManifestDamagedError, load_manifest, save_manifest
-from llama_index_contextual.index.reader import Held, Reader
+from llama_index_contextual.index.reader import Reader
 from llama_index_contextual.index.recovery import (
     adopted,
     complete_successor,
@@ -24,7 +24,7 @@ from llama_index_contextual.index.recovery import (
 )
 from llama_index_contextual.index.settings import SHARED_LOCK_SECONDS, IndexSettings
 from llama_index_contextual.index.state import WriteLock
-from llama_index_contextual.index.store import DamagedError
+from llama_index_contextual.index.store import DamagedError, Held
 from llama_index_contextual.index.vector_cache import VectorCache
 from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.index.writer import Writer
@@ -95,7 +95,8 @@ class Storage:
         self.settings.check_place(manifest)
         if not place.shared or self.settings.layout.manifest.exists():
             chunks = sum(entry.nodes for entry in manifest.documents.values()) if manifest.complete else 0
-            return Held(manifest.collection, chunks)
+            model = (manifest.fingerprint.get("embedding") or {}).get("model", "")
+            return Held(manifest.collection, chunks, model)
         # Another machine made it: its newest collection, which may have replaced the first.
         return Held(newest(place, place.open().names()) or place.collection, 0)
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
@@ -224,6 +225,78 @@ class Place:
     def among(self, names: Sequence[str]) -> list[str]:
         """Return the collections of this index among all of a database."""
         return [name for name in names if re.fullmatch(rf"{re.escape(self.collection)}(-\d+)?", name)]
+
+
+class Held(NamedTuple):
+    """What holds the nodes of an index.
+
+    Attributes:
+        name: Of the collection.
+        chunks: How many nodes it should have; 0 where that is not known, as during a refresh.
+        model: Identity of the embedding model; "" where only the store knows it.
+    """
+
+    name: str
+    chunks: int
+    model: str = ""
+
+
+class OpenStore:
+    """One database and collection, opened when it is first asked for itself; use it while a reader keeps it open.
+
+    What is derived from the store answers questions, and Chroma takes a second to import and open.
+
+    Args:
+        held: What it holds.
+        open_: Opens it.
+    """
+
+    def __init__(self, held: Held, open_: Callable[[], tuple[Database, NodeStore, bool]]) -> None:
+        self.held = held
+        self._open = open_
+        self._opened: tuple[Database, NodeStore, bool] | None = None
+        self._opening = threading.Lock()
+        self.stamp: object = None  # of the state that it shows
+        self.users = 0
+        self.retired = False
+        self.closed = False
+
+    def opened(self) -> tuple[Database, NodeStore, bool]:
+        """Open it unless it is open; return the database, the collection, and whether they can be written."""
+        if self._opened is None:
+            with self._opening:
+                self._opened = self._opened or self._open()
+        return self._opened
+
+    @property
+    def database(self) -> Database:
+        """Return the database."""
+        return self.opened()[0]
+
+    @property
+    def store(self) -> NodeStore:
+        """Return the collection."""
+        return self.opened()[1]
+
+    @property
+    def model(self) -> str:
+        """Return the identity of the embedding model whose vectors it holds; "" where that is not known."""
+        return self.held.model if self.held.model and self._opened is None else self.store.model
+
+    def is_(self, store: NodeStore | None) -> bool:
+        """Return whether a store is this one, which is open then."""
+        return self._opened is not None and self._opened[1] is store
+
+    @property
+    def is_writable(self) -> bool:
+        """Return whether it is open for a writer."""
+        return self._opened is not None and self._opened[2]
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self.closed = True
+        if self._opened is not None:
+            self._opened[0].close()
 
 
 def embed_hash(node: BaseNode) -> str:

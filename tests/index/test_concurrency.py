@@ -115,8 +115,8 @@ def test_a_reader_that_opens_while_another_model_takes_over_sees_the_new_index(o
     replacing = threading.Thread(target=writer.refresh, daemon=True)
     replacing.start()
     assert made.wait(20)
-    with reader._storage.reader.reading():
-        pass
+    with reader._storage.reader.reading() as view:
+        assert view.store
     replacing.join(20)
     assert "Cookie" in reader.as_retriever(1).retrieve("Cookie")[0].node.text
     with reader._storage.reader.reading() as view:

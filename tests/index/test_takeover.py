@@ -19,7 +19,8 @@ def ids_of(hits):
 
 @pytest.fixture
 def in_flight(monkeypatch):
-    """Callable: has something done once, in the middle of the next search for vectors."""
+    """Callable: has something done once, in the middle of the next search for vectors, which Chroma answers."""
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT", "1")
 
     def arrange(happens):
         waiting, nearest = [happens], ChromaDense.dense_query
