@@ -111,7 +111,7 @@ def search(
     }
     with open_index(folder, storage, config, settings, create=False) as contextual:
         chosen = contextual.settings.configuration.retrieval
-        least = "auto" if chosen.min_score is None else chosen.min_score
+        least: float | Literal["auto"] = "auto" if chosen.min_score is None else chosen.min_score
         retriever = contextual.as_retriever(similarity_top_k=chosen.top_k or 5, filters=filters, min_score=least)
         explanation = retriever.explain(question)
         tell_freshness(contextual.freshness())

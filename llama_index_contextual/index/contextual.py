@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.store import Stored
     from llama_index_contextual.index.workers import Hiring
     from llama_index_contextual.preview import Preview
+    from llama_index_contextual.retrievers.options import FusionOptions
 
 
 class ContextualIndex:
@@ -387,7 +388,7 @@ class ContextualIndex:
         filters: MetadataFilters | None = None,
         recency: bool | float | None = None,
         rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
-        **options: Any,
+        **options: Unpack[FusionOptions],
     ) -> ContextualFusionRetriever:
         """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
 

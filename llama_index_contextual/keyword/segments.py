@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.schema import BaseNode, ImageNode, IndexNode, Node, TextNode
+from llama_index.core.schema import BaseNode, Document, ImageNode, IndexNode, Node, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from llama_index_contextual.keyword.filters import Bools, Columns
@@ -31,7 +31,7 @@ Codes = npt.NDArray[np.uint16]
 
 _CODE: Final = (1 << 16) - 1
 _MOST: Final = np.iinfo(np.uint16).max  # a term frequency above it adds nothing to BM25 anyway
-# As metadata_dict_to_node reads them; every other class is a TextNode to a vector store.
+# As metadata_dict_to_node reads them; a node of another class becomes one of the nearest of these that it derives from.
 _CLASSES: Final[dict[bytes, type[BaseNode]]] = {
     b"N": Node,
     b"I": IndexNode,
@@ -358,8 +358,8 @@ def merge_segments(segments: Sequence[Segment]) -> Segment:
 
 def encode(node: BaseNode) -> bytes:
     """Write a node without its embedding as bytes; the first byte names its class."""
-    letter = _LETTERS.get(type(node))
-    if letter is None:  # what a vector store would make of a Document or another subclass
+    letter = next((_LETTERS[one] for one in type(node).__mro__ if one in _LETTERS), None)
+    if letter is None or (isinstance(node, Document) and not _has_media(node)):  # what a vector store makes of it
         bare = node.model_copy(update={"embedding": None})
         node = metadata_dict_to_node(node_to_metadata_dict(bare, remove_text=True), text=node.get_content())
         letter = _LETTERS[type(node)]
@@ -369,6 +369,10 @@ def encode(node: BaseNode) -> bytes:
     text = node.model_dump_json(exclude={"embedding"}).encode("utf-8", "surrogatepass")
     packer = zlib.compressobj(1, zdict=_COMMON)
     return letter + packer.compress(text) + packer.flush()
+
+
+def _has_media(node: Node) -> bool:
+    return any((node.image_resource, node.audio_resource, node.video_resource))
 
 
 def decode(record: bytes) -> BaseNode:

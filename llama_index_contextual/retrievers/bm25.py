@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
+    from typing_extensions import Unpack
 
     from llama_index_contextual.keyword.snapshot import Group, Nearness, Snapshot, TermScores
+    from llama_index_contextual.retrievers.options import KeywordSettings, NewSettings, RetrieverSettings, ViewSettings
     from llama_index_contextual.retrievers.search import T
 
 logger = logging.getLogger(__name__)
@@ -99,7 +101,11 @@ class ContextualBM25Retriever(BM25Retriever):
 
     @classmethod
     def over(
-        cls, reader: StoreReader[KeywordSearch], *, analyzer: Analyzer | None = None, **settings: Any
+        cls,
+        reader: StoreReader[KeywordSearch],
+        *,
+        analyzer: Analyzer | None = None,
+        **settings: Unpack[RetrieverSettings],
     ) -> ContextualBM25Retriever:
         """Return a retriever over a store that something else changes; it keeps no index of its own.
 
@@ -119,7 +125,7 @@ class ContextualBM25Retriever(BM25Retriever):
         nodes: Sequence[BaseNode] | None = None,
         docstore: Any | None = None,
         vector_store: BasePydanticVectorStore | None = None,
-        **settings: Any,
+        **settings: Unpack[NewSettings],
     ) -> ContextualBM25Retriever:
         """Return a retriever over exactly one of four sources.
 
@@ -181,7 +187,7 @@ class ContextualBM25Retriever(BM25Retriever):
         """Return a view that returns only what these filters and this view's own admit. It shares the index."""
         return self.with_settings(filters=both(self.filters, filters))
 
-    def with_settings(self, **settings: Any) -> ContextualBM25Retriever:
+    def with_settings(self, **settings: Unpack[ViewSettings]) -> ContextualBM25Retriever:
         """Return a view with another ``similarity_top_k`` or other ``filters`` on the same index."""
         unknown = set(settings) - {"similarity_top_k", "filters"}
         if unknown:
@@ -325,14 +331,14 @@ class ContextualBM25Retriever(BM25Retriever):
         save_index(self.index, Path(path), stamp=stamp, settings=self._own_settings())
 
     @classmethod
-    def from_persist_dir(
+    def from_persist_dir(  # type: ignore[override]  # its **kwargs are any
         cls,
         path: str | Path,
         encoding: str = "utf-8",  # noqa: ARG003  part of the base class's interface
         *,
         stamp: str | None = None,
         analyzer: Analyzer | None = None,
-        **overrides: Any,
+        **overrides: Unpack[KeywordSettings],
     ) -> ContextualBM25Retriever:
         """Return what :meth:`persist` wrote, every setting included.
 
@@ -364,7 +370,7 @@ class ContextualBM25Retriever(BM25Retriever):
         *,
         stamp: str | None = None,
         analyzer: Analyzer | None = None,
-        **settings: Any,
+        **settings: Unpack[KeywordSettings],
     ) -> ContextualBM25Retriever:
         """Return the retriever kept in a folder, brought up to date with a Chroma store and persisted.
 

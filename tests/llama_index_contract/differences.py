@@ -93,6 +93,12 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "people ask for the user's name",
         ),
         Difference(
+            "bm25-images",
+            "makes a text of an `ImageDocument`, and of a node of a class derived from `ImageNode`",
+            "keeps the image",
+            "a hit without its image is no hit",
+        ),
+        Difference(
             "bm25-settings",
             "takes `stemmer`, `token_pattern` and `skip_stemming`",
             "takes `analyzer=Analyzer(...)`, and says so",

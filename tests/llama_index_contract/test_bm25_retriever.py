@@ -40,6 +40,12 @@ class Own(TextNode):
         return "Own"
 
 
+class Scan(ImageNode):
+    @classmethod
+    def class_name(cls):
+        return "Scan"
+
+
 OTHERS = [
     ImageNode(id_="image", text="alpha", image_path="a.png"),
     ImageNode(id_="bare", image_path="b.png", metadata={"about": "alpha"}),
@@ -140,6 +146,16 @@ CASES = [
             for hit in cls(nodes=OTHERS[:2], similarity_top_k=2).retrieve("alpha")
             if isinstance(hit.node, ImageNode)
         ),
+    ),
+    Case(
+        "an image of a class of one's own keeps its path",
+        lambda cls: [
+            getattr(hit.node, "image_path", None)
+            for hit in cls(nodes=[Scan(text="alpha", image_path="s.png")], similarity_top_k=1).retrieve("alpha")
+        ],
+        stock=[None],
+        gives=["s.png"],
+        differs="bm25-images",
     ),
     Case(
         "an object of an IndexNode is followed",
