@@ -62,7 +62,7 @@ LEXICAL_CONTEXT: Final = "lexical_context"  # more words for the keyword arm onl
 _ABOUT_CONTEXTS: Final = (CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
 # What contexts repeat, where they do. Embedded twice, it would make the chunks of a document more alike.
 _PATHS: Final = (PATH, _FILE_PATH, _FILE_NAME)
-_REPEATED: Final = (*_PATHS, PAGE_LABEL, TITLE, HEADER_PATH, DATE)
+_REPEATED: Final = (*_PATHS, TITLE, HEADER_PATH, DATE)
 # In a node's lists of excluded keys, around those that a context hides: other steps add theirs before or after.
 _HIDES: Final = "(hidden by the context:)"
 _END: Final = "(end)"

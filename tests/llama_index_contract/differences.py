@@ -166,4 +166,84 @@ DIFFERENCES: dict[str, tuple[Difference, ...]] = {
             "elsewhere it is 4 September",
         ),
     ),
+    "a pipeline without it → ContextualNodePostprocessor": (
+        Difference(
+            "said-once",
+            "embeds path, file name, title, header path and date of each node",
+            "does not embed them again where the context says them; `keep_keys` does",
+            "words that all chunks of a document share make their vectors alike",
+        ),
+    ),
+    "DocumentContextExtractor → ContextualNodePostprocessor": (
+        Difference(
+            "extractor-taken-key",
+            "leaves a node alone that has a key of that name",
+            "writes its context beside, as `contextual_context`",
+            "a `context` that documents brought says nothing of where a chunk stands",
+        ),
+        Difference(
+            "extractor-llm-view",
+            "shows the context to the model that answers",
+            "hides it there; `show_context_to_llm=True` shows it",
+            "it is for finding, and the model sees path and headings anyway",
+        ),
+        Difference(
+            "extractor-calls",
+            "sends the document once for each chunk",
+            "asks about eight chunks a call",
+            "a document is read fewer times",
+        ),
+        Difference(
+            "extractor-failure",
+            "leaves a chunk without a context where a call fails, and a pipeline's cache makes that final",
+            "writes a free context, warns, and asks again in the next run",
+            "a failed call is no answer",
+        ),
+        Difference(
+            "extractor-docstore",
+            "leaves chunks alone whose document is not in the docstore",
+            "puts the document together from its chunks",
+            "a pipeline writes its docstore after its steps",
+        ),
+        Difference(
+            "extractor-no-llm",
+            "raises `AssertionError` without `llm=`",
+            "takes `Settings.llm`, else a model of this machine's Ollama",
+            "that is where LlamaIndex keeps a default",
+        ),
+    ),
+    "MetadataReplacementPostProcessor → ContextualNodePostprocessor": (
+        Difference(
+            "postprocessor-embed",
+            "gives rerankers the hits as they are",
+            "gives them copies whose EMBED view says where each chunk stands",
+            "that is what it is for; the hits themselves stay as they are",
+        ),
+    ),
+    "LLMRerank → LLMReranker": (
+        Difference(
+            "rerank-contexts",
+            "reads the LLM view, which hides contexts",
+            "reads the EMBED view, with contexts; so does `LLMRerank` inside `RerankWithContext`",
+            "a context says what a chunk is about",
+        ),
+        Difference(
+            "rerank-unnamed",
+            "drops what the model does not name",
+            "puts it after the others, in its order, with the score 0",
+            "a small model forgets some",
+        ),
+        Difference(
+            "rerank-nonsense",
+            "takes `Doc: 0` for the last document, and fails at a number above all",
+            "takes no notice of either",
+            "no document has that number",
+        ),
+        Difference(
+            "rerank-no-question",
+            "raises `ValueError` without a question",
+            "raises `RetrievalError`",
+            "errors of this package have one root",
+        ),
+    ),
 }
