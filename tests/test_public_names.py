@@ -1,8 +1,14 @@
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pytest
+import tomlkit
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.node_parser import NodeParser
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 
 import llama_index_contextual
 
@@ -17,6 +23,14 @@ def test_every_public_name_can_be_imported_and_is_documented(name):
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = llama_index_contextual.no_such_name
+
+
+def test_the_metadata_for_llama_hub_name_classes_of_llama_index_s_kinds():
+    kinds = (BaseEmbedding, BaseNodePostprocessor, BaseRetriever, NodeParser)
+    public = {name: getattr(llama_index_contextual, name) for name in llama_index_contextual.__all__}
+    hub = tomlkit.parse((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["tool"]["llamahub"]
+    assert hub["import_path"] == llama_index_contextual.__name__
+    assert set(hub["class_authors"]) == {name for name, thing in public.items() if issubclass(thing, kinds)}
 
 
 def test_the_version_is_the_distribution_s():
