@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.vectors import Vectors
     from llama_index_contextual.index.workers import Hiring, Workers
 
+_LOOPBACK: Final = "127.0.0.1"
 _REACH_SECONDS: Final = 5.0  # for a cluster to answer at its address; Ray itself would try for minutes
 _OBJECT_STORE: Final = 200_000_000  # bytes of a Ray that is started here; what is under way takes a few MB
 _PARSED_PER_EMBEDDED: Final = 8  # one process that parses keeps up with so many that embed with the local model
@@ -267,18 +268,45 @@ def _connected(address: str | None) -> Iterator[None]:
                 _Use.ours = False
 
 
+@contextlib.contextmanager
+def _as_on_a_desktop() -> Iterator[None]:
+    """Let a Ray that starts stay on the loopback address, as it does on macOS and Windows.
+
+    On Linux it replaces 127.0.0.1 by an address that other machines reach, and its processes listen on all addresses.
+    """
+    from ray._private import ray_constants
+
+    name = getattr(ray_constants, "ENABLE_RAY_CLUSTERS_ENV_VAR", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
+    read, said = getattr(ray_constants, "ENABLE_RAY_CLUSTER", None), os.environ.get(name)
+    ray_constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"  # this process, and those that it starts
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = read
+        os.environ.pop(name)
+        if said is not None:
+            os.environ[name] = said
+
+
 def _connect(address: str | None) -> None:
     """Connect with a cluster, or start Ray on this machine.
 
     Raises:
-        SettingError: The cluster cannot be reached.
+        SettingError: The cluster cannot be reached, or the one here would be reached by others.
     """
     ray, quiet = load_ray(), {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started here reports to nobody,
     os.environ.setdefault("RAY_worker_niceness", "0")
     if address is None:
-        own: dict[str, Any] = {"_node_ip_address": "127.0.0.1"}  # else others could reach its ports, without a password
-        ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **own, **quiet)
+        own: dict[str, Any] = {"_node_ip_address": _LOOPBACK}
+        with _as_on_a_desktop():
+            ray.init("local", include_dashboard=False, object_store_memory=_OBJECT_STORE, **own, **quiet)
+        if ray.util.get_node_ip_address() != _LOOPBACK:
+            ray.shutdown()
+            raise SettingError(
+                f"workers='ray': Ray {ray.__version__} would listen on every address of this machine, so that others "
+                "reach its ports. Cure: another version of Ray, or a cluster that you protect: 'ray:HOST:PORT'."
+            )
         return
     where = _ADDRESS.fullmatch(address)
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.index import ContextualIndex, ray_workers
 from llama_index_contextual.index.ray_workers import RayWorkers
 from llama_index_contextual.local_embedding import LocalEmbedding
 
@@ -59,6 +59,7 @@ def on_ray(tmp_path_factory):
     with pytest.MonkeyPatch.context() as environment:
         for name, value in variables.items():
             environment.setenv(name, value)  # workers import the embedding below
-        ray.init("local", num_cpus=4, _node_ip_address="127.0.0.1", logging_level="ERROR", **options)
+        with ray_workers._as_on_a_desktop():
+            ray.init("local", num_cpus=4, _node_ip_address="127.0.0.1", logging_level="ERROR", **options)
         yield RayWorkers(parse=1, embed=1)
         ray.shutdown()

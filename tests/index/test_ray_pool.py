@@ -2,13 +2,15 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from llama_index_contextual.errors import EmbeddingError, SettingError
-from llama_index_contextual.index import ray_actors, ray_pool
+from llama_index_contextual.index import ray_actors, ray_pool, ray_workers
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
@@ -115,3 +117,71 @@ def test_over_what_every_worker_hangs_is_given_up(tmp_path, on_ray, monkeypatch)
         assert "ended 3 workers one after the other (no answer in 1 s)" in str(outcomes[1])
     finally:
         pool.close()
+
+
+LISTENING = """
+import os
+import ray
+from pathlib import Path
+from llama_index_contextual.index.ray_workers import _connected
+
+@ray.remote
+class Worker:
+    def work(self):
+        return 1
+
+def family(pid):
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(one for child in children for one in family(child))]
+
+def sockets(pid):
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            name = file.readlink().name
+        except OSError:
+            continue
+        if name.startswith("socket:["):
+            yield name[8:-1]
+
+with _connected(None):
+    worker = Worker.remote()
+    assert ray.get(worker.work.remote()) == 1
+    held = {socket for pid in family(os.getpid()) for socket in sockets(pid)}
+    for table in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if rest[5] in held and state in {"0A", "07"}:
+                print("listens", table, local.partition(":")[0])
+"""
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="no /proc/net/tcp on this system")
+def test_a_ray_that_is_started_here_listens_on_the_loopback_address_alone():
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", LISTENING], capture_output=True, text=True, env=environment, check=True
+    )
+    found = [line.split() for line in done.stdout.splitlines() if line.startswith("listens")]
+    assert len(found) >= 4  # the driver, the head's server, the raylet, a worker
+    assert [one for one in found if one[2] not in LOOPBACK] == []
+
+
+def test_a_ray_that_would_listen_everywhere_is_not_used(monkeypatch):
+    class Elsewhere:
+        __version__ = "9"
+
+        def init(self, *_, **__):
+            self.shut = False
+
+        def shutdown(self):
+            self.shut = True
+
+        class util:  # noqa: N801
+            get_node_ip_address = staticmethod(lambda: "192.0.2.2")
+
+    fake = Elsewhere()
+    monkeypatch.setattr(ray_workers, "load_ray", lambda: fake)
+    with pytest.raises(SettingError, match="Ray 9 would listen on every address"):
+        ray_workers._connect(None)
+    assert fake.shut
