@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _REDIS: Final = re.compile(r"(rediss?|unix)://.+")
-_PASSWORD: Final = re.compile(r"//.*@")
 # Seconds; Redis's client would wait for ever.
 _TIMEOUTS: Final[dict[str, Any]] = {"socket_connect_timeout": 5, "socket_timeout": 30}
 
@@ -138,12 +137,17 @@ def resolve_shared(given: str | BaseKVStore | None) -> SharedStore | None:
         return None
     if isinstance(given, BaseKVStore):
         return SharedStore(given, type(given).__name__)
-    shown = _PASSWORD.sub("//", given) if isinstance(given, str) else type(given).__name__
+    shown = _without_password(given) if isinstance(given, str) else type(given).__name__
     if not isinstance(given, str) or not _REDIS.fullmatch(given):
         raise SettingError(
             f"shared_cache={shown!r} is no cache. Cure: 'redis://HOST:PORT', or a BaseKVStore of LlamaIndex."
         )
     return SharedStore(partial(_redis, given), shown)
+
+
+def _without_password(address: str) -> str:
+    scheme, slashes, rest = address.partition("//")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
 
 def _redis(address: str) -> BaseKVStore:

@@ -40,7 +40,7 @@ _KEYWORD_FUNCTIONS: Final = frozenset(
 _NO_CODE: Final = frozenset({"text", "md", "rst", "html", "xml", "json", "yaml", "toml", "ini", "csv", "diff", "tex"})
 _LICENCE: Final = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved", re.IGNORECASE)
 _OPENERS: Final = re.compile(r"^\s*(?:/\*+!?|\*(?!/)|//[/!]*|#+!?|--+|;+|%+|[rRuU]?(?:\"{3}|'{3}))")
-_CLOSERS: Final = re.compile(r"(?:\*+/|\"{3}|'{3})\s*$")
+_CLOSERS: Final = re.compile(r"(?:(?<!\*)\*+/|\"{3}|'{3})\s*$")
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])(?:\s|$)|\n\s*\n")
 _MAX_LEXED: Final = 200_000  # characters: a generated file of megabytes has no reader
 _MAX_SENTENCE: Final = 200

@@ -33,7 +33,10 @@ SOURCE_INCLUDE: Final = tuple(
     ps1 py pyi r rb rs scala sh sql swift tcl ts tsx vb vue zig
     """.split()  # noqa: SIM905  fifty suffixes read better as text
 )
-_STAR: Final = "[^/]*"  # what pathspec makes of a star
+# What pathspec makes of a star, of "/**/" and of "**/" at the start.
+_STAR: Final = "[^/]*"
+_FOLDERS: Final = "(?:/.+)?/"
+_FIRST_FOLDERS: Final = "^(?:.+/)?"
 _MOST_IGNORED: Final = 1_000_000  # bytes of an ignore file
 DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
 
@@ -158,19 +161,39 @@ def _spec(lines: Iterable[str]) -> GitIgnoreSpec:
 
 
 def _linear(pattern: Any) -> Any:
-    """Return a pattern that takes time in proportion to a name's length: ``*a*a*a*b`` takes its third power otherwise.
+    """Return a pattern that takes time in proportion to a path's length: ``*a*a*a*b`` takes its third power otherwise.
 
-    Of the stars of one segment only the last has to try more than one place: where what stands between two of them is
-    found first, the rest has the most room. A lookahead and a reference to it keep the regex from trying others.
+    Of the stars of one segment, and of the double stars of a path, only the last has to try more than one place: where
+    what stands between two of them is found first, the rest has the most room. A lookahead and a reference to it keep
+    the regex from trying others.
     """
-    pieces = pattern.regex.pattern.split(_STAR) if pattern.regex is not None else []
-    if len(pieces) <= 2:  # noqa: PLR2004  one star
+    if pattern.regex is None:
         return pattern
-    parts = [pieces[0]]
-    for number, piece in enumerate(pieces[1:-1]):
+    regex = _folders_once(_stars_once(pattern.regex.pattern))
+    return pattern if regex == pattern.regex.pattern else type(pattern)(re.compile(regex), pattern.include)
+
+
+def _stars_once(regex: str) -> str:
+    first, *pieces = regex.split(_STAR)
+    if len(pieces) <= 1:
+        return regex
+    parts = [first]
+    for number, piece in enumerate(pieces[:-1]):
         alone = f"{_STAR}{piece}" if "(" in piece else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
         parts.append(alone)
-    return type(pattern)(re.compile("".join([*parts, _STAR, pieces[-1]])), pattern.include)
+    return "".join([*parts, _STAR, pieces[-1]])
+
+
+def _folders_once(regex: str) -> str:
+    *pieces, last = regex.split(_FOLDERS)
+    parts = []
+    for number, piece in enumerate(pieces):
+        any_folders = "" if number == 0 else "(?:/.+?)??/"
+        if number == 0 and piece.startswith(_FIRST_FOLDERS):
+            any_folders, piece = "(?:.+?/)??", piece.removeprefix(_FIRST_FOLDERS)  # noqa: PLW2901
+        found = f"(?=(?P<folders{number}>{any_folders}{piece})/)(?P=folders{number})"
+        parts.append(found if any_folders else piece)
+    return ("^" if parts and regex.startswith(_FIRST_FOLDERS) else "") + "".join([*parts, _FOLDERS * bool(parts), last])
 
 
 def _pattern(line: str) -> GitIgnoreSpec | None:

@@ -172,11 +172,11 @@ def _between_letters(text: str, start: int, at: int) -> int:
     """Return the last offset up to ``at`` that parts no letter from its vowel signs and marks (Thai, Khmer, emoji)."""
     if text[start : at + 1].isascii():
         return at
-    last = start
-    for cluster in _CLUSTER.finditer(text, start, at + _LONGEST_CLUSTER):
-        if cluster.end() > at:
+    last, window = start, text[start : at + _LONGEST_CLUSTER]  # of flags it counts all that stand before
+    for cluster in _CLUSTER.finditer(window):
+        if start + cluster.end() > at:
             break
-        last = cluster.end()
+        last = start + cluster.end()
     return last if last > start else at
 
 

@@ -21,7 +21,7 @@ from llama_index_contextual.markdown.sections import (
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.tokens import make_scale, weigh
 
-_PARAGRAPH_END: Final = re.compile(r"(?:\r\n?|\n)[ \t]*(?:(?:\r\n?|\n)[ \t]*)+(?<=[\r\n])")
+_PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
 _LINE: Final = re.compile(r"[^\r\n]*")
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language, said of each later piece

@@ -1,14 +1,10 @@
 """Messages and notes that are made to cost time: what memory does with them grows no faster than they do."""
 
-import re
 from datetime import date
-from importlib import import_module
-from pkgutil import iter_modules
 
 import pytest
 from growth import FACTOR, grows_too_fast
 
-from llama_index_contextual import memory
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.dates_in_text import find_dates
 from llama_index_contextual.keyword.lexicon import lexicon, unaccented
@@ -29,24 +25,6 @@ SMALL = 4_000
 def slows(work, seed):
     """Whether the work grows too fast with texts of a seed again and again, ended by what does not match."""
     return grows_too_fast(work, *((seed * size)[:size] + "!" for size in (SMALL, SMALL * FACTOR)))
-
-
-def expressions():
-    found = {pattern.regex.pattern: pattern.regex for pattern in lexicon().date_patterns}
-    for module in iter_modules(memory.__path__, f"{memory.__name__}."):
-        for value in vars(import_module(module.name)).values():
-            if isinstance(value, re.Pattern):
-                found[value.pattern] = value
-    return found
-
-
-@pytest.mark.parametrize("pattern", expressions().values(), ids=lambda one: one.pattern[:40])
-def test_every_expression_of_memory_is_linear(pattern):
-    def use(text):
-        sum(1 for _ in pattern.finditer(text))
-        pattern.match(text)
-
-    assert [seed for seed in HOSTILE if slows(use, seed)] == []
 
 
 def dates(text):

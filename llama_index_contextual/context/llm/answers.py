@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_CHARS: Final = 600  # about 150 tokens; the prompt asks for one or two sentences
+MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; what is kept is far shorter
 _MIN_LETTERS: Final = 8
 _COPIED_WORDS: Final = 6  # so many words in a row are a quotation
 _COPIED_SHARE: Final = 0.6
@@ -24,7 +25,7 @@ _LOOP_SHARE: Final = 0.4  # of a context's words that differ from all before the
 _THINKING: Final = re.compile(r"<(think|thinking|reasoning)>.*?(</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END: Final = re.compile(r"\A.*</(?:think|thinking|reasoning)>", re.DOTALL | re.IGNORECASE)
 _FENCE: Final = re.compile(r"^[^\S\n]*(?:```|~~~)[^\n]*$", re.MULTILINE)
-_TAG: Final = re.compile(r"</?(?:context|answer|chunk|output|response|summary)\b[^>\n]*>", re.IGNORECASE)
+_TAG: Final = re.compile(r"</?(?:context|answer|chunk|output|response|summary)\b[^<>\n]*>", re.IGNORECASE)
 _NUMBER: Final = re.compile(
     r"^[ \t>*#_-]*(?:(?:chunk|context)\s*(?:number\s*|no\.?\s*)?)?"
     r"[#\[(]?(\d{1,3})[\])]?\**\s*[.:)\-\u2013\u2014][*_ \t]*(?=\S|$)",
@@ -37,7 +38,7 @@ _PREAMBLE: Final = re.compile(
     re.IGNORECASE,
 )
 _MARKUP: Final = re.compile(r"^[^\S\n]*(?:#{1,6}\s+|[-*+•]\s+|>\s+)", re.MULTILINE)
-_EMPHASIS: Final = re.compile(r"\*\*(?=\S)(.+?)(?<=\S)\*\*")  # __ is part of names
+_EMPHASIS: Final = re.compile(r"\*\*(?=\S)([^*\n]+(?:\*(?!\*)[^*\n]*)*)(?<=\S)\*\*")  # __ is part of names
 _QUOTES: Final = {'"': '"', "'": "'", "\u201c": "\u201d", "\u2018": "\u2019", "«": "»", "`": "`"}
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u2028\u2029]")
 _LOOP: Final = re.compile(r"(\w.{0,30}?)(?:\W{0,3}\1){5,}")  # a word, number or phrase six times
@@ -72,14 +73,14 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
     """Match a model's answer to the chunks that it was asked about.
 
     Args:
-        answer: What the model said.
+        answer: What the model said. After its thoughts, so much is read as any number of contexts could take.
         count: How many chunks it was asked about, which it knows as 1 to ``count``.
 
     Returns:
         Cleaned contexts by number. A number is missing where the model left it out. When it gave a number
         twice or one that was not asked for, its numbering means nothing, and nothing is returned.
     """
-    text = _without_thinking(answer)
+    text = _without_thinking(answer)[: MOST_READ * count]
     marks = list(_NUMBER.finditer(text))
     if count == 1 and (not marks or int(marks[0][1]) != 1 or len(marks) > 1):
         context = clean(text)
@@ -94,7 +95,8 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
 
 def clean(text: str, max_chars: int = MAX_CHARS) -> str:
     """Return a context without all that models wrap it in: one line, at most ``max_chars``, which can be stored."""
-    text = _TAG.sub("", _FENCE.sub("", _without_thinking(replace_surrogates(text)[0])))
+    text = _without_thinking(replace_surrogates(text)[0])[:MOST_READ]
+    text = _TAG.sub("", _FENCE.sub("", text))
     text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
     text = _EMPHASIS.sub(r"\1", _MARKUP.sub("", text))
     text = " ".join(text.split())

@@ -1,0 +1,252 @@
+"""Every regular expression of the package takes time in proportion to a text, however that text is made.
+
+The whole package is walked: expressions in modules, in their tables and in calls of ``re``. For each one, texts of up
+to a megabyte are made of what it looks for, and the worst may cost a second of processor time. Input that is bounded
+before an expression sees it is as long as that bound.
+"""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import random
+import re
+import signal
+import time
+from re import _constants as kinds  # what an expression consists of
+from re import _parser as parser
+
+import pytest
+from pathspec import GitIgnoreSpec
+
+import llama_index_contextual as package
+from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
+from llama_index_contextual.index.files import _spec
+from llama_index_contextual.keyword.lexicon import lexicon
+
+LONGEST = 1_000_000
+SHORT = 2_000
+SECONDS = 1.0
+TRIES = 100
+CALLS = {"sub", "subn", "search", "match", "fullmatch", "split", "findall", "finditer"}
+EXAMPLES = {
+    kinds.CATEGORY_SPACE: " \n\t",
+    kinds.CATEGORY_NOT_SPACE: "a*",
+    kinds.CATEGORY_DIGIT: "1",
+    kinds.CATEGORY_NOT_DIGIT: "a",
+    kinds.CATEGORY_WORD: "a_1",
+    kinds.CATEGORY_NOT_WORD: " -*",
+}
+# Expressions that see no more than so many characters: (how many, why).
+BOUNDED = {
+    "context.llm.answers._SECOND_ANSWER": (MAX_CHARS, "a cleaned context"),
+    "context.llm.answers._PLACEHOLDER": (MAX_CHARS, "a cleaned context"),
+    "context.llm.answers._IDENTIFIER": (MAX_CHARS, "a cleaned context"),
+    "markdown.oversized._CLUSTER": (8000, "as much of a text as a chunk takes"),
+    "markdown.blocks._ANCHORS": (200, "a block above a heading"),
+}
+# Expressions that are only matched at one place: no search from every letter.
+ANCHORED = {
+    "evaluation.questions._LINES",
+    "index.places._NAME",
+    "index.ray_workers._ADDRESS",
+    "markdown.blocks._CLOSERS",
+    "markdown.blocks._OPENERS",
+    "markdown.blocks._COMPONENT_LINE",
+    "markdown.blocks.OPENING_LINE",
+    "markdown.front_matter._FENCED",
+    "markdown.oversized._ROW",
+    "text._TRAILING",
+}
+
+
+def expressions():
+    """Every expression by the name of what holds or uses it, and its beginning."""
+    found = {}
+    for name, value in walked():
+        for one in inside(value):
+            found.setdefault(one.pattern, (name, one))
+    return {f"{name} {pattern[:30]}": (name, value) for pattern, (name, value) in found.items()}
+
+
+def inside(value):
+    """The expressions that a value is or holds."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        for one in list(value)[:200]:
+            yield from inside(one)
+    elif hasattr(value, "fullmatch") and isinstance(getattr(value, "pattern", None), str):
+        yield value
+
+
+def walked():
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if info.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(info.name)
+        name = info.name.removeprefix(f"{package.__name__}.")
+        for key, value in list(vars(module).items()):
+            yield f"{name}.{key}", value
+        for function, pattern in calls_of(module):
+            yield f"{name}.{function}", pattern
+    for pattern in lexicon().date_patterns:
+        yield "keyword.lexicon.date_patterns", pattern.regex
+
+
+def calls_of(module):
+    """The expressions in calls such as ``re.sub(r"...", ...)``, with the function that makes the call."""
+    for function in ast.walk(ast.parse(inspect.getsource(module))):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Attribute) and ast.unparse(called.value) == "re" and called.attr in CALLS:
+                given = node.args[0]
+                if isinstance(given, ast.Constant):
+                    yield function.name, re.compile(given.value)
+                else:
+                    assert function.name in MADE, f"{function.name}: {ast.unparse(given)}"
+
+
+# Functions that put an expression together, of what is no foreign text or is escaped; the first has a test below.
+MADE = {"_holds_number": "digits of a context", "among": "an escaped name", "_as_option": "names of settings"}
+
+
+def pieces(tree, words, letters):  # noqa: C901  one branch for each kind
+    """Gather what an expression names: runs of letters, and examples of its classes."""
+    run = ""
+    for kind, value in [*tree, (None, None)]:
+        if kind is kinds.LITERAL:
+            run += chr(value)
+            continue
+        if run:
+            words.add(run)
+            letters.update(run)
+            run = ""
+        if kind is kinds.IN:
+            for inner, one in value:
+                if inner is kinds.LITERAL:
+                    letters.add(chr(one))
+                elif inner is kinds.RANGE:
+                    letters.update(map(chr, one))
+                elif inner is kinds.CATEGORY:
+                    letters.update(EXAMPLES.get(one, ""))
+        elif kind is kinds.BRANCH:
+            for branch in value[1]:
+                pieces(branch, words, letters)
+        elif kind is kinds.NOT_LITERAL:
+            letters.add(chr(value))
+        elif isinstance(value, tuple) and isinstance(value[-1], parser.SubPattern):
+            pieces(value[-1], words, letters)
+
+
+def attacks(expression):
+    """Beginnings, what is repeated, and endings that an expression may have trouble with."""
+    words, letters = set(), set("a1 \n.*-")
+    if isinstance(expression, re.Pattern):
+        pieces(parser.parse(expression.pattern, expression.flags & ~re.DEBUG), words, letters)
+    else:  # of the package regex: letters that consist of several characters
+        letters.update("\u0301\u200d\ufe0f\U0001f468\U0001f1e6\u1100\u0600")
+    units = [*sorted(letters)[:40], *sorted(words)[:20]]
+    dice = random.Random(ascii(expression.pattern))  # noqa: S311  reproducible
+    yield from (("", unit, "!") for unit in units)
+    for _ in range(TRIES):
+        unit = "".join(dice.choices(units, k=dice.choice((2, 2, 3, 4))))
+        start = "".join(dice.choices(units, k=dice.choice((0, 0, 1, 2))))
+        yield start, unit, dice.choice(("!", "", "\n", "\x00"))
+
+
+def text_of(attack, size):
+    start, unit, end = attack
+    return start + (unit * (size // len(unit) + 1))[: max(0, size - len(start) - len(end))] + end
+
+
+class TooSlowError(Exception):
+    pass
+
+
+def seconds(work, text):
+    """The processor time of one use; a use of more than a second is ended."""
+
+    def stop(*_):
+        raise TooSlowError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    began = time.process_time()
+    signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
+    try:
+        work(text)
+    except TooSlowError:
+        return SECONDS
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    return time.process_time() - began
+
+
+def uses(expression, anchored):
+    yield expression.match
+    yield expression.fullmatch
+    if not anchored:
+        yield lambda text: [None for _ in expression.finditer(text)]
+
+
+@pytest.mark.parametrize("name", FOUND := expressions())
+def test_a_megabyte_of_the_worst_text_takes_less_than_a_second(name):
+    place, expression = FOUND[name]
+    longest, _ = BOUNDED.get(place, (LONGEST, ""))
+    for use in uses(expression, place in ANCHORED):
+        short = min(SHORT, longest)
+        tried = [(seconds(use, text_of(attack, short)), attack) for attack in attacks(expression)]
+        for _, attack in sorted(tried, reverse=True)[:2]:
+            size, took = short, 0.0
+            while size < longest and took < SECONDS:
+                size = min(size * 8, longest)
+                took = seconds(use, text_of(attack, size))
+            assert took < SECONDS, (place, size, attack)
+
+
+ANSWERS = [
+    "**a ", "**a*", "<context ", "<think>", "</think>", "'", "\u201c\u201d", "1. a\n", "* ", "chunk\n", "```\n", "# ",
+    "chunk 1 ", ". 2", "1 : a 2 ", "`a", "a_", "a.a.", "1,000", "9", "(a", "\n", "{", "[",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", ANSWERS)
+@pytest.mark.parametrize("count", [1, 5])
+def test_an_answer_of_a_megabyte_is_read_in_less_than_a_second(unit, count):
+    def use(text):
+        for context in split_answers(text, count).values():
+            refusal(context, text[:4000], text[:50_000], text[:1000])
+
+    assert seconds(use, unit * (LONGEST // len(unit))) < SECONDS
+
+
+FOLDERS = ["a/" * 2000 + "c", "a" * 250, ("a" * 250 + "/") * 15 + "c", "ab/" * 1300 + "c"]
+IGNORED = [
+    "**/a/**/a/**/a/**/b", "a/**/a/**/a/**/a/**/b", "/**/*a*/**/*a*/**/b", "a*/**/a*/**/a*/**/b", "*a*a*a*a*a*b",
+    "*/*/*/*/*/b", "[a-z]*[a-z]*[a-z]*b", "**a**a**a**b", "**/**/**/**/b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", IGNORED)
+def test_a_line_of_an_ignore_file_is_linear_in_a_path(pattern):
+    assert max(seconds(lambda path: _spec([pattern]).check_file(path), path) for path in FOLDERS) < SECONDS
+
+
+def test_a_linear_line_of_an_ignore_file_means_what_it_meant():
+    dice, compared = random.Random(4), 0  # noqa: S311  reproducible
+    for _ in range(500):
+        parts = dice.choices(["**", "a", "b", "*", "a*", "*b*a", "?", "ab", "[ab]"], k=dice.randint(1, 6))
+        line = dice.choice(["", "/", "!"]) + "/".join(parts) + dice.choice(["", "/"])
+        try:
+            stock = GitIgnoreSpec.from_lines([line])
+        except ValueError:
+            continue
+        for _ in range(20):
+            names = ["".join(dice.choices("ab", k=dice.randint(1, 3))) for _ in range(dice.randint(1, 8))]
+            path = "/".join(names) + dice.choice(["", "/"])
+            assert _spec([line]).check_file(path).include == stock.check_file(path).include, (line, path)
+            compared += 1
+    assert compared > 5000
