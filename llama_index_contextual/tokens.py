@@ -43,12 +43,19 @@ CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
 BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
 _PIECE: Final = 10_000  # characters at once, where a tokenizer gives up or takes too much memory for all of a text
-_WORDS: Final = re.compile(rf"(?s).{{1,{_PIECE}}}[^ \t\r\n]*")  # so many characters, and the rest of the last word
+# So many characters, and the rest of the last word: up to white space, a mark, or a letter that is a word alone. A word
+# that goes on for as long again is cut: to the model it is one unknown word, and to weigh() its letters.
+_WORDS: Final = re.compile(
+    rf"(?s).{{1,{_PIECE}}}[^\s!-/:-@\[-`{{-~\u2010-\u2027\u2030-\u205e\u3000-\u303f\u3400-\u9fff\uff00-\uff0f]{{0,{_PIECE}}}"
+)
 # Where cl100k's tokens of two parts are those of the whole: its regular expression never takes a line feed together
 # with the text of the next line, and byte pairs never merge across.
 _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
-_ENDLESS: Final = re.compile(r"\S{101}")
+_ENDLESS: Final = re.compile("[A-Za-z0-9]{101,}")  # to the local model it is one unknown word
+_UNREAD_WORD: Final = "x" * 101
+_MARK: Final = re.compile(r"[!-/:-@\[-`{-~]")  # each is a word of the local model's
+_DENSE: Final = re.compile(rf"{_MARK.pattern}{{16}}|[A-Za-z0-9]{{202}}")
 _UNKNOWN: Final = 100  # [UNK] in the vocabulary
 _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
 _VOCABULARY: Final = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # tiktoken's name for cl100k's file in its cache
@@ -289,8 +296,9 @@ def is_unread(text: str) -> bool:
 
     It does not know words in most scripts but the Latin one, nor unbroken runs of more than 100 characters.
     """
-    if text.isascii() and not _ENDLESS.search(text):
-        return False
+    if text.isascii():  # all its marks are known, and so is each word that is no longer
+        unknown = sum(map(len, _ENDLESS.findall(text)))
+        return unknown > 0 and 2 * unknown > sum(map(len, text.split()))
     encoding = minilm_tokenizer().encode(text, add_special_tokens=False)
     spans = zip(encoding.ids, encoding.offsets, strict=True)
     lengths = [(piece == _UNKNOWN, end - start) for piece, (start, end) in spans]
@@ -299,7 +307,11 @@ def is_unread(text: str) -> bool:
 
 def count_word_pieces(text: str) -> int:
     """Return the number of word pieces that the local model reads, without the two special tokens that it adds."""
+    marks = 0
+    if _DENSE.search(text):  # a base64 image, a line of brackets: what is plain without the tokenizer is kept from it
+        text, marks = _MARK.subn(" ", _ENDLESS.sub(_UNREAD_WORD, text))
+        text = " ".join(text.split())
     encode = functools.partial(minilm_tokenizer().encode, add_special_tokens=False)
     if len(text) <= _PIECE:
-        return len(encode(text))
-    return sum(len(encode(part)) for part in _WORDS.findall(text))  # a table of 300 kB as a whole would take 50 MB
+        return marks + len(encode(text))
+    return marks + sum(len(encode(part)) for part in _WORDS.findall(text))  # a table of 300 kB as a whole takes 50 MB

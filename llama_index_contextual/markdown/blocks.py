@@ -70,6 +70,7 @@ _OPENERS: Final = re.compile(
 _COMPONENT_LINE: Final = re.compile(r"[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n")
 _COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
 _BELOW_TAG: Final = re.compile(r">[ \t]*\n(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))")
+_DEEP_LINE: Final = re.compile(r"^((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)[^\n]*", re.MULTILINE)
 _TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 
 OPENING_LINE: Final = re.compile(r"\s*<(?!br\b|hr\b|img\b)[a-zA-Z][^<>]*(?<!/)>\s*")  # no more than an opening tag
@@ -137,7 +138,15 @@ def mask(text: str, body: int = 0) -> str:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
     if _COMPONENT.search(text):
         text = _as_paragraphs(text)
+    text = _DEEP_LINE.sub(_shallow, text)
     return "\n" * body + text[body:] if body else text
+
+
+def _shallow(line: re.Match[str]) -> str:
+    """Return a line without the lists and quotes inside a hundred others: a million take seconds, and mark nothing."""
+    whole = line[0]
+    is_rule = not whole.strip(" \t\r-") or not whole.strip(" \t\r*")
+    return whole if is_rule else line[1] + "x" * (len(whole) - len(line[1]))
 
 
 def outline(masked: str, body: int = 0) -> Outline:
@@ -177,7 +186,17 @@ def outline(masked: str, body: int = 0) -> Outline:
 class _Marker:
     """Writes marks, at line starts and at most one an offset."""
 
-    __slots__ = ("_after_rule", "_containers", "_encloses", "_last", "_masked", "_previous", "outline", "top_end")
+    __slots__ = (
+        "_after_rule",
+        "_containers",
+        "_encloses",
+        "_last",
+        "_line",
+        "_masked",
+        "_previous",
+        "outline",
+        "top_end",
+    )
 
     def __init__(self, masked: str, body: int) -> None:
         self.outline = Outline()
@@ -185,6 +204,7 @@ class _Marker:
         self._masked = masked
         self._containers: list[tuple[int, str]] = []  # (end, tag) of the lists, items and quotes around
         self._last = -1  # offset of the last mark
+        self._line = (0, 0)  # an offset, and where its line starts
         self._previous = ""  # kind of the last top-level block
         self._after_rule = False
         self._encloses = False  # whether the last block is no more than an opening tag
@@ -282,7 +302,7 @@ class _Marker:
         """Note a fence or table, to be kept whole."""
         if kind in {"code", "table"}:
             info = value.get("Fenced", "") if value.__class__ is dict else ""
-            first = self._masked.rfind("\n", 0, start) + 1
+            first = self._line_of(start)
             self.outline.atoms[len(self.outline.offsets) - 1] = Atom(first, end, kind, info)
 
     def _uncovered(self, start: int) -> None:
@@ -293,11 +313,18 @@ class _Marker:
             self._mark(offset, GLUED if self._previous == "heading" else BLOCK, "text")
             self._previous = "text"
 
+    def _line_of(self, offset: int) -> int:
+        """Return where the line of an offset starts; of a line with a million marks no part is looked at twice."""
+        seen, line = self._line if offset >= self._line[0] else (0, 0)
+        line = self._masked.rfind("\n", seen, offset) + 1 or line
+        self._line = offset, line
+        return line
+
     def _mark(self, start: int, strength: int, kind: str) -> None:
         masked = self._masked
         if start and masked[start - 1] != "\n":
             # pyromark lets an item that a tab indents start at the end of the line before
-            start = start + 1 if masked[start] == "\n" else masked.rfind("\n", 0, start) + 1
+            start = start + 1 if masked[start] == "\n" else self._line_of(start)
         if start > self._last:
             self._last = start
             marks = self.outline
