@@ -8,6 +8,7 @@ loses nothing.
 from __future__ import annotations
 
 import re
+import warnings
 from contextlib import contextmanager
 from functools import cached_property, partial
 from operator import itemgetter
@@ -15,8 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
 
-from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError, StorageError
+from llama_index_contextual.errors import (
+    ContextualError,
+    ContextualWarning,
+    MissingExtraError,
+    SettingError,
+    StorageError,
+)
 from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     import os
@@ -46,9 +54,13 @@ class SharedStore:
         return self._given if isinstance(self._given, BaseKVStore) else self._given()
 
     def get_many(self, keys: Iterable[str], collection: str) -> dict[str, dict[str, Any]]:
-        """Return those of several values that there are."""
+        """Return those of several values that there are; others may have put there what is no object."""
         values = self._answered(lambda: [(key, self._store.get(key, collection)) for key in keys])
-        return {key: value for key, value in values if value is not None}
+        wrong = sum(value is not None and not isinstance(value, dict) for _, value in values)
+        if wrong:
+            text = f"{counted(wrong, 'entry')} of the shared cache {self._name} is no object, and is left there."
+            warnings.warn(text, ContextualWarning, stacklevel=2)
+        return {key: value for key, value in values if isinstance(value, dict)}
 
     def put_all(self, values: Mapping[str, dict[str, Any]], collection: str) -> None:
         """Write several values."""

@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     Progress = Callable[["ContextProgress"], None]
+
+MAX_CHARS: Final = 600  # of a model's context, about 150 tokens; the prompt asks for one or two sentences
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
@@ -11,11 +12,12 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index.core.utils import get_cache_dir
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.context.base import MAX_CHARS
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import HEADER_PATH, value_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.text import counted, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +56,14 @@ def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> Bas
     raise SettingError(f"cache={cache!r} is no cache. Cure: a file's path, a LlamaIndex BaseKVStore, or False.")
 
 
+def _text_of(value: object) -> str | None:
+    """Return the context that a store holds, None for anything that no model's answer becomes."""
+    text = value.get("text") if isinstance(value, dict) else None
+    if not isinstance(text, str) or not text.strip() or len(text) > MAX_CHARS or len(text.splitlines()) > 1:
+        return None
+    return replace_surrogates(text)[0]
+
+
 class ContextCache:
     """What a model said of chunks, by what it was asked; and how often it gave a chunk no context.
 
@@ -75,12 +85,17 @@ class ContextCache:
         self.store, self._versions_of, self._reuse = store, versions_of, reuse
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
-        """Return the contexts of chunks; None for those that are not kept."""
-        found = [
-            next((str(one["text"]) for one in kept if one is not None and "text" in one), None)
-            for kept in self._kept(nodes, document, CONTEXTS)
-        ]
-        return [None if text is None else replace_surrogates(text)[0] for text in found]
+        """Return the contexts of chunks; None for those that are not kept.
+
+        A store may be shared: what is no context there counts as none, with a warning.
+        """
+        kept = [[one for one in some if one is not None] for some in self._kept(nodes, document, CONTEXTS)]
+        found = [next(filter(None, map(_text_of, some)), None) for some in kept]
+        refused = sum(text is None and bool(some) for text, some in zip(found, kept, strict=True))
+        if refused:
+            what = f"{counted(refused, 'kept context')} of {document.path or document.id} cannot be used"
+            warnings.warn(f"{what}: no text of one line. The model is asked again.", ContextualWarning, stacklevel=2)
+        return found
 
     def keep(self, contexts: Sequence[tuple[BaseNode, str]], document: SourceDocument) -> None:
         """Keep contexts; they are on disk when this returns."""

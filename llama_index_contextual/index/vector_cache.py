@@ -20,9 +20,10 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.sqlite_store import SQLiteFile, SQLiteKVStore, in_parts
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -75,23 +76,34 @@ class VectorCache:
                 for suffix in ("", "-wal", "-shm"):
                     old.with_name(old.name + suffix).unlink(missing_ok=True)
 
-    def get(self, hashes: Sequence[str]) -> dict[str, list[float]]:
+    def get(self, hashes: Sequence[str], length: Callable[[], int] | None = None) -> dict[str, list[float]]:
         """Return vectors by hash; hashes that are not known, or whose vector cannot be used, are absent.
 
-        What only others have is kept from here on.
+        What only others have is kept from here on, if it is as long as the model's vectors are. What is not is named.
+
+        Args:
+            hashes: Of texts.
+            length: Says how long a vector of the model is. It is asked where others have something, and where the
+                vectors that are kept differ in length. None takes the length of those that are kept.
 
         Raises:
+            EmbeddingError: The length is needed, and the model cannot be asked.
             StorageError: The file cannot be used, or what is shared does not answer.
         """
         found = self._own(hashes)
         missing = [key for key in hashes if key not in found]
-        if self._shared is not None and missing:
-            values = self._shared.get_many(missing, self._collection)
-            length = self.dimensions
+        values = self._shared.get_many(missing, self._collection) if self._shared is not None and missing else {}
+        if values or len(set(map(len, found.values()))) > 1:
+            wanted = length() if length is not None else self.dimensions
+            found = {key: vector for key, vector in found.items() if len(vector) == wanted}
             others = {key: _decoded(value) for key, value in values.items()}
-            usable = {key: vector.tolist() for key, vector in others.items() if fault_of(vector, length) is None}
+            faults = {key: fault for key, vector in others.items() if (fault := fault_of(vector, wanted)) is not None}
+            usable = {key: vector.tolist() for key, vector in others.items() if key not in faults}
             self._keep(usable)
             found |= usable
+            if faults:
+                text = f"{counted(len(faults), 'vector')} of the shared cache cannot be used and is made here: "
+                warnings.warn(text + next(iter(faults.values())), ContextualWarning, stacklevel=2)
         return found
 
     def put(self, vectors: Mapping[str, Sequence[float]]) -> None:
@@ -130,9 +142,9 @@ class VectorCache:
 
     @property
     def dimensions(self) -> int:
-        """Return the length of this model's vectors, 0 where there is none yet."""
-        rows = self._fetch("SELECT length(vector) FROM vectors WHERE model = ? LIMIT 1", (self._model,))
-        return rows[0][0] // np.dtype(np.float32).itemsize if rows else 0
+        """Return the length of this model's vectors, 0 where there is none yet, or where they differ."""
+        rows = self._fetch("SELECT DISTINCT length(vector) FROM vectors WHERE model = ? LIMIT 2", (self._model,))
+        return rows[0][0] // np.dtype(np.float32).itemsize if len(rows) == 1 else 0
 
     def keep_only(self, hashes: Iterable[str]) -> int:
         """Forget this model's vectors of all other hashes; return how many went."""

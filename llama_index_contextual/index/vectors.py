@@ -102,7 +102,7 @@ class Vectorizer:
         return result
 
     def _embed(self, rows: Sequence[Row], progress: Callable[[int], object] | None) -> Embedded:
-        kept = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)))
+        kept = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)), self._length)
         vectors = {key: array("f", vector) for key, vector in kept.items()}  # a list takes eight times as much
         missing = {row.embed_hash: row for row in rows if row.embed_hash not in vectors}
         if isinstance(self._embedding, DocumentEmbedding):  # a row of which no document is known is embedded alone
@@ -132,6 +132,10 @@ class Vectorizer:
         if result.failed:
             raise EmbeddingError(f"{next(iter(result.failed.values()))} Cure: see to the model, then try again.")
         return len(result.fresh)
+
+    def _length(self) -> int:
+        self._dimensions = query_length(self._embedding)
+        return self._dimensions
 
     def _checked(
         self, rows: Mapping[str, Row], answers: dict[str, Sequence[float]]

@@ -11,8 +11,11 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from pydantic import Field
 from servers import free_port
 
-from llama_index_contextual.errors import MissingExtraError, SettingError, StorageError
+from llama_index_contextual.embedding import model_id
+from llama_index_contextual.errors import ContextualWarning, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.index import ContextualIndex, vectors
+from llama_index_contextual.index.inspection import exported
+from llama_index_contextual.index.vector_cache import VectorCache
 
 
 class Counted(BaseEmbedding):
@@ -202,6 +205,58 @@ def test_what_another_left_there_and_cannot_be_used_is_made_here(folder, tmp_pat
         assert index.refresh().embedded == 1
         assert index.verify().ok
         assert index.as_retriever().retrieve("What is new?")
+
+
+OTHER_LENGTH = {"vector": "AACAPwAAgD8AAIA/AACAPwAAgD8="}  # five ones
+
+
+@pytest.mark.parametrize("which", ["all", "some", "no object"])
+def test_vectors_that_the_model_does_not_make_are_made_here_though_nothing_is_known_yet(folder, tmp_path, which):
+    store, model = SimpleKVStore(), Counted(model_name="counted", texts=[])
+    with ContextualIndex.open(folder, storage=tmp_path / "a", embed_model=model, shared_cache=store) as index:
+        index.refresh()
+        wanted = index.status().chunks
+    for collection in store._collections_mappings.values():
+        for key in list(collection)[: 1 if which == "some" else None]:
+            collection[key] = [1] if which == "no object" else OTHER_LENGTH
+    again = Counted(model_name="counted", texts=[])
+    with ContextualIndex.open(folder, storage=tmp_path / "b", embed_model=again, shared_cache=store) as index:
+        with pytest.warns(ContextualWarning, match=r"of the shared cache .*(cannot be used|is no object)"):
+            assert index.refresh().embedded == (1 if which == "some" else wanted)
+        assert index.verify().ok
+        assert index._storage.reader.ask(lambda view: {page.shape[1] for _, page in view.store.vectors()}) == {2}
+
+
+def test_vectors_of_two_lengths_that_an_earlier_version_kept_are_told_apart_by_the_model(folder, tmp_path):
+    model = Counted(model_name="counted", texts=[])
+    with ContextualIndex.open(folder, storage=tmp_path / "a", embed_model=model) as index:
+        index.refresh()
+        wanted = index.status().chunks
+    cache = VectorCache(tmp_path / "a" / "cache.sqlite3", model_id(model))
+    one = next(iter(cache._fetch("SELECT hash FROM vectors", ())))[0]
+    cache.put({one: [1.0] * 5})
+    cache.close()
+    with ContextualIndex.open(folder, storage=tmp_path / "a", embed_model=model, reindex="all") as index:
+        index.refresh()
+        assert index.status().chunks == wanted
+        assert index.verify().ok
+
+
+@pytest.mark.parametrize("value", [[1], {"text": {"a": 1}}, {"text": None}, {"text": "a\nb"}, {"text": "x" * 601}])
+def test_a_context_that_no_model_gave_is_asked_for_again(folder, tmp_path, fake_model, value):
+    store = SimpleKVStore()
+    settings = {"context": "llm", "llm": fake_model.llm, "embed_model": "none", "shared_cache": store}
+    with ContextualIndex.open(folder, storage=tmp_path / "a", **settings) as index:
+        index.refresh()
+    contexts = store._collections_mappings["contexts"]
+    contexts.update(dict.fromkeys(contexts, value))
+    asked = len(fake_model.requests)
+    with ContextualIndex.open(folder, storage=tmp_path / "b", **settings) as index:
+        with pytest.warns(ContextualWarning, match=r"is no object|cannot be used: no text of one line"):
+            index.refresh()
+        contexts = index._storage.reader.ask(lambda view: {line["context"] for line in exported(view.store)})
+    assert len(fake_model.requests) > asked
+    assert not contexts & {"{'a': 1}", "None", "a\nb"}
 
 
 def test_an_estimate_keeps_nothing_of_what_others_have(folder, tmp_path, fake_model):

@@ -8,12 +8,12 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from llama_index_contextual.context.base import MAX_CHARS
 from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MAX_CHARS: Final = 600  # about 150 tokens; the prompt asks for one or two sentences
 MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; what is kept is far shorter
 _MIN_LETTERS: Final = 8
 _COPIED_WORDS: Final = 6  # so many words in a row are a quotation
