@@ -126,5 +126,20 @@ def test_a_slice_counts_as_it_does_alone(tokenizer, parts, data):
 )
 def test_long_texts_are_counted_in_pieces_to_the_same_number(text):
     whole = tokens.count_word_pieces(text)
-    with mock.patch.multiple(tokens, _PIECE=4, _WORDS=re.compile(tokens._WORDS.pattern.replace("10000", "4"))):
+    with mock.patch.multiple(tokens, _PIECE=4, _WORDS=re.compile(tokens._WORDS.pattern.replace("{1,10000}", "{1,4}"))):
         assert tokens.count_word_pieces(text) == whole
+
+
+@given(
+    st.lists(st.sampled_from([*PIECES, "(" * 17, "[]" * 9, "a1" * 110, "\u0301", "\x00", "漢", "…", "İ"]), max_size=30)
+)
+def test_a_dense_text_counts_as_the_tokenizer_counts_it(parts):
+    text = "".join(parts)
+    assert tokens.count_word_pieces(text) == len(tokens.minilm_tokenizer().encode(text, add_special_tokens=False))
+
+
+@pytest.mark.parametrize("unit", ["!?", "[", "…", "漢", "abc", "\u0301a"])
+def test_a_text_without_white_space_is_counted_in_pieces(unit):
+    with mock.patch.object(tokens, "minilm_tokenizer", return_value=mock.Mock(wraps=tokens.minilm_tokenizer())) as made:
+        tokens.count_word_pieces(unit * (200_000 // len(unit)))
+    assert max(len(call.args[0]) for call in made.return_value.encode.call_args_list) <= 2 * tokens._PIECE
