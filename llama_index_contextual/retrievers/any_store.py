@@ -23,8 +23,9 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
 )
 
-from llama_index_contextual.errors import ContextualWarning, StorageError
+from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.keyword.filters import REF_DOC_ALIASES, REF_DOC_ID, condition_of, select
+from llama_index_contextual.retrievers.chroma import stored_nodes
 from llama_index_contextual.retrievers.search import Candidate
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ class AnyStore:
         if not self._store.stores_text:
             return self._elsewhere.get(wanted) if self._elsewhere else {}
         try:
-            found = {node.node_id: node for node in self._store.get_nodes(wanted)}
-        except NotImplementedError:  # hits of this store come with their nodes
+            found = {node.node_id: node for node in stored_nodes(self._store, wanted)}
+        except SettingError:  # it cannot list its nodes; its hits come with them
             return {}
         return self._elsewhere.completed(found) if self._elsewhere else found
 

@@ -107,10 +107,16 @@ def stored_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str] | None 
     """
     if is_chroma(store):
         return sorted(nodes_of(store.client, node_ids), key=lambda node: node.node_id)
+    wanted = None if node_ids is None else list(node_ids)
     try:
-        return list(store.get_nodes(None if node_ids is None else list(node_ids)))
+        return list(store.get_nodes(wanted))
     except NotImplementedError as error:
         raise SettingError(f"{type(store).__name__} cannot list its nodes. Cure: pass nodes= or docstore=.") from error
+    except Exception:
+        if wanted is None:
+            raise
+        # LanceDB's adapter takes ids for names of columns.
+        return [node for node in store.get_nodes(None) if node.node_id in set(wanted)]
 
 
 def stored_ids(store: BasePydanticVectorStore) -> list[str]:
