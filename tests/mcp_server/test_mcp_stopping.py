@@ -82,7 +82,7 @@ async def test_a_storage_brings_the_settings_of_its_folder(folder, tmp_path):
         command=sys.executable,
         args=[*command, "mcp", "--storage", str(storage)],
         cwd=elsewhere,
-        env={"PYTHONPATH": os.environ.get("PYTHONPATH", os.getcwd())},  # noqa: PTH109
+        env={name: os.environ.get(name, "") for name in ("PYTHONPATH", "XDG_CONFIG_HOME")},
     )
     async with mcp.Client(stdio_client(parameters)) as client:
         assert "switched off" in await text_of(client, "memory_context", message="what does JC's dog love?")
