@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llama_index.core.schema import BaseNode, Document, TextNode
+from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -58,6 +58,7 @@ def codebases() -> DataSet:
     chunks: dict[str, list[TextNode]] = {}
     for row in _rows(folder / "chunks.jsonl"):
         node = TextNode(text=row["text"], id_=row["chunk_id"], metadata={"path": row["path"]})
+        node.relationships[NodeRelationship.SOURCE] = RelatedNodeInfo(node_id=row["doc_id"])
         chunks.setdefault(row["doc_id"], []).append(node)
     documents = [
         Document(text=row["text"], id_=row["doc_id"], metadata={"path": row["path"]})
@@ -105,6 +106,42 @@ def kubernetes_docs(pages: int | None = None) -> DataSet:
     paths = sorted((folder / "corpus").glob("*.md"), key=lambda path: (path.name not in gold, path.name))[:pages]
     documents = [Document(text=path.read_text("utf-8"), id_=path.name, metadata={"path": path.name}) for path in paths]
     return DataSet("kubernetes-docs", {"": documents}, questions, _page_covered, {})
+
+
+def joined_pages(size: int = 5_000_000) -> tuple[str, dict[str, range]]:
+    """Pages of ``kubernetes-docs`` as one text of about so many characters, and the lines of each page in it."""
+    parts: list[str] = []
+    lines: dict[str, range] = {}
+    length, line = 0, 1
+    for page in sorted(kubernetes_docs().documents[""], key=lambda page: page.doc_id):
+        if length >= size:
+            break
+        parts.append(page.text)
+        length += len(page.text)
+        lines[page.doc_id] = range(line, line + page.text.count("\n") + 1)
+        line += page.text.count("\n") + 2
+    return "\n\n".join(parts), lines
+
+
+def uneven_notes(size: int = 5_000_000) -> DataSet:
+    """One person's small notes beside a large document; gold: lines of a note, or a page of the large document.
+
+    The notes and their 197 questions are those of the first conversation of ``locomo-notes``. The large document is
+    pages of ``kubernetes-docs``, joined into one file; of its questions every third is asked.
+    """
+    notes, text, lines = locomo_notes(), *joined_pages(size)
+    first = min(notes.documents)
+    large = Document(text=text, id_="handbook.md", metadata={"path": "handbook.md"})
+    asked = [replace(one, collection="", form="notes") for one in notes.questions if one.collection == first]
+    pages = [replace(one, form="large document") for one in kubernetes_docs().questions if one.gold <= lines.keys()]
+
+    def covers(node: BaseNode) -> frozenset[Hashable]:
+        if node.ref_doc_id != large.doc_id:
+            return _lines_covered(node)
+        start, end = node.metadata["start_line"], node.metadata["end_line"]
+        return frozenset(page for page, its in lines.items() if its.start <= end and start < its.stop)
+
+    return DataSet("uneven-notes", {"": [large, *notes.documents[first]]}, asked + pages[::3], covers, {})
 
 
 def course_lessons() -> DataSet:
@@ -195,3 +232,48 @@ def _folder(name: str) -> Path:
 def _rows(path: Path) -> list[dict]:  # type: ignore[type-arg]  rows of several shapes
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
+
+
+# Questions that no set answers.
+MASH = """
+asdfghjkl | qwertyuiop zxcvbnm | fnord flurbel gnix | hjkl; | zzz yyy xxx | skjdfh ksjdhf | ???? | lkjhgf |
+aaaaaaaaaa | sdf sdf sdf | wqerqwe rqwer | jjjjkkkk | xcvbxcvb nmnm | poiuytrewq | dfgdfg hfghfgh | blarg
+wibble quux | gjfkdls ajfkdl | mnbvcxz lkjhg | vbnmfghj | !!!! .... | uiouio jkljkl | tttttt | qazwsxedc
+rfvtgb | ghghgh ytytyt | ewqdsa cxzewq | plokij uhygtf | oooooo ppppp | xyzzy plugh | rtyu fghj vbnm | kkk lll
+mmm nnn | adsfasdf adsfasdf adsf | qpwoeiruty | hnujmik olp | yhn ujm ikol
+"""
+
+FOREIGN = """
+Wie backt man einen Kirschkuchen? | Quel temps fait-il à Marseille demain ? |
+Dove si trova il Colosseo? | Missä on lähin rautatieasema? | Hvor mange
+mennesker bor i Bergen? | Hur lagar man köttbullar? | Jak ugotować barszcz
+czerwony? | Kolik stojí lístek do divadla? | Mennyibe kerül egy kiló alma? |
+Când pleacă trenul spre Cluj? | Wat is het hoogste gebouw van Rotterdam? | Qual
+é a melhor praia de Portugal? | Wann beginnt die Bundesliga wieder? | Comment
+faire pousser des tomates ? | Quanto costa un biglietto per Venezia? | Mikä on
+Suomen korkein tunturi? | Hvilken fisk er best til suppe? | Varför är himlen
+blå? | Kto wygrał mistrzostwa w skokach narciarskich? | Kdy byla založena
+Karlova univerzita? | ¿Cuánto tarda en cocerse un huevo? | ¿Quién pintó Las
+Meninas? | 明日の天気はどうですか | 寿司の作り方を教えてください | 北京有什么好吃的 | 怎么学习弹钢琴 | Какая самая
+длинная река в России? | Как приготовить блины? | 서울에서 부산까지 얼마나 걸리나요 | ما هي
+عاصمة المغرب؟ | मुंबई में मौसम कैसा है | Πού είναι η Ακρόπολη; | İstanbul'da
+hava nasıl?
+"""  # noqa: RUF001  Turkish has such letters
+
+OFF_TOPIC = """
+best pizza in Naples | who won the 1998 world cup | how to bake sourdough bread | symptoms of measles in
+children | capital of Mongolia | how to change a bicycle tyre | when was Mozart born | guitar chords for
+beginners | how tall is Mount Kilimanjaro | what do pandas eat | how many moons does Jupiter have | who
+painted the Sistine Chapel | how to remove wine stains from a carpet | what causes volcanic eruptions |
+average lifespan of a tortoise | rules of cricket explained | how deep is the Mariana Trench | history of the
+Ottoman Empire | what is the boiling point of mercury | how to prune apple trees | who discovered penicillin |
+how do bees make honey | tallest waterfall in Venezuela | what language is spoken in Suriname | how to knit a
+scarf | when did the Titanic sink | why do cats purr | how to treat a bee sting | what is the national dish of
+Ethiopia | how are diamonds formed | who composed the Four Seasons | which planet has the strongest winds |
+how long does it take to boil lobster
+"""
+
+NONSENSE = {
+    kind: [query.strip() for query in queries.replace("\n", " ").split(" | ")]
+    for kind, queries in (("mash", MASH), ("foreign", FOREIGN), ("off-topic", OFF_TOPIC))
+}

@@ -1,91 +1,73 @@
-"""Fit relevance, and measure what a cut by it costs: questions with known answers against nonsense.
+"""Train relevance, and measure what it is worth: questions with known answers against questions without one.
 
-    python benchmarks/relevance.py [--out FILE]
+    python benchmarks/relevance.py [--sets NAME ...] [--write] [--out FILE] [--curve FILE.svg]
 
-Nonsense are 100 queries: keyboard mash, questions in languages that the notes are not in, and English questions of
-general knowledge. An index that holds nothing of the kind should find nothing. Beside them stand questions of the other
-sets ("strangers"), which the model is not trained on; now and then an index does hold something on them. Of the seven
-notes stand questions in other words beside them, which have to find something. A question whose every word the index
-knows is never cut by default, so it is not cut here. "Half known" are 100 queries of a known and an invented word. All
-figures of a set come from weights that were fitted without it; the seven notes of ``examples/notes`` are never fitted
-on. The weights that are printed are those of ``retrievers/learned.py``, fitted on all sets.
+Every set is an index or several, asked through ``ContextualIndex``. Four kinds of questions have no answer:
+
+=========== ==========================================================================================================
+nonsense    34 of keyboard mash, 33 in 21 other languages, 33 English ones of general knowledge
+strangers   questions of other sets, in the same language and partly on kindred subjects
+removed     questions of the set whose notes were deleted from the index, asked, and put back
+half known  a known and an invented word; only for the table of what finds nothing
+=========== ==========================================================================================================
+
+Nonsense, strangers and removed ones weigh the same, and together as much as the questions whose gold is among the first
+20 hits. All figures of a set come from weights that were fitted without it; ``examples/notes`` is never fitted on. Its
+questions "in other words" have to find something. "Firsts" are questions whose gold stands first in the answer of the
+vector arm or of the keyword arm: no default may cut those.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import DataSet, Question, codebases, course_lessons, locomo_notes
+from datasets import NONSENSE, DataSet, Question, codebases, course_lessons, locomo_notes, uneven_notes
 from llama_index.core.schema import BaseNode, Document, QueryBundle
-from retrieval import POOL, Bench, Row
+from retrieval import Bench
 
-from llama_index_contextual import ContextualFusionRetriever
-from llama_index_contextual.tokens import is_spelled
+from llama_index_contextual.retrievers import relevance as judging
+from llama_index_contextual.retrievers.relevance import LEAST, Evidence, relevance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from llama_index_contextual import ContextualBM25Retriever, ContextualVectorRetriever
+    from llama_index_contextual import ContextualBM25Retriever, ContextualIndex
 
 Floats = Any  # a numpy array of float64
+Weights = dict[str, dict[str, float]]
 
 NOTES: Final = "the seven notes"
-HALF: Final = "half known"
-CUTS: Final = (0.002, 0.005, 0.02, 0.05, 0.2)
+OWN, REMOVED, STRANGER, HALF, OTHER = "own", "removed", "stranger", "half known", "other words"
+CUTS: Final = (0.02, LEAST, 0.1, 0.2)
 FEW: Final = 3  # collections that are asked nonsense
-VARIANTS: Final = {
-    "cosine and words": ("cosine", "words", "unknown"),
-    "nearness and words": ("nearness", "words", "unknown"),
-    "cosine": ("cosine",),
-    "nearness": ("nearness",),
-    "words": ("words", "unknown"),
+MOST: Final = 600  # questions of a set with several collections
+TAKEN_OUT: Final = 150  # questions of a set whose notes are deleted
+LARGE: Final = 1_000_000  # characters of a document that is not taken out
+BINS: Final = 10
+SETS: Final[dict[str, Callable[[], DataSet]]] = {
+    "codebases": codebases,
+    "course-lessons": course_lessons,
+    "locomo-notes": locomo_notes,
+    "uneven-notes": uneven_notes,
 }
-
-MASH = """
-asdfghjkl | qwertyuiop zxcvbnm | fnord flurbel gnix | hjkl; | zzz yyy xxx | skjdfh ksjdhf | ???? | lkjhgf |
-aaaaaaaaaa | sdf sdf sdf | wqerqwe rqwer | jjjjkkkk | xcvbxcvb nmnm | poiuytrewq | dfgdfg hfghfgh | blarg
-wibble quux | gjfkdls ajfkdl | mnbvcxz lkjhg | vbnmfghj | !!!! .... | uiouio jkljkl | tttttt | qazwsxedc
-rfvtgb | ghghgh ytytyt | ewqdsa cxzewq | plokij uhygtf | oooooo ppppp | xyzzy plugh | rtyu fghj vbnm | kkk lll
-mmm nnn | adsfasdf adsfasdf adsf | qpwoeiruty | hnujmik olp | yhn ujm ikol
-"""
-
-FOREIGN = """
-Wie backt man einen Kirschkuchen? | Quel temps fait-il à Marseille demain ? |
-Dove si trova il Colosseo? | Missä on lähin rautatieasema? | Hvor mange
-mennesker bor i Bergen? | Hur lagar man köttbullar? | Jak ugotować barszcz
-czerwony? | Kolik stojí lístek do divadla? | Mennyibe kerül egy kiló alma? |
-Când pleacă trenul spre Cluj? | Wat is het hoogste gebouw van Rotterdam? | Qual
-é a melhor praia de Portugal? | Wann beginnt die Bundesliga wieder? | Comment
-faire pousser des tomates ? | Quanto costa un biglietto per Venezia? | Mikä on
-Suomen korkein tunturi? | Hvilken fisk er best til suppe? | Varför är himlen
-blå? | Kto wygrał mistrzostwa w skokach narciarskich? | Kdy byla založena
-Karlova univerzita? | ¿Cuánto tarda en cocerse un huevo? | ¿Quién pintó Las
-Meninas? | 明日の天気はどうですか | 寿司の作り方を教えてください | 北京有什么好吃的 | 怎么学习弹钢琴 | Какая самая
-длинная река в России? | Как приготовить блины? | 서울에서 부산까지 얼마나 걸리나요 | ما هي
-عاصمة المغرب؟ | मुंबई में मौसम कैसा है | Πού είναι η Ακρόπολη; | İstanbul'da
-hava nasıl?
-"""  # noqa: RUF001  Turkish has such letters
-
-OFF_TOPIC = """
-best pizza in Naples | who won the 1998 world cup | how to bake sourdough bread | symptoms of measles in
-children | capital of Mongolia | how to change a bicycle tyre | when was Mozart born | guitar chords for
-beginners | how tall is Mount Kilimanjaro | what do pandas eat | how many moons does Jupiter have | who
-painted the Sistine Chapel | how to remove wine stains from a carpet | what causes volcanic eruptions |
-average lifespan of a tortoise | rules of cricket explained | how deep is the Mariana Trench | history of the
-Ottoman Empire | what is the boiling point of mercury | how to prune apple trees | who discovered penicillin |
-how do bees make honey | tallest waterfall in Venezuela | what language is spoken in Suriname | how to knit a
-scarf | when did the Titanic sink | why do cats purr | how to treat a bee sting | what is the national dish of
-Ethiopia | how are diamonds formed | who composed the Four Seasons | which planet has the strongest winds |
-how long does it take to boil lobster
-"""
+# What each model weighs; "other" stands for embeddings whose cosines are stretched from the pool's lowest to 1.
+MODELS: Final = {
+    "local and words": ("cosine", "words"),
+    "local": ("nearest",),
+    "other and words": ("cosine", "words"),
+    "other": ("nearest",),
+    "words": ("words",),
+}
 
 # Of the seven notes: questions that they answer in other words. Nothing may take their hits away.
 OTHER_WORDS: Final = (
@@ -93,11 +75,6 @@ OTHER_WORDS: Final = (
     "what are our servers called?", "how often do we ship?", "how long until a request gives up?",
     "when can nothing be deployed?", "shipping schedule",
 )  # fmt: skip
-
-KINDS: Final = {
-    kind: [query.strip() for query in queries.replace("\n", " ").split(" | ")]
-    for kind, queries in (("mash", MASH), ("foreign", FOREIGN), ("off-topic", OFF_TOPIC))
-}
 
 
 @dataclass
@@ -107,71 +84,87 @@ class Asked:
     Attributes:
         kind: "own" where the index can answer, "other words" where it can and nothing says with which chunk, else why
             it cannot.
-        every: Whether the index knows every word of it: then nothing is cut by default.
-        spelled: Whether the local model knows a word of it.
-        features: By name; see ``relevance()`` of ``retrievers/learned.py``.
+        evidence: What speaks for an answer.
         shares: Scores of the first 20 hits as a share of the best.
         gained: The part of the question's gold that each of them adds.
+        firsts: Which of them has gold and is first in the answer of an arm.
     """
 
     kind: str
-    every: bool
-    spelled: bool
-    features: dict[str, float]
+    evidence: Evidence
     shares: Floats
     gained: Floats
+    firsts: Floats
+
+    @property
+    def answered(self) -> bool:
+        """Whether gold is among the hits."""
+        return self.kind == OWN and bool(self.gained.any())
 
 
-class Searched:
-    """One collection, and both of its arms."""
-
-    def __init__(self, data: DataSet, collection: str, embedding: RememberingEmbedding) -> None:
-        context = "pattern" if data.chunks else "headings"
-        bench, row = Bench(data, collection, embedding), Row("", context, context)
-        self.vector: ContextualVectorRetriever = bench.retriever(replace(row, sparse=None))  # type: ignore[assignment]
-        self.keyword: ContextualBM25Retriever = bench.retriever(replace(row, dense=None))  # type: ignore[assignment]
-        self.fusion = ContextualFusionRetriever(
-            [self.vector, self.keyword], mode="learned", similarity_top_k=20, min_score=0
-        )
-        self.covers = data.covers
-
-    def ask(self, kind: str, question: Question, vector: list[float]) -> Asked:
-        """Ask both arms and their fusion."""
-        bundle = QueryBundle(question.text, embedding=vector)
-        hits = self.fusion.retrieve(bundle)
-        cosines = [float(one.score or 0) for one in self.vector.candidates(bundle, POOL)]
-        high, low = max(cosines), min(cosines)
-        found = self.keyword.term_scores(question.text, [hits[0].node.node_id])
-        features = {
-            "cosine": high,
-            "nearness": (high - low) / (1 - low),
-            "words": (found.shares() or [0.0])[0],
-            "unknown": float(not any(found.frequencies)),
-        }
-        scores, left, gained = np.array([hit.score or 0.0 for hit in hits]), set(question.gold), []
-        for hit in hits:
-            new = left & self.covers(hit.node)
-            left -= new
-            gained.append(len(new) / max(1, len(question.gold)))
-        every = all(found.frequencies) and bool(found.frequencies)
-        return Asked(kind, every, is_spelled(question.text), features, scores / scores[0], np.array(gained))
+def ask(index: ContextualIndex, data: DataSet, kind: str, question: Question, vector: list[float]) -> Asked:
+    """Ask an index."""
+    found = index.as_retriever(20).explain(QueryBundle(question.text, embedding=vector))
+    left, gained, firsts = set(question.gold), [], []
+    for hit in found:
+        covered = data.covers(hit.node.node) & question.gold
+        gained.append(len(left & covered) / max(1, len(question.gold)))
+        left -= covered
+        firsts.append(bool(covered) and any(one.rank == 1 for one in (hit.fused.credits if hit.fused else ())))
+    scores = np.array([hit.score for hit in found])
+    shares = scores / scores[0] if len(scores) else scores
+    return Asked(kind, found.evidence or Evidence(), shares, np.array(gained), np.array(firsts, bool))
 
 
 def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEmbedding) -> list[Asked]:
-    """Ask all questions of a set, and nonsense of its first collections."""
+    """Ask the questions of a set, nonsense of its first collections, and questions whose notes are deleted."""
+    rng = random.Random(7)  # noqa: S311  no secret
+    collections = list(data.documents) if len(data.questions) <= MOST else list(data.documents)[:5]
     asked = []
-    for number, collection in enumerate(data.documents):
-        searched = Searched(data, collection, embedding)
-        batch = [("own", question) for question in data.questions if question.collection == collection]
+    for number, collection in enumerate(collections):
+        bench = Bench(data, collection, embedding)
+        index = bench.index("pattern" if data.chunks else "headings")
+        own = [question for question in data.questions if question.collection == collection]
+        own = rng.sample(own, min(len(own), MOST // len(collections)))
+        batch = [(OWN, question) for question in own]
         if number < FEW:
-            batch += [(kind, Question(text, frozenset())) for kind, texts in KINDS.items() for text in texts]
-            batch += [("stranger", Question(text, frozenset())) for text in strangers]
-            batch += [(HALF, Question(text, frozenset())) for text in half_known(searched.keyword)]
+            batch += [(kind, Question(text, frozenset())) for kind, texts in NONSENSE.items() for text in texts]
+            batch += [(STRANGER, Question(text, frozenset())) for text in strangers]
+            keyword = index.as_retriever().retrievers[-1]
+            batch += [(HALF, Question(text, frozenset())) for text in half_known(keyword)]  # type: ignore[arg-type]
         if data.name == NOTES:
-            batch += [("other words", Question(text, frozenset())) for text in OTHER_WORDS]
-        vectors = embedding.get_text_embedding_batch([question.text for _, question in batch])
-        asked += [searched.ask(kind, one, vector) for (kind, one), vector in zip(batch, vectors, strict=True)]
+            batch += [(OTHER, Question(text, frozenset())) for text in OTHER_WORDS]
+        texts = [question.text for _, question in batch]
+        vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
+        asked += [ask(index, data, kind, one, vectors[one.text]) for kind, one in batch]
+        for question in taken_out(index, data, bench, own, TAKEN_OUT // len(collections), rng):
+            asked.append(ask(index, data, REMOVED, question, vectors[question.text]))
+        index.close()
     return asked
+
+
+def taken_out(
+    index: ContextualIndex, data: DataSet, bench: Bench, own: Sequence[Question], most: int, rng: random.Random
+) -> Iterator[Question]:
+    """Give questions while the documents that answer them are not in the index."""
+    holders, documents = defaultdict(set), {one.doc_id: one for one in bench.documents}
+    for node in index.nodes():
+        for item in data.covers(node):
+            holders[item].add(node.ref_doc_id)
+    by_documents = defaultdict(list)
+    for question in own:
+        by_documents[frozenset(one for item in question.gold for one in holders[item])].append(question)
+    usable = [key for key in by_documents if key and all(len(documents[one].text) < LARGE for one in key)]
+    given = 0
+    for key in rng.sample(usable, len(usable)) if data.name != NOTES else ():
+        if given >= most:
+            return
+        for one in key:
+            index.delete(one)
+        for question in by_documents[key][:8]:
+            given += 1
+            yield Question(question.text, frozenset(), question.collection)
+        index.refresh([documents[one] for one in key], confirm=True)
 
 
 def half_known(keyword: ContextualBM25Retriever) -> list[str]:
@@ -180,7 +173,7 @@ def half_known(keyword: ContextualBM25Retriever) -> list[str]:
     texts = " ".join(node.get_content() for node in keyword.nodes(keyword.node_ids).values())
     words = sorted({word.lower() for word in re.findall(r"[A-Za-z]{4,12}", texts)})
     words = [word for word in words if any(keyword.document_frequency(word).values())]
-    invented = [word for query in KINDS["mash"] for word in query.split() if word.isalpha()]
+    invented = [word for query in NONSENSE["mash"] for word in query.split() if word.isalpha()]
     return [f"{word} {rng.choice(invented)}" for word in rng.choices(words, k=100)]
 
 
@@ -205,143 +198,197 @@ def example_notes() -> DataSet:
     return DataSet(NOTES, {"": documents}, questions, covers, {})
 
 
-def fit(sets: Sequence[Sequence[Asked]], names: Sequence[str]) -> Floats:
-    """Constant and weights of a logistic model: questions whose gold was found against nonsense, weighing the same."""
-    rows, truth, weight = [], [], []
-    for asked in sets:
-        for answered in (True, False):
-            part = [one for one in asked if (one.kind == "own" and one.gained.any()) == answered]
-            part = [one for one in part if one.kind == "own" or one.kind in KINDS]
-            part = [one for one in part if answered or one.kind != "own"]
-            rows += [[one.features[name] for name in names] for one in part]
-            truth += [float(answered)] * len(part)
-            weight += [500 / len(part)] * len(part)
-    inputs, y, w = np.column_stack([np.ones(len(rows)), np.array(rows)]), np.array(truth), np.array(weight)
-    found = np.zeros(inputs.shape[1])
-    for _ in range(60):  # Newton's method, shrunk a little
+def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
+    """The questions that count for a fit, which of them have an answer, and what each weighs; together 1,000."""
+    wrong = ([one for one in asked if one.kind in kinds] for kinds in (set(NONSENSE), {STRANGER}, {REMOVED}))
+    every = [(1 / 2, [one for one in asked if one.answered]), *((1 / 6, part) for part in wrong)]
+    parts = [(share, part) for share, part in every if part]
+    chosen = [one for _, part in parts for one in part]
+    weights = np.array([1000 * share / len(part) for share, part in parts for _ in part])
+    return chosen, np.array([one.answered for one in chosen], float), weights
+
+
+def fit(sets: Sequence[Sequence[Asked]]) -> Weights:
+    """Constant and weights of each model, by logistic regression; each set counts as much as another."""
+    chosen, truth, weights = zip(*map(sample_of, sets), strict=True)
+    y, w = np.concatenate(truth), np.concatenate(weights)
+    found: Weights = {}
+    for model, names in MODELS.items():
+        evidence = [one.evidence._replace(local=model.startswith("local")) for part in chosen for one in part]
+        rows = [[1.0, *(one.features()[name] for name in names)] for one in evidence]
+        values = dict(zip(("constant", *names), regression(np.array(rows), y, w).round(1).tolist(), strict=True))
+        found[model] = values
+    return found
+
+
+def regression(inputs: Floats, y: Floats, w: Floats) -> Floats:
+    """Logistic regression by Newton's method, shrunk a little."""
+    found, shrink = np.zeros(inputs.shape[1]), 0.05 * np.diag([0, *np.ones(inputs.shape[1] - 1)])
+    for _ in range(60):
         chance = 1 / (1 + np.exp(-inputs @ found))
-        slope = inputs.T @ (w * (y - chance)) - 0.01 * np.r_[0, found[1:]]
-        bend = (inputs * (w * chance * (1 - chance))[:, None]).T @ inputs + 0.01 * np.diag([0, *np.ones(len(names))])
+        slope = inputs.T @ (w * (y - chance)) - shrink @ found
+        bend = (inputs * (w * chance * (1 - chance))[:, None]).T @ inputs + shrink
         found += np.linalg.solve(bend + 1e-9 * np.eye(len(bend)), slope)
     return found
 
 
-class Fits(NamedTuple):
-    """A model, and the same without words, which also judges questions that have a word of English."""
-
-    variant: str
-    weights: Floats
-    without_words: Floats | None
-
-    @classmethod
-    def to(cls, sets: Sequence[Sequence[Asked]], variant: str) -> Fits:
-        """Fit both."""
-        vectors = VARIANTS[variant][:1]
-        other = None if vectors[0] == "words" or vectors == VARIANTS[variant] else fit(sets, vectors)
-        return cls(variant, fit(sets, VARIANTS[variant]), other)
-
-    def chances(self, asked: Sequence[Asked]) -> Floats:
-        """The relevance of each query's best hit: the more hopeful model counts."""
-        found = _chances(asked, self.weights, VARIANTS[self.variant])
-        if self.without_words is None:
-            return found
-        hopeful = np.maximum(found, _chances(asked, self.without_words, VARIANTS[self.variant][:1]))
-        return np.where([one.spelled for one in asked], hopeful, found)
+def chances(asked: Sequence[Asked], weights: Weights) -> Floats:
+    """The relevance of each question, as the package computes it."""
+    return np.array([relevance(one.evidence, weights) or 0.0 for one in asked])
 
 
-def _chances(asked: Sequence[Asked], weights: Floats, names: Sequence[str]) -> Floats:
-    return 1 / (1 + np.exp(-weights[0] - np.array([[one.features[n] for n in names] for one in asked]) @ weights[1:]))
+def left_out(sets: Mapping[str, list[Asked]]) -> dict[str, Weights]:
+    """For each set the weights that were fitted without it."""
+    return {name: fit([asked for key, asked in sets.items() if key not in {name, NOTES}]) for name in sets}
 
 
-def costs(sets: dict[str, list[Asked]], variant: str) -> list[list[object]]:
-    """For each set and cut what is lost of its own questions, and how much nonsense finds nothing."""
+def reliability(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> tuple[list[list[object]], Floats]:
+    """Rows of expected calibration error and of the share above .5 for each set; and the curve over all of them.
+
+    The curve has a row for each tenth: summed weight, relevance times weight, weight of those that are answered.
+    """
+    rows: list[list[object]] = []
+    curve = np.zeros((BINS, 3))
+    for name, asked in sets.items():
+        if name == NOTES:
+            continue
+        chosen, y, w = sample_of(asked)
+        p = chances(chosen, fits[name])
+        own = np.zeros((BINS, 3))
+        np.add.at(own, np.minimum((p * BINS).astype(int), BINS - 1), np.stack([w, w * p, w * y], 1))
+        curve += own
+        high = [100 * np.average(p[y == 0] > 0.5, weights=w[y == 0])]
+        for kinds in (set(NONSENSE), {STRANGER}, {REMOVED}, {OWN}):
+            part = [value for value, one in zip(p, chosen, strict=True) if one.kind in kinds]
+            high.append(100 * np.mean(np.array(part) > 0.5) if part else float("nan"))
+        error = np.abs(own[:, 1] - own[:, 2]).sum() / w.sum()
+        rows.append([name, f"{error:.3f}", *(f"{one:.0f}" for one in high)])
+    return rows, curve
+
+
+def costs(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> list[list[object]]:
+    """For each set and cut: firsts and recall that are lost, and how much finds nothing."""
     rows: list[list[object]] = []
     for name, asked in sets.items():
-        fits = Fits.to([other for key, other in sets.items() if key not in {name, NOTES}], variant)
-        own = [one for one in asked if one.kind == "own"]
+        own = [one for one in asked if one.kind == OWN]
         depths = (1, 3, 5) if name == "course-lessons" else (5, 10, 20)
+        p = chances(own, fits[name])
         for cut in CUTS:
+            gone = [chance * one.shares < cut for one, chance in zip(own, p, strict=True)]
+            firsts = sum(int((one.firsts & cut_off).sum()) for one, cut_off in zip(own, gone, strict=True))
+            total = sum(int(one.firsts.sum()) for one in own)
             lost = [
-                np.mean(
-                    [
-                        0.0 if one.every else (one.gained * (chance * one.shares < cut))[:k].sum()
-                        for one, chance in zip(own, fits.chances(own), strict=True)
-                    ]
-                )
+                100 * np.mean([(one.gained * cut_off)[:k].sum() for one, cut_off in zip(own, gone, strict=True)])
                 for k in depths
             ]
             cells = []
-            for kind in (*KINDS, "stranger", "other words", HALF):
+            for kind in (*NONSENSE, STRANGER, REMOVED, OTHER, HALF):
                 part = [one for one in asked if one.kind == kind]
-                cut_off = (fits.chances(part) < cut) & ~np.array([one.every for one in part], bool) if part else None
-                cells.append("" if cut_off is None else f"{cut_off.mean():.0%}")
-            rows.append([name, str(cut), *(f"{100 * one:.2f}" for one in lost), *cells])
+                cells.append(f"{np.mean(chances(part, fits[name]) < cut):.0%}" if part else "")
+            rows.append([name, f"{cut:g}", f"{firsts} of {total}", *(f"{one:.2f}" for one in lost), *cells])
     return rows
 
 
-def calibration(sets: dict[str, list[Asked]]) -> list[list[object]]:
-    """How often gold was found among queries of one relevance, those without an answer weighing as much as questions.
+def drawing(curve: Floats) -> str:
+    """The reliability curve as SVG: of the questions of one relevance, how many have an answer."""
+    size, edge = 360, 50
 
-    First nonsense has no answer, then questions of the other sets.
-    """
-    edges = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0001)
-    rows: list[list[object]] = [[f"{low:g} to {min(high, 1):g}"] for low, high in pairwise(edges)]
-    for unanswered in (set(KINDS), {"stranger"}):
-        right, every = np.zeros(len(rows)), np.zeros(len(rows))
-        for name, asked in sets.items():
-            if name == NOTES:
-                continue
-            fits = Fits.to([other for key, other in sets.items() if key not in {name, NOTES}], "cosine and words")
-            for kinds in ({"own"}, unanswered):
-                part = [one for one in asked if one.kind in kinds]
-                at = np.digitize(fits.chances(part), edges) - 1
-                for place, one in zip(at, part, strict=True):
-                    every[place] += 1 / len(part)
-                    right[place] += one.gained.any() / len(part)
-        for row, good, share in zip(rows, right, every, strict=True):
-            row += [f"{100 * share / every.sum():.1f}", f"{100 * good / share:.0f}" if share else "-"]
-    return rows
+    def at(x: float, y: float) -> str:
+        return f"{edge + size * x:.1f},{edge / 2 + size * (1 - y):.1f}"
+
+    points = [(p / w, y / w, w / curve[:, 0].sum()) for w, p, y in curve if w]
+    marks = []
+    for x, y, share in points:
+        place = at(x, y).split(",")
+        marks.append(
+            f'<circle cx="{place[0]}" cy="{place[1]}" r="{3 + 12 * share**0.5:.1f}" fill="#2a6f97" opacity=".8"/>'
+        )
+    for one in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x, y = at(one, one).split(",")
+        marks.append(f'<text x="{x}" y="{size + edge / 2 + 18:.0f}" text-anchor="middle">{one:g}</text>')
+        marks.append(f'<text x="{edge - 8}" y="{float(y) + 4:.1f}" text-anchor="end">{one:g}</text>')
+    line = " ".join(at(x, y) for x, y, _ in points)
+    whole, middle = size + 2 * edge, size / 2
+    side = f"translate(12 {edge / 2 + middle}) rotate(-90)"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {whole}" font-size="12">',
+        f'<rect width="{whole}" height="{whole}" fill="white"/>',
+        f'<rect x="{edge}" y="{edge // 2}" width="{size}" height="{size}" fill="none" stroke="#888"/>',
+        f'<polyline points="{at(0, 0)} {at(1, 1)}" stroke="#bbb" stroke-dasharray="4"/>',
+        f'<polyline points="{line}" fill="none" stroke="#2a6f97" stroke-width="2"/>',
+        *marks,
+        f'<text x="{edge + middle}" y="{size + edge + 12}" text-anchor="middle">relevance</text>',
+        f'<text transform="{side}" text-anchor="middle">with an answer</text>',
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
 
 
 def main() -> None:
-    """Print the weights, what cuts cost, and how well the figure is calibrated."""
+    """Print the weights, how well the figure is calibrated, and what cuts cost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--write", action="store_true", help="replace the weights of the package")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
+    parser.add_argument("--curve", type=Path, help="draw the reliability curve into this file")
     options = parser.parse_args()
     rng = random.Random(7)  # noqa: S311  no secret
     embedding = RememberingEmbedding()
-    data = [codebases(), course_lessons(), locomo_notes(), example_notes()]
-    sample = {one.name: [q.text for q in rng.sample(one.questions, 60)] for one in data[:3]}
+    data = {name: SETS[name]() for name in options.sets}
+    sample = {
+        name: [one.text for one in rng.sample(each.questions, 60)]
+        for name, each in data.items()
+        if name != "uneven-notes"
+    }
     sets = {}
-    for one in data:
-        strangers = [text for name, texts in sample.items() if name != one.name for text in texts]
-        sets[one.name] = answers_of(one, strangers, embedding)
-    parts = [machine()]
-    fitted = [asked for name, asked in sets.items() if name != NOTES]
-    rows = []
-    for name, names in VARIANTS.items():
-        constant, *others = fit(fitted, names)
-        given = dict(zip(names, others, strict=True))
-        cells = [f"{given[one]:.2f}" if one in given else "" for one in ("cosine", "nearness", "words", "unknown")]
-        rows.append([name, f"{constant:.2f}", *cells])
-    header = ["fitted on all sets, by", "constant", "cosine", "nearness", "words", "no word is known"]
-    parts.append(markdown_table(header, rows))
-    for variant in ("cosine and words", "nearness and words"):
-        header = [
-            "left out",
-            "cut",
-            "recall lost at 5 (1)",
-            "10 (3)",
-            "20 (5)",
-            *(f"{kind}: nothing" for kind in (*KINDS, "strangers", "other words", HALF)),
-        ]
-        parts.append(f"By {variant}:\n\n{markdown_table(header, costs(sets, variant))}")
-    header = ["relevance", "share of queries, %", "gold among 20 hits, %", "beside strangers: share, %", "gold, %"]
-    parts.append(f"Calibration, left out:\n\n{markdown_table(header, calibration(sets))}")
+    for name, each in {**data, NOTES: example_notes()}.items():
+        # The notes of uneven-notes are some of locomo-notes.
+        other = [key for key in sample if key != name and not {key, name} <= {"locomo-notes", "uneven-notes"}]
+        sets[name] = answers_of(each, [text for key in other for text in sample[key]], embedding)
+        print(f"{name}: {len(sets[name])} asked", flush=True)
+    fits, shipped = left_out(sets), fit([asked for name, asked in sets.items() if name != NOTES])
+    rows, curve = reliability(sets, fits)
+    numbers = ("constant", "nearest", "cosine", "words")
+    parts = [
+        machine(),
+        "Fitted on all sets:",
+        markdown_table(
+            ["model", *numbers], [[name, *(one.get(key, "") for key in numbers)] for name, one in shipped.items()]
+        ),
+        "Calibration, each set left out; above .5, %:",
+        markdown_table(["left out", "error", "unanswered", "nonsense", STRANGER, REMOVED, "with an answer"], rows),
+        "The curve, all sets:",
+        markdown_table(
+            ["relevance", "share of questions, %", "mean relevance", "with an answer"],
+            [
+                [f"{low:.1f} to {high:.1f}", f"{100 * w / curve[:, 0].sum():.1f}", f"{p / w:.2f}", f"{y / w:.2f}"]
+                for (low, high), (w, p, y) in zip(pairwise(np.linspace(0, 1, BINS + 1)), curve, strict=True)
+                if w
+            ],
+        ),
+        "What a cut costs, each set left out:",
+        markdown_table(
+            [
+                "left out",
+                "cut",
+                "firsts lost",
+                "recall lost at 5 (1)",
+                "10 (3)",
+                "20 (5)",
+                *(f"{kind}: nothing" for kind in (*NONSENSE, STRANGER, REMOVED, OTHER, HALF)),
+            ],
+            costs(sets, fits),
+        ),
+    ]
     text = "\n\n".join(parts)
     print(text)
     if options.out:
         options.out.write_text(text + "\n", "utf-8")
+    if options.curve:
+        options.curve.write_text(drawing(curve), "utf-8")
+    if options.write:
+        target = Path(judging.__file__).with_name("relevance.json")
+        target.write_text(json.dumps({"weights": shipped}, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@
 
 Recall@k is the mean over questions of the share of gold items (chunks, lines of a note, pages) that the first k chunks
 cover. Every row of a set but "stock chunks" ranks the same chunks with the same embedding; a row differs in what its
-name says. As those chunks are longer, there is also the recall of as many chunks as have 2,000, 4,000 and 8,000
-characters together, the first one in any case. Where gold items are pages, "k pages" is the recall of the first k
-different pages that the ranked chunks are from, and "in 20" how many different pages the first 20 chunks are from.
+name says. Those of ours are asked through ``ContextualIndex``, and the others of Chroma as it is by default. As those
+chunks are longer, there is also the recall of as many chunks as have 2,000, 4,000 and 8,000 characters together, the
+first one in any case. Where gold items are pages, "k pages" is the recall of the first k different pages that the
+ranked chunks are from, and "in 20" how many different pages the first 20 chunks are from.
 ``--shares`` adds one row for each element of ours that is switched off, ``--label`` the row without LlamaIndex's word
 ``context: `` before a context. The last rows are ours less others, question by question.
 
@@ -36,6 +37,7 @@ from datasets import (
     first_collections,
     kubernetes_docs,
     locomo_notes,
+    uneven_notes,
 )
 from llama_index.core import VectorStoreIndex
 from llama_index.core.ingestion import run_transformations
@@ -45,19 +47,16 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.schema import BaseNode, MetadataMode, QueryBundle
 from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index.vector_stores.chroma import ChromaVectorStore
+from shipped import shipped_index
 
-from llama_index_contextual import ContextualNodePostprocessor, GroupingPostprocessor
+from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
 from llama_index_contextual.evaluation.metrics import failures_avoided
 from llama_index_contextual.evaluation.need import NEEDED, ContextNeed
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import LEXICAL_CONTEXT
-from llama_index_contextual.retrievers import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualVectorRetriever,
-)
+from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -78,6 +77,7 @@ SETS: dict[str, Callable[[], DataSet]] = {
     "kubernetes-docs": kubernetes_docs,
     "course-lessons": course_lessons,
     "chat-notes": chat_notes,
+    "uneven-notes": uneven_notes,
 }
 PAGES = ("kubernetes-docs", "course-lessons")  # sets whose gold is a page
 STOCK_WORDS = Analyzer(language="en", split_identifiers=False, expand_dates=False)
@@ -92,8 +92,13 @@ class Row:
     sparse: str | None = None
     stock: bool = False  # LlamaIndex's own BM25 and fusion
     lexical: bool = True  # keep the keyword arm's extra words
-    analyzer: Analyzer = field(default_factory=Analyzer)
+    analyzer: Analyzer | None = None  # of the keyword arm, where it is not the index's
     fusion: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def own_words(self) -> bool:
+        """Whether the keyword arm is the index's own."""
+        return self.lexical and self.analyzer is None
 
 
 @dataclass
@@ -130,6 +135,7 @@ class Bench:
         self.data, self.embedding = data, embedding
         self.documents = data.documents[collection]
         self.nodes = cache(self._nodes)
+        self.index = cache(self._index)
         self.store = cache(self._store)
 
     def needs_context(self, questions: Sequence[Question]) -> list[tuple[bool, bool]]:
@@ -170,9 +176,13 @@ class Bench:
             return [node for document in self.documents for node in self.data.chunks[document.doc_id]]
         return list(default_parser(self.embedding.inner)(self.documents))
 
+    def _index(self, context: str) -> ContextualIndex:
+        return shipped_index(self.nodes(context), self.documents, self.embedding)
+
     def _store(self, context: str) -> ChromaVectorStore:
+        """What LlamaIndex's users have: a collection with Chroma's defaults, compared by angle."""
         client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-        space = {"hnsw": {"space": "cosine", "ef_search": 200}}
+        space = {"hnsw": {"space": "cosine"}}
         store = ChromaVectorStore(chroma_collection=client.create_collection(uuid4().hex, configuration=space))
         nodes = [node.model_copy() for node in self.nodes(context)]
         vectors = self.embedding.get_text_embedding_batch([n.get_content(MetadataMode.EMBED) for n in nodes])
@@ -183,24 +193,32 @@ class Bench:
         return store
 
     def retriever(self, row: Row) -> BaseRetriever:
-        """Put the row's arms together."""
+        """Put the row's arms together: those of the index that ships, or LlamaIndex's own."""
+        if row.stock:
+            return self._stock(row)
+        if row.dense == row.sparse and row.own_words:
+            return self.index(row.dense).as_retriever(POOL, **row.fusion)
         arms: list[BaseRetriever] = []
-        if row.dense is not None and row.stock:
-            index = VectorStoreIndex.from_vector_store(self.store(row.dense), embed_model=self.embedding)
-            arms.append(index.as_retriever(similarity_top_k=POOL))
-        elif row.dense is not None:
-            arms.append(ContextualVectorRetriever(self.store(row.dense), self.embedding, similarity_top_k=POOL))
-        if row.sparse is not None and row.stock:
-            arms.append(BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL))
+        if row.dense is not None:
+            arms.append(self.index(row.dense).as_retriever(POOL).retrievers[0])
+        if row.sparse is not None and row.own_words:
+            arms.append(self.index(row.sparse).as_retriever(POOL).retrievers[1])
         elif row.sparse is not None:
             nodes = self.nodes(row.sparse, lexical=row.lexical)
             arms.append(ContextualBM25Retriever(nodes, similarity_top_k=POOL, analyzer=row.analyzer))
+        return arms[0] if len(arms) == 1 else ContextualFusionRetriever(arms, similarity_top_k=POOL, **row.fusion)
+
+    def _stock(self, row: Row) -> BaseRetriever:
+        arms: list[BaseRetriever] = []
+        if row.dense is not None:
+            index = VectorStoreIndex.from_vector_store(self.store(row.dense), embed_model=self.embedding)
+            arms.append(index.as_retriever(similarity_top_k=POOL))
+        if row.sparse is not None:
+            arms.append(BM25Retriever.from_defaults(nodes=self.nodes(row.sparse), similarity_top_k=POOL))
         if len(arms) == 1:
             return arms[0]
-        if row.stock:
-            options = {"llm": MockLLM(), "num_queries": 1, "use_async": False, "mode": "reciprocal_rerank"}
-            return QueryFusionRetriever(arms, similarity_top_k=POOL, **options)
-        return ContextualFusionRetriever(arms, similarity_top_k=POOL, **row.fusion)
+        options = {"llm": MockLLM(), "num_queries": 1, "use_async": False, "mode": "reciprocal_rerank"}
+        return QueryFusionRetriever(arms, similarity_top_k=POOL, **options)
 
 
 def _with_lines(nodes: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[BaseNode]:
@@ -223,7 +241,7 @@ def rows_for(data: DataSet, *, shares: bool, label: bool, own_chunks: bool) -> l
     context = "pattern" if data.chunks else "headings"
     ours = Row(f"**ours: {context}**", context, context)
     rows = [
-        Row("plain vectors", "off"),
+        Row("plain vectors", "off", stock=True),
         Row("plain BM25, stock", sparse="off", stock=True),
         Row("stock hybrid, same chunks", "off", "off", stock=True),
         *([Row("stock hybrid, stock chunks", "stock pipeline", "stock pipeline", stock=True)] if own_chunks else []),

@@ -6,6 +6,7 @@ import math
 import os
 import socket
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
@@ -37,7 +38,7 @@ from llama_index_contextual.cli.common import (
     write_page,
 )
 from llama_index_contextual.config import descriptions_of, load_configuration
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import PAGE_LABEL, citation, value_of
 from llama_index_contextual.text import printable
 
@@ -63,7 +64,7 @@ Enabled = Annotated[
     bool | None, typer.Option("--enabled/--disabled", help="Disabled, memory says so in one line and stops.")
 ]
 MinRelevance = Annotated[
-    float | None, typer.Option(help="How likely a hit has to answer, 0 to 1; 0 leaves out none. Default: 0.1")
+    float | None, typer.Option(help="How likely a hit has to answer, 0 to 1; 0 leaves out none. Default: as search")
 ]
 Refresh = Annotated[
     Literal["auto", "never", "wait"] | None,
@@ -85,7 +86,7 @@ def search(
     until: Until = "",
     min_score: Annotated[
         float | None,
-        typer.Option(help="The relevance that a hit needs, 0 to 1; 0 shows all. Default: 0.005, or 0 with filters"),
+        typer.Option(help="The relevance that a hit needs, 0 to 1; 0 shows all. Default: 0.05, or 0 with filters"),
     ] = None,
     recency: Recency = None,
     rerank: Annotated[str | None, typer.Option(help=f"{RERANKERS}.")] = None,
@@ -113,7 +114,9 @@ def search(
         chosen = contextual.settings.configuration.retrieval
         least: float | Literal["auto"] = "auto" if chosen.min_score is None else chosen.min_score
         retriever = contextual.as_retriever(similarity_top_k=chosen.top_k or 5, filters=filters, min_score=least)
-        explanation = retriever.explain(question)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+            explanation = retriever.explain(question)
         tell_freshness(contextual.freshness())
         said = contextual.settings.configuration.descriptions
     if html:
@@ -121,8 +124,9 @@ def search(
         from llama_index_contextual.report import hits_page
 
         write_page(html, hits_page(explanation, Analyzer()))
-    if not explanation.hits:
-        tell(printable("\n".join(["Nothing found.", *explanation.warnings])))
+    found = [] if explanation.hits else ["Nothing found."]
+    for line in (*found, *explanation.said):
+        tell(printable(line))
     if as_json:
         print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, said) for hit in explanation.nodes])
     elif explain and explanation.hits:

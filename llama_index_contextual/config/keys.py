@@ -252,7 +252,7 @@ class Retrieval(Section):
     )
     min_score: float | None = setting(
         "The relevance that a hit needs, 0 to 1; 0 shows all hits.",
-        "(0 in Python; the command line and MCP drop what does not answer)",
+        "(0 in Python; 0.05 on the command line, or 0 with filters or another embedding)",
         option="--min-score",
         example=0.05,
         ge=0,
@@ -329,8 +329,9 @@ class Memory(Section):
     )
     min_relevance: float | None = setting(
         "How likely a hit has to answer the message, 0 to 1; 0 leaves out none.",
-        0.1,
+        "(0.05, or 0 with another embedding, as for a search)",
         option="--min-relevance",
+        example=0.1,
         ge=0,
         le=1,
         safe=True,

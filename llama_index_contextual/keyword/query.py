@@ -17,11 +17,12 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_index_contextual.keyword.analyzer import WORD
 from llama_index_contextual.keyword.filters import WORDS
-from llama_index_contextual.keyword.languages import normalise
+from llama_index_contextual.keyword.languages import fold, normalise
 from llama_index_contextual.metadata import PATH, TAGS
+from llama_index_contextual.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from llama_index_contextual.keyword.analyzer import Analyzer
     from llama_index_contextual.keyword.snapshot import Group
@@ -33,6 +34,7 @@ _EXCLUDED: Final = re.compile(r"(?<!\S)-(\w\S{1,200})(?!\S)")
 _FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
 _LONGEST: Final = 2000  # characters; a longer text is a message and no query with operators
 _NAMED: Final = 3  # unknown words that a message names
+_CORRECTED: Final = 5  # letters that a word has at least to be taken for a misspelled one
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,28 +99,71 @@ def _filter(name: str, value: str) -> MetadataFilter:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownWords:
+    """Hold the words of a text that an index does not know.
+
+    Args:
+        meant: Each word with the known word that is spelled most like it; None where none is, or that must not be said.
+    """
+
+    meant: Mapping[str, str | None]
+
+    def __str__(self) -> str:
+        """Return a line that names the first three; "" where all are known."""
+        if not self.meant:
+            return ""
+        named = [f'"{word}"' + (f' (did you mean "{like}"?)' if like else "") for word, like in self.meant.items()]
+        *before, last = named if len(named) <= _NAMED else [*named[:_NAMED], "other words"]
+        return f"the index does not know {' and '.join(filter(None, [', '.join(before), last]))}"
+
+    def corrected(self, text: str) -> tuple[str, str]:
+        """Return a text with the words that were meant instead of misspelled ones, and a line that says so.
+
+        A word counts as misspelled where one letter is missing, too many, another one, or exchanged with the next. The
+        line is "" where there is none.
+        """
+        sure = {word: like for word, like in self.meant.items() if like and _one_letter_apart(fold(word), like)}
+        said = []
+        for word, like in sure.items():
+            changed = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", like, text)
+            said += [f'"{like}" instead of "{word}"'] if changed != text else []
+            text = changed
+        return text, f"searched for {' and '.join(said)}, which the index does not know" if said else ""
+
+
 def unknown_words(
     text: str, analyzer: Analyzer, strange: Iterable[Group], like: Callable[[str], str | None] | None = None
-) -> str:
-    """Return a line on the words of a text that an index does not know, or "" where it knows all.
-
-    The line names the first three. A stop word is never one of them.
+) -> UnknownWords:
+    """Return the words of a text that an index does not know. A stop word is never one of them.
 
     Args:
         text: The text.
         analyzer: The index's.
         strange: Those terms of the text that nothing in the index holds.
-        like: Gives a word of the index that may have been meant; None where that must not be said.
+        like: Gives a word of the index that may have been meant, for the first three that are in no dictionary; None
+            where that must not be said.
     """
     unheard = {frozenset(group) for group in strange}
     words = [word for word in WORD.findall(normalise(text)) if unheard and not analyzer.has_stop_words(word)]
     terms = {word: analyzer.query_groups(word) for word in words}
     lost = [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
-    if not lost:
-        return ""
-    named = [
-        f'"{word}"' + (f' (did you mean "{meant}"?)' if like and (meant := like(word)) else "")
-        for word in lost[:_NAMED]
-    ]
-    *before, last = [*named, "other words"] if len(lost) > _NAMED else named
-    return f"the index does not know {' and '.join(filter(None, [', '.join(before), last]))}"
+    asked = {word for word in lost[:_NAMED] if like and not is_spelled(word)}
+    return UnknownWords({word: like(word) if like and word in asked else None for word in lost})
+
+
+def may_be_misspelled(text: str) -> bool:
+    """Return whether a text has a longer word that is in no dictionary; only then an index need be asked."""
+    return any(len(word) >= _CORRECTED and word.isalpha() and not is_spelled(word) for word in WORD.findall(text))
+
+
+def _one_letter_apart(left: str, right: str) -> bool:
+    """Return whether two words of five letters or more differ by one letter, or by two neighbours in another order."""
+    if min(len(left), len(right)) < _CORRECTED or abs(len(left) - len(right)) > 1 or left == right:
+        return False
+    at = next((at for at, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), len(right))
+    rests = left[at:], right[at:]
+    if len(left) != len(right):
+        longer, shorter = sorted(rests, key=len, reverse=True)
+        return longer[1:] == shorter
+    return rests[0][1:] == rests[1][1:] or (rests[0][1::-1] == rests[1][:2] and rests[0][2:] == rests[1][2:])

@@ -13,7 +13,7 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.keyword.lexicon import lexicon
-from llama_index_contextual.memory.digest import DISABLED, MemoryDigest
+from llama_index_contextual.memory.digest import DISABLED, MemoryDigest, sanitise
 from llama_index_contextual.memory.message import (
     MAX_MESSAGE,
     DerivedQueries,
@@ -22,10 +22,11 @@ from llama_index_contextual.memory.message import (
     derive_queries,
     gate,
 )
-from llama_index_contextual.memory.ranking import entries_of, rank, select
+from llama_index_contextual.memory.ranking import entries_of, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
 from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor
+from llama_index_contextual.retrievers.relevance import least_relevance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Now = datetime | date | None
 
 _CUT_NOTE: Final = f"Message: only its first {MAX_MESSAGE:,} characters were read."
+_SURE: Final = 0.5  # a digest says of hits that are less relevant that they may not answer
 _SEARCH_TOKENS: Final = 150  # of each hit of a search, as in a full digest of four
 
 
@@ -111,7 +113,7 @@ class MemoryContext:
         return await asyncio.to_thread(self._digest, derived, pool, dated, seen, present)
 
     def search(self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None) -> MemoryDigest:
-        """Give what a precise query finds: no gate, no derived queries, no recency, no abstention.
+        """Give what a precise query finds: no gate, no derived queries, no recency.
 
         Args:
             query: What to look for.
@@ -122,7 +124,7 @@ class MemoryContext:
             SettingError: A setting cannot work, or the source of this memory cannot filter.
         """
         settings = self._for_search(max_results, filters)
-        pool = self._search.search([Query("original", query)], filters)
+        pool = self._search.search([Query("original", query)], filters, least=settings.min_relevance)
         return self._searched(query, pool, settings)
 
     async def asearch(
@@ -130,7 +132,7 @@ class MemoryContext:
     ) -> MemoryDigest:
         """Give the same off the event loop."""
         settings = self._for_search(max_results, filters)
-        pool = await self._search.asearch([Query("original", query)], filters)
+        pool = await self._search.asearch([Query("original", query)], filters, least=settings.min_relevance)
         return await asyncio.to_thread(self._searched, query, pool, settings)
 
     def _now(self, now: Now) -> datetime:
@@ -157,10 +159,17 @@ class MemoryContext:
                 now=now,
             )
         ranked = rank(pool, dated, derived.dates, recency, settings)
-        judged, has_subject = pool.relevance is not None, len(derived.queries) > 1
-        chosen = select(ranked, settings, judged=judged, seen=seen, has_subject=has_subject)
+        least = least_relevance(settings.min_relevance, measured=pool.measured)
+        judged = None if pool.relevance is None or not least else least
+        chosen = select(ranked, settings, least=judged, seen=seen, has_subject=len(derived.queries) > 1)
         query = derived.queries[0].text
         entries = entries_of(chosen, self._search.alternatives(query), self._search.terms, settings.max_tokens)
+        notes = [*([_CUT_NOTE] if derived.is_cut else []), *map(_note, pool.notes)]
+        doubt = _doubt(pool)
+        if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little
+            notes += map(_note, filter(None, [pool.unknown, doubt if entries else ""]))
+        if ranked and not chosen and judged and ranked[0].score < judged:
+            notes.append(_note(left_out(ranked, judged)))
         reason = "found" if entries else ("nothing relevant enough" if ranked else "nothing found")
         return MemoryDigest(
             applicable=True,
@@ -168,7 +177,8 @@ class MemoryContext:
             entries=entries,
             queries=tuple(one.text for one in derived.queries),
             dates=tuple(_shown(named.first, named.last) for named in derived.dates),
-            notes=(_CUT_NOTE,) if derived.is_cut else (),
+            notes=tuple(notes),
+            left_out=len(ranked) - len(entries),
         )
 
     def _for_search(self, max_results: int, filters: MetadataFilters | None) -> MemorySettings:
@@ -182,7 +192,6 @@ class MemoryContext:
         return replace(
             self.settings,
             max_results=min(whole("max_results", max_results), pool),
-            min_relevance=0.0,
             max_tokens=_SEARCH_TOKENS * whole("max_results", max_results),
         )
 
@@ -191,9 +200,20 @@ class MemoryContext:
         groups = self._search.alternatives(clean_message(query))
         entries = entries_of(chosen, groups, self._search.terms, settings.max_tokens)
         reason = "found" if entries else "nothing found"
-        lost = self._search.unknown(query)
-        notes = (f"{lost[0].upper()}{lost[1:]}.",) if lost else ()
+        notes = tuple(map(_note, filter(None, (*pool.notes, pool.unknown, _doubt(pool)))))
         return MemoryDigest(applicable=True, reason=reason, entries=entries, queries=(query,), notes=notes)
+
+
+def _note(text: str) -> str:
+    """Return what a search has to say as a line below the hits."""
+    return f"Search: {sanitise(text)}."
+
+
+def _doubt(pool: HitPool) -> str:
+    """Say that hits hardly answer, where it was measured what relevance means."""
+    if not pool.hits or not pool.measured or pool.relevance is None or pool.relevance >= _SURE:
+        return ""
+    return f"the notes may not answer this, relevance {pool.relevance:.2f}"
 
 
 def _local_time() -> datetime:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
-NOTES: Final = ("(Index: ", "(Message: ")  # what a line below the hits starts with
+NOTES: Final = ("(Index: ", "(Message: ", "(Search: ")  # what a line below the hits starts with
 DISABLED: Final = "memory is switched off (enabled is false)"
 
 _NON_JOINER, _JOINER = "\u200c\u200d"
@@ -97,7 +97,10 @@ class MemoryDigest:
     dates: tuple[str, ...] = ()
     """The dates that the message named, ``2026-04-05`` or ``2026-04-01/2026-04-30``."""
     notes: tuple[str, ...] = ()
-    """What the answer does not cover, a line each: ``"Index: 3 files changed since; being indexed."``"""
+    """What the answer does not cover, a line each: ``"Index: 3 files changed since; being indexed."``,
+    ``'Search: the index does not know "flurbel".'``"""
+    left_out: int = 0
+    """Hits that were found and are not shown: less relevant, said already, or beyond ``max_results``."""
 
     @property
     def markdown(self) -> str:

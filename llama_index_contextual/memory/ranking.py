@@ -24,6 +24,7 @@ from llama_index_contextual.metadata import (
     path_of,
     value_of,
 )
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.memory.settings import MemorySettings
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 
-_SHARE_ON_DAY: Final = 0.3  # of the relevance that a hit needs, for notes of a named day
 _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
 _LAST_LATIN: Final = "\u024f"
@@ -129,7 +129,7 @@ def select(
     ranked: Sequence[Ranked],
     settings: MemorySettings,
     *,
-    judged: bool = True,
+    least: float | None = None,
     seen: Collection[str] = (),
     has_subject: bool = True,
 ) -> list[Ranked]:
@@ -137,20 +137,27 @@ def select(
 
     Args:
         ranked: Best first.
-        settings: The relevance that a hit needs, and how many hits there may be.
-        judged: Whether scores are relevance; a retriever that does not tell how relevant its hits are loses none.
+        settings: How many hits there may be.
+        least: The relevance that a hit needs; None where nothing is left out, as of a retriever that does not tell how
+            relevant its hits are.
         seen: Ids or citations to leave out.
         has_subject: Whether the message has keywords or names. "What did we do yesterday?" has none, so the notes of
-            that day are its answer whatever they say; where it has some, a note of that day needs less than others.
+            that day are its answer whatever they say.
     """
-    if judged and settings.min_relevance:
-        on_day = _SHARE_ON_DAY * settings.min_relevance if has_subject else 0.0
-        told = [one for one in ranked if one.score >= (on_day if one.on_named_day else settings.min_relevance)]
+    if least is not None:
+        told = [one for one in ranked if one.score >= least or (one.on_named_day and not has_subject)]
         ranked = [one for one in told if one.score >= _LEAST_SHARE * told[0].score]
     unseen = [one for one in ranked if not {one.id, _entry(one, "", None).citation} & set(seen)]
     kept = unseen[: 4 * settings.max_results]
     repeated = near_duplicates([one.hit.node.get_content() for one in kept])
     return [one for position, one in enumerate(kept) if position not in repeated][: settings.max_results]
+
+
+def left_out(ranked: Sequence[Ranked], least: float) -> str:
+    """Count hits that are less relevant than they have to be, and name the best of them."""
+    best = ranked[0]
+    found = f"left out {counted(len(ranked), 'hit')}: the best, {_entry(best, '', None).citation},"
+    return f"{found} has a relevance of {best.score:.3f}, and {least:g} is needed"
 
 
 def entries_of(

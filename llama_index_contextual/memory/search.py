@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.memory.message import Query
     from llama_index_contextual.retrievers import Explanation, Hit
+    from llama_index_contextual.retrievers.relevance import Least
 
 _K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
 _FEW_NODES: Final = 50
@@ -58,6 +59,12 @@ class HitPool:
     hits: tuple[PoolHit, ...] = ()
     relevance: float | None = None
     """How likely the best hit answers the message, 0 to 1; None where the retriever does not tell."""
+    measured: bool = False
+    """Whether it was measured what relevance means for this retriever."""
+    notes: tuple[str, ...] = ()
+    """What was degraded, ignored, corrected or left out."""
+    unknown: str = ""
+    """A line on the words of the message that no note holds; "" where all are known."""
 
 
 class PoolSearch:
@@ -87,7 +94,6 @@ class PoolSearch:
         view = copy.copy(retriever)
         view.similarity_top_k = self._pool
         view.candidate_pool = max(self._pool, retriever.candidate_pool)
-        view.min_score = 0.0  # a digest abstains by itself
         view.node_postprocessors = [
             one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)
         ]
@@ -123,11 +129,6 @@ class PoolSearch:
             return None
         return 1 - min(arm.document_frequency(word).values(), default=0) / len(arm)
 
-    def unknown(self, text: str) -> str:
-        """Say which words of a text no node holds; "" where the index knows all, or does not tell."""
-        arm = self._keyword_arm
-        return arm.unknown(self.plain(text)) if isinstance(arm, ContextualBM25Retriever) else ""
-
     def plain(self, text: str) -> str:
         """Return a text without the operators that the keyword arm reads, which are none of its words."""
         arm = self._keyword_arm
@@ -140,6 +141,7 @@ class PoolSearch:
         *,
         subject: str = "",
         today: date | None = None,
+        least: Least = 0.0,
     ) -> HitPool:
         """Ask all queries at once, of all notes or of those that the filters admit.
 
@@ -148,8 +150,9 @@ class PoolSearch:
             filters: Notes that may be found.
             subject: What a relevant note holds of the original; default all of it.
             today: From which "last week" counts; default the day it is.
+            least: The relevance that a hit needs. A digest leaves that to its ranking, which knows of named days.
         """
-        view = self._view(filters, subject, today)
+        view = self._view(filters, subject, today, least)
         return self._explained(view.explain(*(query.text for query in queries)), queries) if view else HitPool()
 
     async def asearch(
@@ -159,16 +162,17 @@ class PoolSearch:
         *,
         subject: str = "",
         today: date | None = None,
+        least: Least = 0.0,
     ) -> HitPool:
         """Do the same off the event loop."""
-        view = await asyncio.to_thread(self._view, filters, subject, today)
+        view = await asyncio.to_thread(self._view, filters, subject, today, least)
         if view is None:
             return HitPool()
         explanation = await view.aexplain(*(query.text for query in queries))
         return await asyncio.to_thread(self._explained, explanation, queries)
 
     def _view(
-        self, filters: MetadataFilters | None, subject: str, today: date | None
+        self, filters: MetadataFilters | None, subject: str, today: date | None, least: Least
     ) -> ContextualFusionRetriever | None:
         """Return a view for one message, restricted to what filters admit; None where the arms cannot do that."""
         if filters is None:
@@ -179,7 +183,7 @@ class PoolSearch:
             view = self._fusion.with_filters(filters)
         else:
             return None
-        view.subject, view.today = subject or None, today
+        view.subject, view.today, view.min_score = subject or None, today, least
         return view
 
     def _explained(self, explanation: Explanation, queries: Sequence[Query]) -> HitPool:
@@ -200,7 +204,7 @@ class PoolSearch:
             )
             for hit in explanation
         )
-        return HitPool(hits, explanation.relevance)
+        return HitPool(hits, explanation.relevance, explanation.measured, explanation.warnings, explanation.unknown)
 
     def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """Say which query terms a node holds, all equally rare, where no keyword arm tells."""

@@ -9,6 +9,7 @@ from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, lexicon
 from llama_index_contextual.memory.message import DEFAULT_COMMANDS
+from llama_index_contextual.retrievers.relevance import AUTO, Least, checked_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,11 +42,8 @@ class MemorySettings:
     """The least that the decay falls to, 0 to 1."""
     date_boost: float = 0.5
     """What a note of a day that the message names gains, as a share of its score."""
-    min_relevance: float = 0.1
-    """How likely a hit has to answer the message, 0 to 1; 0 leaves out none.
-
-    Measured for the local embedding (benchmarks/results/memory.md).
-    """
+    min_relevance: Least = AUTO
+    """How likely a hit has to answer the message, 0 to 1; 0 leaves out none. ``"auto"`` is what a search asks for."""
     candidate_pool: int = 50
     """Hits that are ranked before the cut."""
     evergreen: tuple[str, ...] = ("MEMORY.md",)
@@ -68,8 +66,9 @@ class MemorySettings:
     def __post_init__(self) -> None:
         for name in ("max_results", "max_tokens", "candidate_pool"):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
-        for name in ("recency_weight", "recency_floor", "min_relevance"):
+        for name in ("recency_weight", "recency_floor"):
             amount(name, getattr(self, name), zero=True, most=1)
+        checked_least("min_relevance", self.min_relevance)
         amount("date_boost", self.date_boost, zero=True)
         amount("half_life_days", self.half_life_days)
         if self.max_results > self.candidate_pool:

@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
 import numpy as np
@@ -20,7 +20,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import ContextualWarning, RetrievalError, SettingError, StorageError
-from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.keyword.query import may_be_misspelled, parse_query
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import Mode, Ranking
 from llama_index_contextual.retrievers.search import Candidate
@@ -148,7 +148,7 @@ class Plan:
         arms: Those that evaluate the operators by themselves return nothing else.
         operators: As they were written.
         admitted: Ids of the nodes that satisfy the operators; None for all.
-        notes: What was ignored.
+        notes: What was ignored or corrected.
     """
 
     queries: list[QueryBundle]
@@ -172,22 +172,41 @@ class Plan:
         ]
 
 
-def has_operators(query: QueryBundle, arms: Sequence[BaseRetriever]) -> bool:
-    """Return whether planning has to ask an index which nodes satisfy a query's operators."""
-    keyword = keyword_arm(arms)
-    return keyword is not None and bool(parse_query(query.query_str, keyword.analyzer).operators)
+def asks_to_plan(query: QueryBundle, arms: Sequence[BaseRetriever]) -> bool:
+    """Return whether planning has to ask an index: which nodes satisfy operators, or what a strange word may mean."""
+    keyword, text = keyword_arm(arms), query.query_str
+    return keyword is not None and (may_be_misspelled(text) or bool(parse_query(text, keyword.analyzer).operators))
 
 
 def plan_queries(queries: list[QueryBundle], arms: list[BaseRetriever]) -> Plan:
-    """Read the operators of the original query; ignore them where no node satisfies them."""
+    """Read the operators of the original query and correct its misspelled words; every change is a note and a warning.
+
+    Operators that no node satisfies are ignored. A word is misspelled where neither the index nor a dictionary knows it
+    and the index knows one that differs by a letter.
+    """
     keyword = keyword_arm(arms)
-    if keyword is None or not (parsed := parse_query(queries[0].query_str, keyword.analyzer)).operators:
+    if keyword is None:
+        return Plan(queries, arms)
+    plan = _obeying(queries, arms, keyword)
+    text = plan.queries[0].query_str
+    meant, note = keyword.unknown(text).corrected(text) if may_be_misspelled(text) else (text, "")
+    if note:  # a vector that came with the question is of what was typed
+        plan = replace(plan, queries=[QueryBundle(meant), *plan.queries[1:]], notes=(*plan.notes, note))
+    for one in plan.notes:
+        warnings.warn(f"Query {queries[0].query_str!r}: {one}.", ContextualWarning, stacklevel=2)
+    return plan
+
+
+def _obeying(queries: list[QueryBundle], arms: list[BaseRetriever], keyword: ContextualBM25Retriever) -> Plan:
+    """Return the plan that the operators of the original query ask for."""
+    parsed = parse_query(queries[0].query_str, keyword.analyzer)
+    if not parsed.operators:
         return Plan(queries, arms)
     admitted = frozenset(keyword.selected_ids(parsed.filters))
     if not admitted:
-        note = f"nothing matches {' '.join(parsed.operators)}, which was therefore ignored"
-        warnings.warn(f"Query {queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
-        return Plan(queries, arms, notes=(note,))
+        return Plan(
+            queries, arms, notes=(f"nothing matches {' '.join(parsed.operators)}, which was therefore ignored",)
+        )
     chosen = [
         cast("Any", arm).with_filters(parsed.filters) if getattr(arm, "filters_words", False) else arm for arm in arms
     ]

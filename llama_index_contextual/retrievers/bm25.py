@@ -20,7 +20,7 @@ from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.filters import both, check_filters
 from llama_index_contextual.keyword.index import K1, B, checked_nodes
 from llama_index_contextual.keyword.persistence import load_index, save_index
-from llama_index_contextual.keyword.query import parse_query, unknown_words
+from llama_index_contextual.keyword.query import UnknownWords, parse_query, unknown_words
 from llama_index_contextual.keyword.snapshot import Match
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
@@ -251,13 +251,13 @@ class ContextualBM25Retriever(BM25Retriever):
         terms = self.term_scores(text, [])
         return {group[0]: frequency for group, frequency in zip(terms.groups, terms.frequencies, strict=True)}
 
-    def unknown(self, text: str) -> str:
-        """Return a line on the words of a text that no node holds, "" where all are known; see :func:`unknown_words`.
+    def unknown(self, text: str) -> UnknownWords:
+        """Return the words of a text that no node holds, with what may have been meant.
 
-        Neither a store that scores keywords itself nor an arm with filters says what may have been meant.
+        Neither a store that scores keywords itself nor an arm with filters says what that is.
         """
 
-        def work(store: KeywordSearch) -> str:
+        def work(store: KeywordSearch) -> UnknownWords:
             terms = store.term_scores(_groups(self.analyzer, text), [])
             strange = [one for one, number in zip(terms.groups, terms.frequencies, strict=True) if not number]
             # Behind filters a word may be of a note that is not to be seen.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import NodeWithScore
 
     from llama_index_contextual.keyword import TermEvidence
+    from llama_index_contextual.retrievers.relevance import Evidence
 
 _SNIPPET = 60  # characters
 
@@ -112,9 +113,13 @@ class Explanation:
         k: RRF's constant.
         hits: Best first.
         pool_size: Documents that any arm proposed.
-        warnings: What was degraded or ignored: arms that failed or were late, operators that nothing satisfies.
+        warnings: What was degraded, ignored, corrected or left out: arms that failed or were late, operators that
+            nothing satisfies, misspelled words, hits that are less relevant than they have to be.
         operators: Operators of the query that the answer obeys, such as ``path:notes/``.
         relevance: How likely the index answers the question at all, 0 to 1; None where that is not known.
+        measured: Whether it was measured what relevance means for such arms and such a question.
+        evidence: What relevance is made of; None where nothing is known of it.
+        unknown: A line on the words of the question that the index does not know; "" where it knows all.
     """
 
     queries: tuple[str, ...]
@@ -126,12 +131,20 @@ class Explanation:
     warnings: tuple[str, ...] = field(default=())
     operators: tuple[str, ...] = ()
     relevance: float | None = None
+    measured: bool = False
+    evidence: Evidence | None = None
+    unknown: str = ""
 
     def __iter__(self) -> Iterator[Hit]:
         return iter(self.hits)
 
     def __len__(self) -> int:
         return len(self.hits)
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """Return all that there is to say beside the hits, a line each."""
+        return (*self.warnings, self.unknown) if self.unknown else self.warnings
 
     @property
     def nodes(self) -> list[NodeWithScore]:
@@ -148,6 +161,8 @@ class Explanation:
             "k": self.k,
             "pool_size": self.pool_size,
             "relevance": self.relevance,
+            "evidence": self.evidence and self.evidence._asdict(),
+            "unknown": self.unknown,
             "warnings": list(self.warnings),
             "hits": [hit.to_dict() for hit in self.hits],
         }
@@ -180,14 +195,14 @@ class Explanation:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
         ]
         lines.insert(1, "  ".join("-" * width for width in widths))
-        warned = [f"! {one_line(warning)}" for warning in self.warnings]
+        warned = [f"! {one_line(warning)}" for warning in self.said]
         return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warned])
 
     def _repr_html_(self) -> str:
         header, rows = self._table()
         head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        warned = "".join(f"<p><strong>{html.escape(warning)}</strong></p>" for warning in self.warnings)
+        warned = "".join(f"<p><strong>{html.escape(warning)}</strong></p>" for warning in self.said)
         return (
             f"<p>{html.escape(self._heading())}</p>{warned}"
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

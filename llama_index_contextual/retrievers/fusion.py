@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from llama_index.core.schema import BaseNode, QueryBundle
 
+    from llama_index_contextual.retrievers.relevance import Evidence
     from llama_index_contextual.retrievers.search import Candidate
 
 
@@ -92,6 +93,9 @@ class FusedPool:
         warnings: What was degraded, ignored or dropped.
         operators: Operators of the query that the answer obeys.
         relevance: How likely the best one answers the question, 0 to 1; None where that is not known.
+        measured: Whether it is known what relevance means there.
+        evidence: What relevance is made of.
+        unknown: A line on the words that the index does not know.
     """
 
     queries: tuple[QueryBundle, ...]
@@ -100,6 +104,9 @@ class FusedPool:
     warnings: tuple[str, ...]
     operators: tuple[str, ...]
     relevance: float | None
+    measured: bool
+    evidence: Evidence
+    unknown: str
 
 
 def fuse(

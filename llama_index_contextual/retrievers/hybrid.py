@@ -17,6 +17,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index_contextual.checks import amount, one_of, whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.filters import check_filters
+from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.retrievers.arms import (
     ArmAnswer,
     ArmQuery,
@@ -26,10 +27,10 @@ from llama_index_contextual.retrievers.arms import (
     as_bundles,
     ask_arms,
     ask_arms_async,
+    asks_to_plan,
     checked_arms,
     default_mode,
     gives_ids,
-    has_operators,
     is_keyword,
     keyword_arm,
     one_look,
@@ -39,14 +40,21 @@ from llama_index_contextual.retrievers.arms import (
 )
 from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of, noted, scores_of
 from llama_index_contextual.retrievers.fusion import FusedPool, Mode, fuse
-from llama_index_contextual.retrievers.learned import Words, fuse_learned, relevance, words_of
+from llama_index_contextual.retrievers.learned import Words, fuse_learned, words_of
 from llama_index_contextual.retrievers.neighbours import Reach, checked_reach, expand_hits
-from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
-from llama_index_contextual.tokens import is_spelled
+from llama_index_contextual.retrievers.relevance import (
+    Least,
+    checked_least,
+    evidence_of,
+    least_relevance,
+    relevance,
+    unknown_in,
+)
+from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import date
 
     from llama_index.core.callbacks import CallbackManager
@@ -58,8 +66,6 @@ if TYPE_CHECKING:
 
 RRF_K: Final = 20.0
 POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
-AUTO: Final = "auto"
-MIN_SCORE: Final = 0.005  # loses 0.03 points of recall, and no question in other words; see benchmarks/relevance.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +114,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             surroundings touch become one citation.
         min_score: Hits less relevant than this are dropped, before postprocessors: 0 to 1, as ``explain()`` shows it.
             Hits of unknown relevance stay. Default: 0, which drops none, because an engine wants the best there is.
-            ``"auto"`` abstains as the command line does: below 0.005 where relevance was measured, which is with the
-            local embedding, a :class:`ContextualBM25Retriever`, and neither filters nor operators, for a question with
-            a word that the index does not know.
+            ``"auto"`` abstains as the command line and MCP do, where relevance was measured: with the local embedding,
+            a :class:`ContextualBM25Retriever`, and neither filters nor operators.
         llm: Writes query variants; default ``Settings.llm`` when it is needed.
         query_gen_prompt: Asks the LLM for variants, with ``{num_queries}`` and ``{query}``.
         use_async: Part of LlamaIndex's interface; arms are asked at once either way.
@@ -136,7 +141,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         arm_timeout: float | None = None,
         on_arm_failure: Literal["warn", "raise"] = "warn",
         expand: Reach = 0,
-        min_score: float | Literal["auto"] = 0.0,
+        min_score: Least = 0.0,
         llm: LLM | str | None = None,
         query_gen_prompt: str | None = None,
         use_async: bool = True,
@@ -173,7 +178,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         self.arm_timeout = None if arm_timeout is None else amount("arm_timeout", arm_timeout)
         self.on_arm_failure = on_arm_failure
         self.expand = checked_reach(expand)
-        self.min_score = min_score if min_score == AUTO else amount("min_score", min_score, zero=True, most=1)
+        self.min_score = checked_least("min_score", min_score)
         self.query_gen_prompt = query_gen_prompt or QUERY_GEN_PROMPT
         self.use_async = use_async
         # Memory says these of a view of its own: from which day "last week" counts (None: the day it is), and what a
@@ -295,7 +300,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return FusedAnswer(nodes, pool, steps)
 
     async def _asearch(self, queries: list[QueryBundle], *, why: bool) -> tuple[FusedPool, list[NodeWithScore]]:
-        if has_operators(queries[0], self._retrievers):
+        if asks_to_plan(queries[0], self._retrievers):
             plan = await asyncio.to_thread(plan_queries, queries, self._retrievers)
         else:
             plan = Plan(queries, self._retrievers)
@@ -321,15 +326,25 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         answered = {one.arm for one in rankings}
         arms = {name: arm for name, arm in zip(self._names, plan.arms, strict=True) if name in answered}
         fused = self._fused(plan.queries[0].query_str, arms, rankings, why=why)
-        likely, least = self._relevance(plan, arms, rankings, fused)
+        query = plan.queries[0].query_str
+        evidence = evidence_of(query, arms, rankings, fused[0].node_id if fused else "", self.subject)
+        likely, measured = relevance(evidence), evidence.measured and not plan.narrowed
+        least = least_relevance(self.min_score, measured=measured)
         # Scores of some modes are below 0: where nothing is asked of them they stay.
         kept = [one for one in fused if likely is None or not least or likely * one.score >= least]
-        if why and not kept and (keyword := keyword_arm(arms.values())) is not None:
-            notes += tuple(filter(None, [keyword.unknown(plan.queries[0].query_str)]))
-        if fused and not kept:
-            notes += (f"the best hit has a relevance of {likely:.3f}, and min_score is {least:g}; 0 shows all hits",)
+        notes += tuple(self._left_out(fused[len(kept) :], likely, least)) if why else ()
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
-        return FusedPool(tuple(plan.queries), tuple(kept), given, (*plan.notes, *notes), plan.operators, likely)
+        said, unknown = (*plan.notes, *notes), unknown_in(query, arms) if why else ""
+        shown = tuple(plan.queries), tuple(kept), given, said, plan.operators
+        return FusedPool(*shown, likely, measured, evidence, unknown)
+
+    def _left_out(self, fused: Sequence[Fused], likely: float | None, least: float) -> Iterator[str]:
+        """Count the hits that are less relevant than they have to be, and name the best of them."""
+        if fused:
+            node = self._nodes([fused[0].node_id]).get(fused[0].node_id)
+            place = "" if node is None else f", {citation_of(node.metadata) or node.node_id},"
+            said = f"the best{place} has a relevance of {(likely or 0.0) * fused[0].score:.3f}, and {least:g} is needed"
+            yield f"left out {counted(len(fused), 'hit')}: {said}; 0 shows all hits"
 
     def _fused(
         self, query: str, arms: Mapping[str, BaseRetriever], rankings: list[Ranking], *, why: bool
@@ -344,28 +359,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             words = words_of(query, name, keyword, ids, self.today)
         kinds = {name: is_keyword(arm) for name, arm in arms.items()}
         return fuse_learned(rankings, kinds, words, agreement_boost=boost, why=why)
-
-    def _relevance(
-        self, plan: Plan, arms: Mapping[str, BaseRetriever], rankings: Sequence[Ranking], fused: Sequence[Fused]
-    ) -> tuple[float | None, float]:
-        """Return how likely the best hit answers the question, and how likely a hit has to be."""
-        vectors = ((name, arm) for name, arm in arms.items() if isinstance(arm, ContextualVectorRetriever))
-        first, dense = next(vectors, ("", None))
-        local = dense is not None and dense.gives_local_cosines
-        answers = (one.candidates for one in rankings if one.query == 0 and one.arm == first)
-        cosines = [one.score for candidates in answers for one in candidates if one.score is not None]
-        share, known, every = None, True, False
-        if (keyword := keyword_arm(arms.values())) is not None:
-            subject = self.subject or plan.queries[0].query_str
-            found = keyword.term_scores(subject, [one.node_id for one in fused[:1]])
-            share, known = next(iter(found.shares() or []), 0.0), any(found.frequencies)
-            every = known and all(found.frequencies)
-        # By itself it drops hits where that was measured (the local model, with keywords, in a search of everything),
-        # and only for a question with a word that the index does not know. Nonsense has such words.
-        measured = local and keyword is not None and not plan.narrowed
-        least = self.min_score if self.min_score != AUTO else MIN_SCORE if measured and not every else 0.0
-        spelled = is_spelled(plan.queries[0].query_str)
-        return relevance(cosines, share, local=local, known=known, spelled=spelled), least
 
     def _load(self, pool: FusedPool) -> list[NodeWithScore]:
         """Read nodes of the pool: all where postprocessors want to see them, else as many as are returned.
@@ -408,5 +401,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         vectors = {name for name, arm in arms if not is_keyword(arm)}
         fused = {one.node_id: one for one in pool.fused}
         hits = hits_of(answer.nodes, fused, answer.steps, terms, vectors, pool.relevance)
-        shown = len(pool.fused), pool.warnings, pool.operators, pool.relevance
-        return Explanation(queries, self.arms, self.mode.value, self.rrf_k, hits, *shown)
+        judged = pool.relevance, pool.measured, pool.evidence, pool.unknown
+        size = len(pool.fused)
+        return Explanation(
+            queries, self.arms, self.mode.value, self.rrf_k, hits, size, pool.warnings, pool.operators, *judged
+        )

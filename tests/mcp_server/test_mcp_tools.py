@@ -55,10 +55,15 @@ async def test_a_search_can_be_confined_to_some_notes(folder, index, filters, fo
         assert {entry["path"] for entry in answer["entries"]} == found
 
 
+@pytest.mark.filterwarnings("ignore:.*searched for")
 async def test_a_search_says_which_words_no_note_holds(index):
     async with mcp.Client(mcp_server.build_server(index)) as client:
-        said = await text_of(client, "memory_search", query="carorts")
-        assert said.endswith('(The index does not know "carorts" (did you mean "carrots"?).)')
+        said = await text_of(client, "memory_search", query="zzzqq")
+        assert said.startswith("(No relevant prior context for this message.)\n(Search: left out ")
+        assert said.endswith('(Search: the index does not know "zzzqq".)')
+        meant = await text_of(client, "memory_search", query="carorts")
+        assert "carrots" in meant.splitlines()[1]
+        assert '(Search: searched for "carrots" instead of "carorts", which the index does not know.)' in meant
         for query in ("carrots", "carrots -zebra", "path:MEMORY.md carrots"):
             assert "does not know" not in await text_of(client, "memory_search", query=query)
 

@@ -32,20 +32,20 @@ def test_a_note_of_a_named_day_counts_wherever_it_was_found():
 
 
 @pytest.mark.parametrize(
-    ("relevance", "has_subject", "judged", "shown"),
+    ("relevance", "has_subject", "least", "shown"),
     [
-        (0.8, True, True, ["best", "2026-04-09"]),
-        (0.2, True, True, ["best", "2026-04-09"]),
-        (0.09, True, True, ["2026-04-09"]),  # a note of a named day needs less
-        (0.02, True, True, []),
-        (0.02, False, True, ["2026-04-09"]),  # "what did we do yesterday?"
-        (0.02, True, False, ["best", "2026-04-09", "padding"]),  # a retriever that does not tell
+        (0.8, True, 0.1, ["best", "2026-04-09"]),
+        (0.2, True, 0.1, ["best", "2026-04-09"]),
+        (0.09, True, 0.1, []),
+        (0.02, True, 0.1, []),
+        (0.02, False, 0.1, ["2026-04-09"]),  # "what did we do yesterday?"
+        (0.02, True, None, ["best", "2026-04-09", "padding"]),  # a retriever that does not tell
     ],
 )
-def test_what_is_hardly_relevant_is_left_out(relevance, has_subject, judged, shown):
+def test_what_is_hardly_relevant_is_left_out(relevance, has_subject, least, shown):
     found = (hit("best", relevance), hit("2026-04-09", 0.4 * relevance), hit("padding", 0.2 * relevance))
     ranked = rank(HitPool(found), HitPool(), NAMED, None, MemorySettings())
-    chosen = select(ranked, MemorySettings(), judged=judged, has_subject=has_subject)
+    chosen = select(ranked, MemorySettings(), least=least, has_subject=has_subject)
     assert [one.id for one in chosen] == shown
 
 

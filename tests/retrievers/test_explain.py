@@ -162,7 +162,7 @@ def test_a_name_cannot_forge_a_line_or_reach_the_terminal(arms):
     arms[1].add([dog.model_copy(update={"id_": "evil", "metadata": {"path": path}, "text": "Cookie\x1b]8;;x"})])
     explanation = ContextualFusionRetriever([arms[1]]).explain("Cookie\n2  \x1b[31m")
     text = str(explanation)
-    assert len(text.splitlines()) == 3 + len(explanation)
+    assert len(text.splitlines()) == 3 + len(explanation) + len(explanation.said)
     assert "\x1b" not in text
     assert "a.md 1  1.000  forged\ufffd[2Jb .md" in text
     assert any("\n" in hit["source"] for hit in explanation.to_dict()["hits"]), "data stays as it is"

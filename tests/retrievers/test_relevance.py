@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.retrievers import (
@@ -21,7 +20,7 @@ from llama_index_contextual.retrievers import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.learned import relevance
+from llama_index_contextual.retrievers.relevance import LEAST, Evidence, least_relevance, relevance
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
 NONSENSE = [
@@ -31,7 +30,7 @@ NONSENSE = [
     "Wie backt man einen Kirschkuchen?",
     "how tall is Mount Kilimanjaro",
 ]
-COSINES = st.lists(st.floats(-1, 1), min_size=1, max_size=5)
+UNIT = st.floats(0, 1)
 ONLY_WORK = MetadataFilters(filters=[MetadataFilter(key="tags", value="work")])
 
 
@@ -55,20 +54,36 @@ def ids(found):
     return [one.node.node_id for one in found]
 
 
-@given(COSINES, st.one_of(st.none(), st.floats(0, 1)), st.booleans(), st.floats(0, 0.5))
-def test_it_is_a_probability_that_grows_with_both(cosines, words, local, more):
-    value = relevance(cosines, words, local=local)
+@given(UNIT, UNIT, st.one_of(st.none(), UNIT), st.booleans(), st.floats(0, 0.5))
+def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(high, own, words, local, more):
+    own = min(own, high)
+    evidence = Evidence(high, 0.0, own, words, local)
+    value = relevance(evidence)
     assert 0 < value < 1
-    assert relevance([*cosines, min(max(cosines) + more, 1.0)], words, local=local) >= value
+    assert relevance(evidence._replace(nearest=high + more)) >= value
+    assert relevance(evidence._replace(cosine=own + more)) >= value
     if words is not None:
-        assert relevance(cosines, words + more, local=local) >= value
-        strict = relevance(cosines, words, local=local, spelled=False)
-        assert relevance(cosines, words, local=local, known=False, spelled=False) < strict <= value
+        strict = relevance(evidence._replace(spelled=False))
+        assert relevance(evidence._replace(words=0.0, spelled=False)) <= strict <= value
+        assert relevance(evidence._replace(words=words + more, spelled=False)) >= strict
 
 
 def test_nothing_is_known_without_cosines_and_words():
-    assert relevance([], None) is None
-    assert relevance([], 0.8) > relevance([], 0.1)
+    assert relevance(Evidence()) is None
+    assert relevance(Evidence(words=0.8)) > relevance(Evidence(words=0.1))
+
+
+def test_a_best_hit_that_no_vector_supports_says_little():
+    """A list of links held the words of a question that nothing answered."""
+    links = Evidence(nearest=0.35, cosine=0.106, words=0.7)
+    assert relevance(links._replace(cosine=0.35)) > 2 * relevance(links)
+    assert relevance(links) < 0.25
+
+
+def test_one_place_says_what_is_left_out():
+    assert least_relevance("auto", measured=True) == LEAST
+    assert least_relevance("auto", measured=False) == 0
+    assert least_relevance(0.3, measured=False) == least_relevance(0.3, measured=True) == 0.3
 
 
 @pytest.mark.parametrize("query", NONSENSE)
@@ -77,43 +92,67 @@ async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
     assert retriever.retrieve(query) == await retriever.aretrieve(query) == []
     explanation = retriever.explain(query)
     assert not explanation.hits
-    assert "min_score is 0.005" in explanation.warnings[-1]
+    assert "left out 6 hits: the best, " in explanation.warnings[-1]
+    assert f"and {LEAST:g} is needed" in explanation.warnings[-1]
     everything = ContextualFusionRetriever(local_arms)
     hits = everything.retrieve(query)
     assert len(hits) == len(await everything.aretrieve(query)) == 6, "an engine gets the best there is"
-    assert hits[0].score < 0.005
+    assert hits[0].score < LEAST
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("gatway", 'does not know "gatway" (did you mean "gateway"?)'),
-        ("RETYR bugdet", '"RETYR" (did you mean "retry"?) and "bugdet" (did you mean "budget"?)'),
-        ("the schedular", 'the index does not know "schedular" (did you mean "scheduler"?)'),
+        ("schedlr", 'does not know "schedlr" (did you mean "scheduler"?)'),
+        ("zzzqq schedlr", 'the index does not know "zzzqq" and "schedlr" (did you mean "scheduler"?)'),
         ("fnord flurbel gnix blarg", 'the index does not know "fnord", "flurbel", "gnix" and other words'),
         ("gateway flurbel", 'the index does not know "flurbel"'),
     ],
 )
 def test_words_that_the_index_does_not_know_are_named(seven_notes, query, said):
-    strict = copy.copy(seven_notes)
-    strict.min_score = 1.0
-    explanation = strict.explain(query)
-    assert not explanation.hits
-    assert said in explanation.warnings[0]
+    explanation = seven_notes.explain(query)
+    assert said in explanation.unknown
+    assert explanation.unknown in str(explanation)
+    assert explanation.to_dict()["unknown"] == explanation.unknown
 
 
-def test_what_was_meant_is_told_without_vectors_and_only_where_nothing_is_found(tmp_path):
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [
+        ("when does the frezee start?", "when does the freeze start?"),
+        ("what is the timeuot of the gatway", "what is the timeout of the gateway"),
+        ("the SCHEDULAR", "the scheduler"),
+    ],
+)
+async def test_a_misspelled_question_is_answered_as_it_was_meant_and_says_so(seven_notes, query, meant):
+    with pytest.warns(ContextualWarning, match=r"searched for .* instead of "):
+        explanation = seven_notes.explain(query)
+    assert explanation.queries == (meant,)
+    assert explanation.nodes
+    assert ids(explanation.nodes) == ids(seven_notes.retrieve(meant))
+    assert [hit.score for hit in explanation] == [one.score for one in seven_notes.retrieve(meant)]
+    assert "searched for" in explanation.warnings[0]
+    with pytest.warns(ContextualWarning, match="searched for"):
+        assert ids(await seven_notes.aretrieve(query)) == ids(explanation.nodes)
+
+
+@pytest.mark.parametrize("query", ["crash", "Gateways", "asdfghjkl", "walk the talk", "freeze"])
+def test_words_that_are_known_or_english_or_like_none_are_not_corrected(seven_notes, query):
+    assert seven_notes.explain(query).queries == (query,)
+
+
+def test_what_was_meant_is_told_without_vectors(tmp_path):
     (tmp_path / "a.md").write_text("# Base de datos\n\nLas zanahorias son para el perro.\n", "utf-8")
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
         retriever = index.as_retriever()
-        assert 'did you mean "zanahorias"?' in retriever.explain("zanahroias").warnings[0]
-        assert not retriever.explain("zanahorias").warnings
+        assert 'did you mean "zanahorias"?' in retriever.explain("znahrias").unknown
+        assert not retriever.explain("zanahorias").said
         assert retriever.explain("zanahorias flurbel").hits
-        assert not retriever.explain("zanahorias flurbel").warnings
+        assert retriever.explain("zanahorias flurbel").said == ('the index does not know "flurbel"',)
         (tmp_path / "a.md").unlink()
         index.refresh(confirm=True)
-        assert retriever.explain("zanahroias").warnings == ('the index does not know "zanahroias"',)
+        assert retriever.explain("zanahroias").said == ('the index does not know "zanahroias"',)
 
 
 def test_words_of_notes_behind_a_filter_are_not_told(tmp_path):
@@ -121,9 +160,10 @@ def test_words_of_notes_behind_a_filter_are_not_told(tmp_path):
     (tmp_path / "closed.md").write_text("# Plan\n\nThe zeppelin flies in May.\n", "utf-8")
     with ContextualIndex.open(tmp_path, embed_model="none") as index:
         index.refresh()
-        assert 'mean "zeppelin"' in index.as_retriever().explain("zepelin").warnings[0]
+        with pytest.warns(ContextualWarning, match='"zeppelin" instead of "zepelin"'):
+            assert index.as_retriever().retrieve("zepelin")
         only = MetadataFilters(filters=[MetadataFilter(key="path", value="open.md")])
-        assert index.as_retriever(filters=only).explain("zepelin").warnings == ('the index does not know "zepelin"',)
+        assert index.as_retriever(filters=only).explain("zepelin").said == ('the index does not know "zepelin"',)
 
 
 @pytest.mark.long
@@ -247,7 +287,6 @@ def seven_notes(tmp_path_factory):
         "invitation tripled",
         "rotated without",
         "outside health",
-        "decision different cannot",
         "grey directory second",
     ],
 )
@@ -271,4 +310,4 @@ def test_a_word_of_the_notes_finds_something(seven_notes):
 def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, query):
     assert seven_notes.retrieve(query) == []
     assert "0 shows all hits" in seven_notes.explain(query).warnings[-1]
-    assert "know" not in seven_notes.explain("the").warnings[0], "a stop word is in no index"
+    assert not seven_notes.explain("the").unknown, "a stop word is in no index"

@@ -1,0 +1,167 @@
+"""Judge how likely an index answers a question at all, and what is left out where it hardly does.
+
+A fused score ranks: something is best even where nothing answers. Relevance is a logistic model that tells questions
+with known answers from keyboard mash, other languages, other subjects, and questions whose answer was taken out of the
+index. Like learned fusion it is a sum in log-odds, so each summand says how much a piece of evidence speaks for an
+answer. ``benchmarks/relevance.py`` trains the numbers in ``relevance.json``; ``benchmarks/results/relevance.md`` says
+on what, and how far to trust them.
+
+This is also the one place that says what ``search``, ``memory_search`` and the digest leave out unless they are told.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from llama_index_contextual.checks import amount
+from llama_index_contextual.retrievers.arms import keyword_arm
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.tokens import is_spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from llama_index.core.base.base_retriever import BaseRetriever
+
+    from llama_index_contextual.retrievers.fusion import Ranking
+
+AUTO: Final = "auto"
+LEAST: Final = 0.05  # loses no first hit of either arm; see benchmarks/results/relevance.md
+_OTHER_WORDS: Final = 0.5  # the best hit holds less of a question's words than this: it may be in other words
+
+Least: TypeAlias = float | Literal["auto"]
+
+
+def checked_least(name: str, value: Least) -> Least:
+    """Return the relevance that a hit needs: 0 to 1, or ``"auto"``.
+
+    Raises:
+        SettingError: It is neither.
+    """
+    return value if value == AUTO else amount(name, value, zero=True, most=1)
+
+
+def least_relevance(chosen: Least, *, measured: bool) -> float:
+    """Return what a hit needs.
+
+    Args:
+        chosen: What the user says; ``"auto"`` leaves it to us.
+        measured: Whether it is known what relevance means here: with cosines of the local model, a keyword arm of ours,
+            and neither filters nor operators, because who narrows a search wants what is there. Elsewhere ``"auto"``
+            leaves out nothing.
+    """
+    if chosen != AUTO:
+        return float(chosen)
+    return LEAST if measured else 0.0
+
+
+class Evidence(NamedTuple):
+    """Hold what speaks for an answer, of a question's best hit.
+
+    Args:
+        nearest: The highest cosine of the vector arm's answer; None without a vector arm.
+        farthest: The lowest; for models other than all-MiniLM-L6-v2 it stands for texts that have nothing in common.
+        cosine: That of the best hit; the lowest where the vector arm has not found it.
+        words: Share of the question's words that the best hit holds, weighted by rarity; None without a keyword arm.
+        local: Whether the cosines are those of all-MiniLM-L6-v2.
+        spelled: Whether any word of the question is in an English dictionary. Vectors say little of what is not.
+    """
+
+    nearest: float | None = None
+    farthest: float = 0.0
+    cosine: float = 0.0
+    words: float | None = None
+    local: bool = True
+    spelled: bool = True
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured what relevance means for such arms."""
+        return self.local and self.nearest is not None and self.words is not None
+
+    def features(self) -> dict[str, float]:
+        """Return the numbers that the model weighs; cosines of other models are stretched from the lowest to 1."""
+        scale = 1.0 if self.local else max(1 - self.farthest, 1e-6)
+        zero = 0.0 if self.local else self.farthest
+        return {
+            "nearest": ((self.nearest or 0.0) - zero) / scale,
+            "cosine": (self.cosine - zero) / scale,
+            "words": self.words or 0.0,
+        }
+
+
+@cache
+def shipped_weights() -> Mapping[str, Mapping[str, float]]:
+    """Return the weights that come with the package, by what is known: see :func:`models_of`."""
+    content = files("llama_index_contextual.retrievers").joinpath("relevance.json").read_text("utf-8")
+    return json.loads(content)["weights"]  # type: ignore[no-any-return]
+
+
+def models_of(evidence: Evidence) -> list[str]:
+    """Return the names of the models that judge a question.
+
+    One in other words than those of the notes ("crash" for "outage") has only its vector to speak for it, so that the
+    model of vectors alone judges it too, and the more hopeful one counts.
+    """
+    if evidence.nearest is None:
+        return [] if evidence.words is None else ["words"]
+    vectors = "local" if evidence.local else "other"
+    if evidence.words is None:
+        return [vectors]
+    in_other_words = evidence.spelled and evidence.words < _OTHER_WORDS
+    return [f"{vectors} and words", *([vectors] if in_other_words else [])]
+
+
+def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None) -> float | None:
+    """Return how likely an index answers a question, 0 to 1; None where nothing is known of it.
+
+    Args:
+        evidence: What speaks for an answer.
+        weights: Of each model; default those of the package.
+    """
+    shipped, features = weights or shipped_weights(), evidence.features()
+    odds = [
+        math.fsum([shipped[name]["constant"], *(shipped[name].get(key, 0.0) * features[key] for key in features)])
+        for name in models_of(evidence)
+    ]
+    return 1 / (1 + math.exp(-max(odds))) if odds else None
+
+
+def evidence_of(
+    query: str,
+    arms: Mapping[str, BaseRetriever],
+    rankings: Sequence[Ranking],
+    best: str,
+    subject: str | None = None,
+) -> Evidence:
+    """Return what speaks for an answer.
+
+    Args:
+        query: The question.
+        arms: Those that answered, by name.
+        rankings: Their answers.
+        best: Id of the best hit; "" where there is none.
+        subject: What a relevant hit holds of the question; default all of it.
+    """
+    evidence = Evidence(spelled=is_spelled(query), local=False)
+    if (keyword := keyword_arm(arms.values())) is not None:
+        terms = keyword.term_scores(subject or query, [best])
+        evidence = evidence._replace(words=next(iter(terms.shares() or []), 0.0))
+    vectors = ((name, arm) for name, arm in arms.items() if isinstance(arm, ContextualVectorRetriever))
+    name, arm = next(vectors, ("", None))
+    answers = (one.candidates for one in rankings if one.query == 0 and one.arm == name)
+    cosines = {one.node_id: one.score for found in answers for one in found if one.score is not None}
+    if arm is None or not cosines:
+        return evidence
+    low, high = min(cosines.values()), max(cosines.values())
+    return evidence._replace(nearest=high, farthest=low, cosine=cosines.get(best, low), local=arm.gives_local_cosines)
+
+
+def unknown_in(query: str, arms: Mapping[str, BaseRetriever]) -> str:
+    """Return a line on the words of a question that the index does not know, "" where it knows all."""
+    keyword = keyword_arm(arms.values())
+    return "" if keyword is None else str(keyword.unknown(query))
