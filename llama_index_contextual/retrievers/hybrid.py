@@ -48,8 +48,8 @@ from llama_index_contextual.retrievers.relevance import (
     evidence_of,
     least_relevance,
     relevance,
-    unknown_in,
 )
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
@@ -326,15 +326,17 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         answered = {one.arm for one in rankings}
         arms = {name: arm for name, arm in zip(self._names, plan.arms, strict=True) if name in answered}
         fused = self._fused(plan.queries[0].query_str, arms, rankings, why=why)
-        query = plan.queries[0].query_str
-        evidence = evidence_of(query, arms, rankings, fused[0].node_id if fused else "", self.subject)
+        query, keyword = plan.queries[0].query_str, keyword_arm(arms.values())
+        cosines, local = _cosines(arms, rankings)
+        best = fused[0].node_id if fused else ""
+        evidence = evidence_of(query, best, cosines, keyword, local=local, subject=self.subject)
         likely, measured = relevance(evidence), evidence.measured and not plan.narrowed
         least = least_relevance(self.min_score, measured=measured)
         # Scores of some modes are below 0: where nothing is asked of them they stay.
         kept = [one for one in fused if likely is None or not least or likely * one.score >= least]
         notes += tuple(self._left_out(fused[len(kept) :], likely, least)) if why else ()
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
-        said, unknown = (*plan.notes, *notes), unknown_in(query, arms) if why else ""
+        said, unknown = (*plan.notes, *notes), str(keyword.unknown(query)) if why and keyword is not None else ""
         shown = tuple(plan.queries), tuple(kept), given, said, plan.operators
         return FusedPool(*shown, likely, measured, evidence, unknown)
 
@@ -406,3 +408,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         return Explanation(
             queries, self.arms, self.mode.value, self.rrf_k, hits, size, pool.warnings, pool.operators, *judged
         )
+
+
+def _cosines(arms: Mapping[str, BaseRetriever], rankings: Sequence[Ranking]) -> tuple[dict[str, float], bool]:
+    """Return what the first vector arm gave for the question, by id, and whether it has the local model's cosines."""
+    vectors = ((name, arm) for name, arm in arms.items() if isinstance(arm, ContextualVectorRetriever))
+    name, arm = next(vectors, ("", None))
+    answers = (one.candidates for one in rankings if one.query == 0 and one.arm == name)
+    found = {one.node_id: one.score for candidates in answers for one in candidates if one.score is not None}
+    return found, arm is not None and arm.gives_local_cosines

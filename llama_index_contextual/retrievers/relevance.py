@@ -18,16 +18,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index_contextual.checks import amount
-from llama_index_contextual.retrievers.arms import keyword_arm
-from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from llama_index.core.base.base_retriever import BaseRetriever
-
-    from llama_index_contextual.retrievers.fusion import Ranking
+    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 
 AUTO: Final = "auto"
 LEAST: Final = 0.05  # loses no first hit of either arm; see benchmarks/results/relevance.md
@@ -133,35 +129,28 @@ def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | N
 
 def evidence_of(
     query: str,
-    arms: Mapping[str, BaseRetriever],
-    rankings: Sequence[Ranking],
     best: str,
+    cosines: Mapping[str, float],
+    keyword: ContextualBM25Retriever | None,
+    *,
+    local: bool,
     subject: str | None = None,
 ) -> Evidence:
     """Return what speaks for an answer.
 
     Args:
         query: The question.
-        arms: Those that answered, by name.
-        rankings: Their answers.
         best: Id of the best hit; "" where there is none.
+        cosines: What the vector arm gave, by id; empty without a vector arm.
+        keyword: The keyword arm.
+        local: Whether the cosines are those of all-MiniLM-L6-v2.
         subject: What a relevant hit holds of the question; default all of it.
     """
-    evidence = Evidence(spelled=is_spelled(query), local=False)
-    if (keyword := keyword_arm(arms.values())) is not None:
+    evidence = Evidence(spelled=is_spelled(query), local=local)
+    if keyword is not None:
         terms = keyword.term_scores(subject or query, [best])
         evidence = evidence._replace(words=next(iter(terms.shares() or []), 0.0))
-    vectors = ((name, arm) for name, arm in arms.items() if isinstance(arm, ContextualVectorRetriever))
-    name, arm = next(vectors, ("", None))
-    answers = (one.candidates for one in rankings if one.query == 0 and one.arm == name)
-    cosines = {one.node_id: one.score for found in answers for one in found if one.score is not None}
-    if arm is None or not cosines:
+    if not cosines:
         return evidence
     low, high = min(cosines.values()), max(cosines.values())
-    return evidence._replace(nearest=high, farthest=low, cosine=cosines.get(best, low), local=arm.gives_local_cosines)
-
-
-def unknown_in(query: str, arms: Mapping[str, BaseRetriever]) -> str:
-    """Return a line on the words of a question that the index does not know, "" where it knows all."""
-    keyword = keyword_arm(arms.values())
-    return "" if keyword is None else str(keyword.unknown(query))
+    return evidence._replace(nearest=high, farthest=low, cosine=cosines.get(best, low))
