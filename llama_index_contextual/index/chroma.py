@@ -31,7 +31,7 @@ from llama_index_contextual.index.chroma_files import (
     unreachable,
 )
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
-from llama_index_contextual.retrievers.chroma import PAGE, ChromaDense, pages
+from llama_index_contextual.retrievers.chroma import GRAPH, PAGE, ChromaDense, pages
 
 try:
     import chromadb
@@ -61,11 +61,8 @@ _WRITTEN: Final = 500  # rows per write, where the client takes so many: for 2,0
 # Chroma says many things of damaged vector files; these are about something else.
 _ELSEWHERE: Final = ("readonly", "unable to open", "is full", "no space", "permission", "is locked", "too many open")
 
-# Vectors are compared by angle, whatever their length. With Chroma's own 16, 100 and 100 its graph loses small groups
-# beside a large one: a seventh of 110 chunks of notes beside one document of 12,000. benchmarks/exact.py
-CONFIGURATION: Final[dict[str, Any]] = {
-    "hnsw": {"space": "cosine", "max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
-}
+# Vectors are compared by angle, whatever their length.
+CONFIGURATION: Final[dict[str, Any]] = {"hnsw": {"space": "cosine", **GRAPH}}
 
 
 def _settings() -> ChromaSettings:
@@ -240,8 +237,8 @@ class ChromaStore:
         """Return the identity of the embedding model, "" where the collection does not say."""
         return str((self.collection.metadata or {}).get(_MODEL, ""))
 
-    def search(self, companion: NodeSearch | None = None) -> DenseSearch:
-        """Return the side that retrievers ask."""
+    def search(self, companion: NodeSearch | None = None, *, exact_limit: int = 0) -> DenseSearch:  # noqa: ARG002
+        """Return the side that retrievers ask; only its graph can answer."""
         return ChromaDense(self.collection, companion)
 
     def keywords(self) -> KeywordSearch | None:

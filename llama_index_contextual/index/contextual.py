@@ -504,10 +504,14 @@ class ContextualIndex:
 
     def verify(self) -> Verification:
         """Whether files, manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
-        reader = self._storage.reader
+        reader, embeds = self._storage.reader, not isinstance(self.settings.embedding, NoEmbedding)
         return reader.ask(
             lambda view: inspection.verify(
-                self._storage.manifest(), view.store, reader.keyword_search(view), *self._planned()
+                self._storage.manifest(),
+                view.store,
+                reader.keyword_search(view),
+                reader.dense_search(view) if embeds else None,
+                *self._planned(),
             )
         )
 

@@ -20,6 +20,7 @@ from llama_index_contextual.index.sources import read_all
 from llama_index_contextual.index.store import Row, store_metadata, to_node
 from llama_index_contextual.index.vector_cache import fault_of, kept_hashes
 from llama_index_contextual.index.vectors import see_documents
+from llama_index_contextual.retrievers.recall import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.state import Layout
     from llama_index_contextual.index.store import NodeStore, Stored
-    from llama_index_contextual.retrievers.search import KeywordSearch
+    from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch
 
 
 _NAMED: Final = 20  # files that differ; --json names all
@@ -38,6 +39,7 @@ _AT_ONCE: Final = 500  # documents that the store is asked about
 _SAMPLE: Final = 1000  # vectors that verify looks at
 _COMPARED: Final = 500  # chunks that are compared with all
 _NEIGHBOURS: Final = 5
+_ASKED: Final = 64  # chunks, and documents, that questions are made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class Verification:
         pending: What a refresh would do. Documents that only settings made outdated are no disagreement.
         documents: How many were checked.
         chunks: How many were checked.
+        recall: The share of the ten nearest chunks that a question finds, 0 to 1, for questions made of a sample of the
+            chunks; less than 0.98 is a finding. None where vectors are lost, or there are none.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -137,11 +141,17 @@ class Verification:
     pending: Pending = field(default_factory=Pending)
     documents: int = 0
     chunks: int = 0
+    recall: float | None = None
 
     @property
     def ok(self) -> bool:
-        """Whether everything agrees."""
-        return not self.problems and not self.files
+        """Whether everything agrees, and what is near is found."""
+        return not self.problems and not self.files and not self.loses
+
+    @property
+    def loses(self) -> bool:
+        """Whether the store's graph loses too much of what is near."""
+        return self.recall is not None and self.recall < ENOUGH
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -149,12 +159,20 @@ class Verification:
 
     def __str__(self) -> str:
         checked = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
+        found = "" if self.recall is None else f"{self.recall:.1%} of the ten nearest chunks are found"
         if self.ok:
-            return f"ok: {checked} agree with the files, in manifest, vector store and keyword index"
+            found = found and f"; {found}"
+            return f"ok: {checked} agree with the files, in manifest, vector store and keyword index{found}"
+        lost = (
+            f"Only {found}, by a sample: the store's graph loses the others. Cure: [store] exact_limit = {self.chunks} "
+            "or more, so that a question is compared with every vector; then refresh."
+        )
+        if not self.problems and not self.files:
+            return f"{lost}\nchecked {checked}"
         more = len(self.files) - _NAMED
         files = [*self.files[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
         cure = "refresh; if that is not enough, with reindex='all'" if self.problems else "refresh"
-        return "\n".join([*self.problems, *files, f"checked {checked}. Cure: {cure}"])
+        return "\n".join([*self.problems, *files, *([lost] if self.loses else []), f"checked {checked}. Cure: {cure}"])
 
 
 def planned(
@@ -243,23 +261,46 @@ def sizes(layout: Layout) -> dict[str, int]:
 
 
 def verify(
-    manifest: Manifest, store: NodeStore, keywords: KeywordSearch, plan: Plan, failed: Sequence[Problem]
+    manifest: Manifest,
+    store: NodeStore,
+    keywords: KeywordSearch,
+    dense: DenseSearch | None,
+    plan: Plan,
+    failed: Sequence[Problem],
 ) -> Verification:
-    """Compare the folder, manifest, vector store and keyword index; nothing is changed."""
+    """Compare the folder, manifest, vector store and keyword index; ask for what is near; nothing is changed."""
     nodes: dict[str, list[Stored]] = {}
     for stored in store.all():
         nodes.setdefault(stored.entry, []).append(stored)
     ids = {item.id for items in nodes.values() for item in items}
     problems = [] if manifest.complete else ["A refresh was interrupted."]
     problems += _disagreements(manifest, nodes)
-    problems += _vectors(store)
+    faults = list(_vectors(store))
+    problems += faults
+    recall = None if dense is None or faults else _recall(store, dense, list(nodes.values()))
     keyword = set(keywords.selected_ids())
     if keyword != ids:
         problems.append(
             f"The keyword index lacks {counted(len(ids - keyword), 'chunk')} and has {len(keyword - ids)} too many."
         )
     files = sorted(_files(manifest, plan, failed))
-    return Verification(problems, files, Pending.of(plan, failed), len(manifest.documents), len(ids))
+    waiting = Pending.of(plan, failed)
+    return Verification(problems, files, waiting, len(manifest.documents), len(ids), recall)
+
+
+def _recall(store: NodeStore, dense: DenseSearch, documents: Sequence[Sequence[Stored]]) -> float | None:
+    """Return which share of the ten nearest is found for questions made of chunks: of any, and of any document."""
+    rng = np.random.default_rng(0)
+    every = [item.id for items in documents for item in items]
+    chosen = {every[row] for row in rng.permutation(len(every))[:_ASKED].tolist()}
+    for number in rng.permutation(len(documents))[:_ASKED].tolist():
+        chosen.add(documents[number][int(rng.integers(len(documents[number])))].id)
+    pages = [vectors for _, vectors in store.vectors(sorted(chosen))]
+    if not pages:
+        return None
+    questions = made_questions(np.concatenate(pages))
+    answers = [[one.node_id for one in dense.dense_query(question.tolist(), TOP)] for question in questions]
+    return found_share(store.vectors(), questions, answers)
 
 
 def _files(manifest: Manifest, plan: Plan, failed: Sequence[Problem]) -> Iterator[str]:

@@ -75,9 +75,14 @@ class _OneAtATime:
         return call
 
 
-# Our pages say both of the local mode. Once and here: catch_warnings() changes the filters of the whole process, and
+# Our pages say all this of the local mode. Once and here: catch_warnings() changes the filters of the whole process, and
 # two threads that leave it in another order silence every warning.
-warnings.filterwarnings("ignore", "(Local mode is not recommended|Payload indexes have no effect in the local Qdrant)")
+_NEEDLESS: Final = (
+    "Local mode is not recommended",
+    "Payload indexes have no effect in the local Qdrant",
+    "Local mode performs exact",
+)
+warnings.filterwarnings("ignore", f"({'|'.join(_NEEDLESS)})")
 
 
 class QdrantDatabase:
@@ -180,8 +185,9 @@ class QdrantStore:
         """Return the identity of the embedding model, "" where the collection does not say."""
         return self._model
 
-    def search(self, companion: NodeSearch | None = None) -> DenseSearch:  # noqa: ARG002  it needs none
-        """Return the side that retrievers ask."""
+    def search(self, companion: NodeSearch | None = None, *, exact_limit: int = 0) -> DenseSearch:  # noqa: ARG002
+        """Return the side that retrievers ask; it needs no companion."""
+        self._search.exact_limit = exact_limit
         return self._search
 
     def keywords(self) -> KeywordSearch | None:

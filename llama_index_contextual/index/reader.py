@@ -80,6 +80,7 @@ class Reader:
         self._open: OpenStore | None = None
         self._held = contextvars.ContextVar[OpenStore | None]("what a question sees", default=None)
         self._looked: tuple[bytes, float] = b"", 0.0  # what was announced here when a server was last asked, and when
+        self._exact_limit = exact_limit
         self.keywords = Keywords(layout.bm25, layout.matrix, exact_limit)
 
     def __deepcopy__(self, memo: object) -> Reader:
@@ -247,7 +248,7 @@ class Reader:
         """Return what answers by vectors: the store itself, or a comparison with all of its vectors."""
         own = self._own_keywords(view)
         if own is not None:
-            return view.store.search(own)
+            return view.store.search(own, exact_limit=self._exact_limit)
         return self.keywords.dense(view)
 
     def save_keywords(self) -> None:

@@ -113,11 +113,13 @@ class NodeStore(Protocol):
     def model(self) -> str:
         """Return the identity of the embedding model."""
 
-    def search(self, companion: NodeSearch | None = None) -> DenseSearch:
+    def search(self, companion: NodeSearch | None = None, *, exact_limit: int = 0) -> DenseSearch:
         """Return the side that retrievers ask: nearest vectors, nodes by id, filters.
 
         Args:
             companion: What answers keyword queries: it may evaluate filters faster.
+            exact_limit: Most nodes of which every vector is to be compared with a question, where the store can do so.
+                Of a store without keyword queries this is done by the process that asks.
         """
 
     def keywords(self) -> KeywordSearch | None:

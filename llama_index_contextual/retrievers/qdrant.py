@@ -136,9 +136,13 @@ class QdrantSearch:
         client: A Qdrant client.
         collection: Name of the collection.
         encoder: Made the sparse vectors.
+
+    Attributes:
+        exact_limit: Most nodes of a collection whose every vector the server compares with a question.
     """
 
     def __init__(self, client: Any, collection: str, encoder: SparseEncoder) -> None:
+        self.exact_limit = 0
         self._client = client
         self._collection = collection
         self._encoder = encoder
@@ -261,6 +265,7 @@ class QdrantSearch:
                 limit=min(top_k, MOST),
                 query_filter=wanted,
                 with_payload=[ID],
+                search_params=models.SearchParams(exact=self._known_count() <= self.exact_limit),
             ).points
         pairs = sorted(((id_of(one), float(one.score)) for one in found), key=lambda pair: (-pair[1], pair[0]))
         return [Candidate(node_id, score) for node_id, score in pairs]
@@ -329,9 +334,7 @@ class QdrantSearch:
         begins with a new object.
         """
         with self._guard:
-            if time.monotonic() - self._counted_at > _REMEMBERED_SECONDS:
-                self._idfs = {}
-                self._count, self._counted_at = self.count(), time.monotonic()
+            self._forget_old()
             idfs = self._idfs
             unknown = sorted({dimension for group in groups for dimension in _dimensions(group)} - set(idfs))
             if not unknown:
@@ -352,6 +355,17 @@ class QdrantSearch:
                 held = _sparse_of(best).get(dimension) if best is not None else None
                 idfs[dimension] = float(best.score) / held if best is not None and held else _idf(0, self._count)
             return idfs
+
+    def _known_count(self) -> int:
+        """Return how many nodes there are, as of a minute ago at most."""
+        with self._guard:
+            self._forget_old()
+            return self._count
+
+    def _forget_old(self) -> None:
+        if time.monotonic() - self._counted_at > _REMEMBERED_SECONDS:
+            self._idfs = {}
+            self._count, self._counted_at = self.count(), time.monotonic()
 
     def _frequency(self, idf: float) -> int:
         """Return how many nodes hold a term of that rarity."""

@@ -27,6 +27,7 @@ from llama_index_contextual.errors import ContextualWarning, CopyError, SettingE
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
 from llama_index_contextual.retrievers.any_store import AnyStore, NodesElsewhere
 from llama_index_contextual.retrievers.chroma import ChromaDense, is_chroma
+from llama_index_contextual.retrievers.recall import warn_of_losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +45,13 @@ class _Held:
     def __init__(self, store: BasePydanticVectorStore, elsewhere: NodesElsewhere | None = None) -> None:
         self.store = store
         self.elsewhere = elsewhere
+        self._looked_at = False
+
+    def look_at_graph(self) -> None:
+        """Warn, once, where the graph of a Chroma collection loses what is near."""
+        if is_chroma(self.store) and not self._looked_at:
+            self._looked_at = True
+            warn_of_losses(self.store.client)
 
     def __deepcopy__(self, memo: object) -> _Held:
         return self
@@ -236,6 +244,8 @@ class ContextualVectorRetriever(BaseRetriever):
             return []
         embedding = query.embedding
         held = self._held
+        if held is not None:
+            held.look_at_graph()
         if embedding is None and (held is None or _needs_vector(held.store, self._asking.mode)):
             embedding = self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
         if held is None or (is_chroma(held.store) and self._asking.plain):

@@ -181,6 +181,70 @@ def test_another_embedding_brings_another_matrix(opened, embedding, no_graph):
         assert [score for _, score in found] == pytest.approx([score for _, score in wanted], abs=1e-6)
 
 
+def test_verify_measures_what_is_found(opened, embedding, monkeypatch):
+    index = opened()
+    index.refresh()
+    found = index.verify()
+    assert (found.ok, found.recall, found.to_dict()["recall"]) == (True, 1.0, 1.0)
+    assert "100.0% of the ten nearest chunks are found" in str(found)
+    index.close()
+    plain = ChromaDense.dense_query
+    monkeypatch.setenv(LIMIT, "0")
+    monkeypatch.setattr(ChromaDense, "dense_query", lambda *given: plain(*given)[1:])
+    lossy = opened().verify()
+    assert (lossy.ok, lossy.problems, lossy.files) == (False, [], [])
+    assert lossy.recall == pytest.approx(1 - 1 / len(index.nodes()))
+    assert str(lossy).startswith("Only 75.0% of the ten nearest chunks are found")
+    assert "Cure: [store] exact_limit = 4 or more" in str(lossy)
+    assert "reindex" not in str(lossy)
+
+
+def test_verify_finds_a_copy_that_holds_other_vectors(opened, embedding):
+    index = opened()
+    index.refresh()
+    ids, vectors = index._storage.reader.ask(lambda view: next(view.store.vectors()))
+    stamp = f"{index.settings.layout.generation.read_bytes()} contextual"
+    many = [f"none-{number}" for number in range(20)]
+    index.close()
+    noise = np.random.default_rng(0).standard_normal((25, vectors.shape[1]))
+    foreign = Matrix().with_rows([*many, *ids], noise).without(many)
+    foreign.save(index.settings.layout.matrix, stamp)
+    seen = opened()
+    with pytest.MonkeyPatch.context() as few:  # all of so few chunks are among the ten nearest
+        few.setattr("llama_index_contextual.index.inspection.TOP", 2)
+        few.setattr("llama_index_contextual.retrievers.recall.TOP", 2)
+        assert not seen.verify().ok
+
+
+def test_an_index_without_vectors_measures_nothing(opened):
+    index = opened(embed_model="none")
+    index.refresh()
+    assert index.verify().recall is None
+    assert not index.settings.layout.matrix.exists()
+
+
+def test_qdrant_is_asked_to_compare_every_vector_up_to_the_limit(opened, embedding, monkeypatch):
+    qdrant_client = pytest.importorskip("qdrant_client", reason="the extra 'qdrant' is not installed")
+    client, asked_for = qdrant_client.QdrantClient(":memory:"), []
+    index = opened(vector_store=client)
+    index.refresh()
+    plain = qdrant_client.QdrantClient.query_points
+
+    def noted(self, *given, **options):
+        if options.get("search_params") is not None:
+            asked_for.append(options["search_params"].exact)
+        return plain(self, *given, **options)
+
+    monkeypatch.setattr(qdrant_client.QdrantClient, "query_points", noted)
+    assert_exact(index, embedding)
+    assert asked_for == [True] * len(QUESTIONS)
+    assert index.verify().recall == 1.0
+    asked_for.clear()
+    monkeypatch.setenv(LIMIT, "2")
+    asked(opened(vector_store=client), embedding, QUESTIONS[0])
+    assert asked_for == [False]
+
+
 def test_made_vectors_apart_from_a_crowd_are_found_where_a_graph_loses_them(tmp_path):
     """60 vectors apart, then 6,000 around one centre, are written together."""
     rng = np.random.default_rng(3)
