@@ -75,7 +75,7 @@ class _OneAtATime:
         return call
 
 
-# Our pages say all this of the local mode. Once and here: catch_warnings() changes the filters of the whole process, and
+# Our pages say it of the local mode. Once and here: catch_warnings() changes the filters of the whole process, and
 # two threads that leave it in another order silence every warning.
 _NEEDLESS: Final = (
     "Local mode is not recommended",
