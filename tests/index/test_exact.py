@@ -17,6 +17,18 @@ LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
 
 
+NOTES = {
+    "allergies.md": ("Tomasz is allergic to cashews and pistachios.", "nuts intolerance of a colleague"),
+    "birthday.md": ("Mum would like the blue teapot from the shop in Harbour Street.", "gift idea for my mother"),
+    "boiler.md": ("Below one bar, open the left valve slowly.", "what do I do if the heating loses water?"),
+    "drone.md": ("It is 249 grams with the small battery.", "how heavy is the quadcopter?"),
+    "knee.md": ("The physiotherapist says: no running for three weeks.", "what sport may I do with my injury?"),
+    "party.md": ("Andrea does not drink.", "what do I offer somebody who avoids alcohol?"),
+    "train.md": ("The night train to Vienna has no dining car.", "is there food on the sleeper?"),
+    "wine.md": ("The white one was a Furmint from Tokaj.", "what was the Hungarian bottle called?"),
+}
+
+
 class Three(LocalEmbedding):
     """Vectors of three numbers."""
 
@@ -245,6 +257,27 @@ def test_qdrant_is_asked_to_compare_every_vector_up_to_the_limit(opened, embeddi
     assert asked_for == [False]
 
 
+@pytest.mark.long
+def test_notes_beside_a_large_document_are_found_as_by_comparing_all(opened, embedding, data, tmp_path, no_graph):
+    """Real vectors: eight notes of a sentence, and pages of documentation in one file."""
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    for name, (text, _) in NOTES.items():
+        (beside / name).write_text(f"# {name[:-3].title()}\n\n{text}\n", "utf-8")
+    pages = sorted((data("kubernetes-docs") / "corpus").glob("concepts_*.md"))[:12]
+    (beside / "handbook.md").write_text("\n\n".join(page.read_text("utf-8") for page in pages), "utf-8")
+    index = opened(beside)
+    index.refresh()
+    assert len(index.nodes()) > 200
+    for name, (_, question) in NOTES.items():
+        found, wanted = asked(index, embedding, question), brute(index, embedding, question)
+        assert [id_ for id_, _ in found] == [id_ for id_, _ in wanted]
+        paths = {node.node_id: node.metadata["path"] for node in index.nodes()}
+        assert name in [paths[id_] for id_, _ in found][:5], question
+    assert index.verify().recall == 1.0
+
+
+@pytest.mark.long
 def test_made_vectors_apart_from_a_crowd_are_found_where_a_graph_loses_them(tmp_path):
     """60 vectors apart, then 6,000 around one centre, are written together."""
     rng = np.random.default_rng(3)
