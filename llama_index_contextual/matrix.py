@@ -191,8 +191,9 @@ class Matrix:
     def _chosen(self, among: Collection[str] | None) -> npt.NDArray[np.intp]:
         if among is None:
             return np.flatnonzero(self.live)
-        known = self._rows
-        return np.array(sorted({known[id_] for id_ in among if id_ in known}), dtype=np.intp)
+        find = self._rows.get
+        rows = np.unique(np.fromiter((find(id_, -1) for id_ in among), dtype=np.intp))
+        return rows[rows >= 0]
 
     def _of(self, rows: npt.NDArray[np.intp]) -> Floats:
         """Return the vectors of ascending rows."""
