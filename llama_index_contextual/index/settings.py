@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Reindex = Literal["auto", "error", "ignore", "all"]
 POLICIES: Final = ("auto", "error", "ignore", "all")
-EXACT_LIMIT: Final = 100_000  # vectors, which a question is compared with in 7 ms
+EXACT_LIMIT: Final = 100_000  # vectors, which a question is compared with in 8 ms
 SHARED_LOCK_SECONDS: Final = 60.0  # with a server the lock is held for moments, so waiting for it is right
 
 
