@@ -315,13 +315,13 @@ def test_the_version_is_printed(run):
 
 def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_path):
     shutil.copytree(NOTES / "docs", tmp_path / "docs")
-    page = tmp_path / "docs" / "gateway.md"
+    preview = ["preview", tmp_path / "docs" / "gateway.md", "--folder", tmp_path]
     (tmp_path / "contextual.toml").write_text("[chunks]\nsize = 60\noverlap = 0\n", "utf-8")
-    chunks = json.loads(run("preview", page, "--context", "--json").stdout)
-    assert len(chunks) > len(json.loads(run("preview", page, "--chunk-size", 190, "--json").stdout))
+    chunks = json.loads(run(*preview, "--context", "--json").stdout)
+    assert len(chunks) > len(json.loads(run(*preview, "--chunk-size", 190, "--json").stdout))
     assert "Document: docs/gateway.md > Gateway > Timeout" in chunks[2]["embedded"]
-    assert "Document: docs/gateway.md > Gateway > Timeout" in run("preview", page, "--context").stdout
-    assert "Document:" not in run("preview", page).stdout
+    assert "Document: docs/gateway.md > Gateway > Timeout" in run(*preview, "--context").stdout
+    assert "Document:" not in run(*preview).stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], "nothing is written"
 
 

@@ -97,7 +97,7 @@ def read_text(path: Path) -> str:
 def _text_of(path: Path) -> tuple[str, int]:
     try:
         if not path.is_file():
-            raise SettingError(f"{path} is no file. Cure: name one, or give the text itself.")
+            raise SettingError(f"{path} cannot be read: it is no file. Cure: name one, or give the text itself.")
         with path.open("rb") as file:
             content, owner = file.read(MAX_BYTES + 1), os.fstat(file.fileno()).st_uid
         text = content.decode("utf-8-sig")
