@@ -15,8 +15,6 @@ from llama_index_contextual.index.settings import IndexSettings, Remembered
 from llama_index_contextual.index.state import write_atomically
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.state import Layout
     from llama_index_contextual.index.storage import Storage
@@ -28,7 +26,8 @@ def move_index(storage: Storage, place: Place) -> int:
     """Copy every node with its vector to another place, and then keep the index there; return how many there are.
 
     Nothing is embedded. The manifest is changed after the last node is written, and the old nodes are deleted after
-    that: until then the index is where it was, and a kill leaves it there.
+    that: until then the index is where it was, and a kill leaves it there. A marker names both places until all is
+    done: what a kill leaves in either is known to be of this index, and goes.
 
     Raises:
         SettingError: It is there already.
@@ -44,12 +43,13 @@ def move_index(storage: Storage, place: Place) -> int:
         finally:
             database.close()
         before = writer.manifest.collection
+        _mark(layout, place, settings.place)
         save_manifest(layout.manifest, _kept_in(place, writer.manifest, storage.settings))
         storage.reader.announce(complete=writer.manifest.complete)
-        _marker(layout).unlink(missing_ok=True)
         storage.reader.close()
     try:
         _leave(storage, before)
+        layout.moving.unlink(missing_ok=True)
     except StorageError as error:  # the index has moved all the same
         message = f"the index has moved, and what it left in the old place could not be deleted: {error}"
         warnings.warn(message, ContextualWarning, stacklevel=3)
@@ -63,13 +63,13 @@ def _target(database: Database, place: Place, layout: Layout, model: str) -> Nod
         StorageError: It has nodes that no move of this index has written.
     """
     held = place.among(database.names())
-    begun = _begun(layout) == [place.name, place.collection]
+    begun = [place.name, place.collection] in _begun(layout)
     if held and not begun and place.folder is None:
         raise StorageError(
             f"{place.name or 'the store'} has a collection {held[0]!r} already. It is unharmed. Cure: another name, by "
             "an address that ends in #NAME."
         )
-    write_atomically(_marker(layout), json.dumps([place.name, place.collection]).encode())
+    _mark(layout, place)
     for name in held:
         database.drop(name)
     return database.collection(place.collection, model)
@@ -109,12 +109,14 @@ def _leave(storage: Storage, collection: str) -> None:
     shutil.rmtree(layout.bm25, ignore_errors=True)  # the next refresh makes it again, where the new store needs it
 
 
-def _marker(layout: Layout) -> Path:
-    return layout.root / "moving.json"
+def _mark(layout: Layout, *places: Place) -> None:
+    write_atomically(layout.moving, json.dumps([[place.name, place.collection] for place in places]).encode())
 
 
-def _begun(layout: Layout) -> object:
+def _begun(layout: Layout) -> list[object]:
+    """Return the places, as name and collection, in which a move that was killed may have left nodes of this index."""
     try:
-        return json.loads(_marker(layout).read_bytes())
+        found = json.loads(layout.moving.read_bytes())
     except (OSError, ValueError):
-        return None
+        return []
+    return found if isinstance(found, list) else []

@@ -64,6 +64,11 @@ class Layout:
         return self.root / "building.json"
 
     @property
+    def moving(self) -> Path:
+        """Return the path of the marker of a move to another store that is under way."""
+        return self.root / "moving.json"
+
+    @property
     def generation(self) -> Path:
         """Return the path of the file that changes with every write."""
         return self.root / "generation"

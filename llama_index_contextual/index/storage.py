@@ -119,7 +119,12 @@ class Storage:
     @contextlib.contextmanager
     def _writer(self, *, replacing: bool) -> Iterator[Writer]:
         layout, shared = self.settings.layout, self.settings.shared
+        if not layout.manifest.exists():  # the keyword index may be of an index that is lost
+            self.reader.keywords.discard()
         manifest = self._mended()
+        if layout.moving.exists() and self.settings.place.folder is None and layout.chroma.exists():
+            shutil.rmtree(layout.chroma)  # left by a move that was killed when the index had arrived
+            layout.moving.unlink()
         with self._vectors() as vectors, self.reader.reading(create=True) as view:
             store = view.store
             if replacing:

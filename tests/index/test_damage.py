@@ -161,3 +161,14 @@ def test_settings_that_were_given_are_read_of_a_damaged_manifest_or_said_to_be_l
     lost = [line for line in said if f"the settings that made the index were in {manifest}, and are lost" in line]
     assert len(lost) == 1 - is_kept, "of the first refresh alone"
     assert all("contexts 'headings', files of the usual kinds. Cure: " in line for line in lost)
+
+
+def test_a_keyword_index_of_an_index_that_is_lost_is_not_taken_for_that_of_the_next(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "docs")
+    (folder / ".contextual" / "manifest.json").unlink()
+    shutil.rmtree(folder / ".contextual" / "chroma")
+    (folder / "7.md").unlink()
+    with opened(folder) as index:
+        index.refresh()
+        assert index.verify().ok, str(index.verify())
+        assert "7.md" not in {hit.node.metadata["path"] for hit in index.as_retriever().retrieve("word7")}

@@ -383,6 +383,15 @@ def test_a_move_that_is_killed_leaves_one_whole_index_and_can_be_done_again(open
     if step != "_leave":
         after.move(elsewhere)
     assert texts(opened()) == before
+    opened().refresh()
+    assert not (folder / ".contextual/chroma").exists()
+    assert not (folder / ".contextual/moving.json").exists()
+    assert child(MOVED, folder, "_leave chroma").returncode == 9
+    back = opened()
+    assert back.settings.place.name == "chroma"
+    back.move(elsewhere)  # where the nodes of before still are
+    assert texts(opened()) == before
+    assert not (folder / ".contextual/moving.json").exists()
 
 
 def test_a_move_leaves_what_is_there_already(opened, folder, elsewhere, tmp_path, run):
