@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import chromadb
@@ -17,10 +18,9 @@ from llama_index.core.schema import TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from llama_index_contextual import (
-    ContextualBM25Retriever,
     ContextualFusionRetriever,
+    ContextualIndex,
     ContextualNodePostprocessor,
-    ContextualVectorRetriever,
     HeadingAwareMarkdownNodeParser,
 )
 
@@ -84,12 +84,18 @@ def fill(folder: str, nodes: list[TextNode]) -> None:
         store.add([n.model_copy(update={"embedding": v.tolist()}) for n, v in zip(part, vectors, strict=True)])
 
 
-def ours(
-    store: ChromaVectorStore, keyword: ContextualBM25Retriever, mode: str = "learned"
-) -> ContextualFusionRetriever:
-    """Our hybrid retriever; each arm proposes 100 candidates."""
-    vector = ContextualVectorRetriever(store, Synthetic(), companion=keyword)
-    return ContextualFusionRetriever([vector, keyword], similarity_top_k=TOP_K, mode=mode)
+def fill_index(folder: str) -> None:
+    """Make an index of the chunks of the collection in a folder, with vectors of the same kind."""
+    index, _ = ContextualIndex.contextualize(
+        store_in(folder).client, Path(folder, "pages"), embed_model=Synthetic(), context="off"
+    )
+    index.close()
+
+
+def ours(folder: str, mode: str = "learned") -> ContextualFusionRetriever:
+    """The retriever of that index, as a user gets it."""
+    index = ContextualIndex.open(Path(folder, "pages"), embed_model=Synthetic())
+    return index.as_retriever(TOP_K, mode=mode)
 
 
 def stock(store: ChromaVectorStore, keyword: BM25Retriever, per_arm: int = TOP_K) -> QueryFusionRetriever:

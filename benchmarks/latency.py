@@ -3,9 +3,11 @@
     python benchmarks/latency.py --sizes 1000 10000 30000 100000
 
 Real pages are chunked; beyond what exists they are repeated with changed words. Vectors are synthetic (unit length,
-384 dimensions), so that times are those of retrieval beyond the query's embedding. Chroma is one persistent collection,
-shared by both. Queries alternate between the systems in one process; memory is measured in a process of its own for
-each. Times depend on the machine and on what else runs there: only the ratios are claims.
+384 dimensions), so that times are those of retrieval beyond the query's embedding. Ours is ``index.as_retriever()`` of
+an index of the same chunks; stock searches a persistent collection of Chroma. Queries alternate between the systems in
+one process; memory is measured in a process of its own for each. With ``--start`` the command line's ``search`` is
+started instead, beside a process that only imports what a stock script for the same search imports. Times depend on the
+machine and on what else runs there: only the ratios are claims.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ import gc
 import json
 import multiprocessing
 import re
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import bm25s
 from common import machine, markdown_table
 from datasets import kubernetes_docs
-from hybrids import TOP_K, chunks, fill, ours, stock, store_in
+from hybrids import TOP_K, chunks, fill, fill_index, ours, stock, store_in
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual import ContextualBM25Retriever
@@ -120,8 +124,8 @@ def measure(folder: str, size: int, queries: list[str]) -> Result:
         deletes.append(timed(lambda: keyword.delete([node.node_id for node in document]))[0])
     nodes.clear()  # neither system keeps them; a heap full of them would make every garbage collection slow
     gc.collect()
-    by_ranks = ours(store, keyword, mode="reciprocal_rerank")
-    mine, theirs, ranks = query_times([ours(store, keyword), stock(store, stock_keyword), by_ranks], queries)
+    by_ranks = ours(folder, mode="reciprocal_rerank")
+    mine, theirs, ranks = query_times([ours(folder), stock(store, stock_keyword), by_ranks], queries)
     (pool,) = query_times([stock(store, _twin(stock_keyword), 100)], queries[:200])
     return Result(
         size,
@@ -149,16 +153,39 @@ def _twin(keyword: BM25Retriever) -> BM25Retriever:
 
 def resident(folder: str, queries: list[str], *, stock_system: bool) -> float:
     """MiB that a process keeps which opened an index and answered queries."""
-    store = store_in(folder)
     if stock_system:
-        retriever: Any = stock(store, BM25Retriever.from_persist_dir(f"{folder}/stock"))
+        retriever: Any = stock(store_in(folder), BM25Retriever.from_persist_dir(f"{folder}/stock"))
     else:
-        retriever = ours(store, ContextualBM25Retriever.from_persist_dir(f"{folder}/ours"))
+        retriever = ours(folder)
     for query in queries:
         retriever.retrieve(query)
     gc.collect()
     status = Path("/proc/self/status").read_text("ascii")
     return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) / 1024  # type: ignore[union-attr]
+
+
+def started(folder: Path, question: str, times: int = 7) -> str:
+    """Start a search on the command line, and a process that imports what a stock one needs, in turns."""
+    stock_imports = "import llama_index.core, llama_index.vector_stores.chroma, llama_index.retrievers.bm25"
+    commands = {
+        "`llama-index-contextual search`": ["-m", "llama_index_contextual", "search", question, "-f", str(folder)],
+        "stock's imports alone": ["-c", stock_imports],
+    }
+    wall: dict[str, list[float]] = {name: [] for name in commands}
+    cpu: dict[str, list[float]] = {name: [] for name in commands}
+    for turn in range(times + 1):
+        for name, command in commands.items():
+            before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run([sys.executable, *command], check=True, capture_output=True)  # noqa: S603  our own
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            if turn:  # the first fills the disk's cache
+                wall[name].append(time.perf_counter() - start)
+                cpu[name].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    rows = [[name, f"{min(wall[name]):.2f} s", f"{min(cpu[name]):.2f} s"] for name in commands]
+    ratios = [min(one) / min(two) for one, two in (tuple(wall.values()), tuple(cpu.values()))]  # type: ignore[misc]
+    return markdown_table(
+        ["process", "least time", "least CPU time"], [*rows, ["ratio", *(f"{r:.2f}" for r in ratios)]]
+    )
 
 
 def apart(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -204,7 +231,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 30_000, 100_000])
     parser.add_argument("--json", type=Path, help="also write the numbers here")
+    parser.add_argument("--start", type=Path, help="a folder that is indexed: measure the start of the command line")
     options = parser.parse_args()
+    if options.start:
+        print(f"{machine()}\n\n{started(options.start, 'How do I restart the scheduler?')}")
+        return
     queries = [question.text for question in kubernetes_docs(1).questions]
     results = []
     for size in options.sizes:
@@ -224,6 +255,7 @@ def main() -> None:
 
 def _fill_with(folder: str, size: int) -> None:
     fill(folder, chunks(size))
+    fill_index(folder)
 
 
 if __name__ == "__main__":
