@@ -86,9 +86,9 @@ def fill(folder: str, nodes: list[TextNode]) -> None:
 
 def fill_index(folder: str) -> None:
     """Make an index of the chunks of the collection in a folder, with vectors of the same kind."""
-    index, _ = ContextualIndex.contextualize(
-        store_in(folder).client, Path(folder, "pages"), embed_model=Synthetic(), context="off"
-    )
+    pages = Path(folder, "pages")
+    pages.mkdir()
+    index, _ = ContextualIndex.contextualize(store_in(folder).client, pages, embed_model=Synthetic(), context="off")
     index.close()
 
 

@@ -87,6 +87,13 @@ _CLOSING: Final = "*_~`)]}\"'\u2019\u201d»›」』）】》"  # noqa: RUF001  
 # that English and Chinese open with.)
 _CLOSERS: Final = re.compile(rf"(?:[{re.escape(_CLOSING)}]|\u201c(?!\w))+\s*")
 _ANY_CLOSING: Final = _CLOSING + "\u201c"
+# How files begin that may hold no NUL byte, and are no text all the same.
+_STARTS: Final = {
+    b"%PDF-1.": "a PDF",
+    b"%PDF-2.": "a PDF",
+    b"PK\x03\x04": "a ZIP or Office file",
+    b"{\\rtf1": "an RTF file",
+}
 _QUOTES: Final = frozenset(_ANY_CLOSING) - frozenset("*_~")
 _WIDE: Final = frozenset("。！？｡．؟।॥۔")  # noqa: RUF001  marks that no white space need follow
 _MARKS: Final = frozenset(".?!…？！")
@@ -173,6 +180,8 @@ def decode(data: bytes) -> FileText:
     """
     if data.startswith(UTF16_MARKS):
         text, repair = data.decode("utf-16", "replace"), ""
+    elif (kind := next((kind for start, kind in _STARTS.items() if data.startswith(start)), None)) is not None:
+        raise DocumentError(f"it is {kind}, not text. Cure: ignore it, or give its type a reader.")
     elif b"\x00" in data:
         raise DocumentError("it is binary, not text (it holds NUL bytes). Cure: ignore it, or give its type a reader.")
     else:

@@ -54,6 +54,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")
 ChunkSize = Annotated[int | None, typer.Option(help="The most tokens of a chunk. Default: what the embedding reads")]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
 RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
+ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
 Overlap = Annotated[int | None, typer.Option(help="The most tokens repeated from the chunk before. Default: a fifth")]
 
 
@@ -123,6 +124,18 @@ def tell_freshness(freshness: Freshness) -> None:
     """Say on standard error how far the index is behind its folder, where it is."""
     if note := str(freshness):
         tell(note, "note:")
+
+
+def tell_skipped(index: ContextualIndex, *, names: bool) -> None:
+    """Say on standard error how many files of a folder are not read, by their kinds."""
+    from llama_index_contextual.index.files import said_of_skipped
+
+    paths = index.skipped()
+    if not paths:
+        return
+    for path in paths if names else ():
+        tell(path, "not read:")
+    tell(said_of_skipped(paths) + ("" if names else "; --list-skipped names them"), "note:")
 
 
 def tell_error(error: Exception) -> None:

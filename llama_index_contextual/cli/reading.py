@@ -26,6 +26,7 @@ from llama_index_contextual.cli.common import (
     EmbedModel,
     Folder,
     Indexed,
+    ListSkipped,
     Overlap,
     Page,
     Storage,
@@ -35,6 +36,7 @@ from llama_index_contextual.cli.common import (
     print_text,
     tell,
     tell_freshness,
+    tell_skipped,
     write_page,
 )
 from llama_index_contextual.config import descriptions_of, load_configuration
@@ -335,11 +337,13 @@ def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
     return {**known, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
 
 
-def status(folder: Indexed = None, storage: Storage = None, as_json: AsJson = False) -> None:
+def status(
+    folder: Indexed = None, storage: Storage = None, list_skipped: ListSkipped = False, as_json: AsJson = False
+) -> None:
     """Show what an index holds, what made it, and what a refresh would do."""
     with open_index(folder, storage, create=False, reindex="ignore") as index:
-        found = index.status()
-    print_report(found, as_json=as_json)
+        print_report(index.status(), as_json=as_json)
+        tell_skipped(index, names=list_skipped)
 
 
 def verify(folder: Indexed = None, storage: Storage = None, as_json: AsJson = False) -> None:

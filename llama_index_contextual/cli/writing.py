@@ -19,6 +19,7 @@ from llama_index_contextual.cli.common import (
     Documents,
     EmbedModel,
     Indexed,
+    ListSkipped,
     Overlap,
     Storage,
     Store,
@@ -26,6 +27,7 @@ from llama_index_contextual.cli.common import (
     print_json,
     print_text,
     tell,
+    tell_skipped,
 )
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import counted, money
@@ -91,6 +93,7 @@ def index(
     price: Annotated[
         str | None, typer.Option(help="For --dry-run: IN/OUT, money per million tokens, as in 0.4/1.6.")
     ] = None,
+    list_skipped: ListSkipped = False,
     as_json: AsJson = False,
 ) -> None:
     """Index a folder, or bring its index up to date: only what changed is embedded."""
@@ -122,8 +125,12 @@ def index(
         _check(contextual, model)
         if dry_run:
             _estimate(contextual, prices, as_json=as_json)
+            tell_skipped(contextual, names=list_skipped)
             return
-        _refresh(contextual, workers=on_ray, strict=strict, yes=yes, as_json=as_json)
+        code = _refresh(contextual, workers=on_ray, strict=strict, yes=yes, as_json=as_json)
+        tell_skipped(contextual, names=list_skipped)
+        if code:
+            raise typer.Exit(code)
 
 
 def move(
@@ -178,7 +185,8 @@ def _model_of(contextual: ContextualIndex) -> LLMContextGenerator | None:
     return first if isinstance(first, LLMContextGenerator) else None
 
 
-def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, yes: bool, as_json: bool) -> None:
+def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, yes: bool, as_json: bool) -> int:
+    """Refresh, say what became of it, and return the exit code."""
     from llama_index_contextual.preview import lacking
 
     model = _model_of(contextual)
@@ -207,9 +215,8 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
         if "timeout" in model.usage.failed:
             tell("A slow model needs more time: timeout under [context.llm] in contextual.toml, in seconds a chunk.")
     if waiting and strict:
-        raise typer.Exit(1)
-    if report.failed or waiting:
-        raise typer.Exit(EXIT_INCOMPLETE)
+        return 1
+    return EXIT_INCOMPLETE if report.failed or waiting else 0
 
 
 def _prices(price: str | None) -> Prices | None:

@@ -20,7 +20,7 @@ from llama_index_contextual.index.places import resolve_place
 from llama_index_contextual.index.reader import arms_over
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
-from llama_index_contextual.index.sources import gather, read_bytes, readable_documents
+from llama_index_contextual.index.sources import gather, read_bytes, readable_documents, rules_of
 from llama_index_contextual.index.storage import Storage
 from llama_index_contextual.index.store import to_node
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
@@ -238,6 +238,10 @@ class ContextualIndex:
         """
         found = find_files(self.folder, self.settings.files, below=below, exclude=self.storage)
         return [file.path for file in found.files]
+
+    def skipped(self) -> list[str]:
+        """List the paths of files that no pattern names, and that no ignore file leaves out: they are not read."""
+        return find_files(self.folder, rules_of(self.settings), exclude=self.storage).skipped
 
     def read(self, path: str) -> str | None:
         """Return the text of one file of the folder; None where there is none that the index would read.

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.checks import whole
+from llama_index_contextual.config import FILE as CONFIGURATION
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.text import MARKDOWN_SUFFIXES
+from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
@@ -37,6 +39,7 @@ SOURCE_INCLUDE: Final = tuple(
 _STAR: Final = "[^/]*"
 _FOLDERS: Final = "(?:/.+)?/"
 _FIRST_FOLDERS: Final = "^(?:.+/)?"
+_KINDS: Final = 5  # that a message names
 _MOST_IGNORED: Final = 1_000_000  # bytes of an ignore file
 DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
 
@@ -108,10 +111,14 @@ class Problem:
 
 @dataclass(slots=True)
 class Discovery:
-    """What a folder holds: files in a stable order, and what was left out although it looked wanted."""
+    """What a folder holds: files in a stable order, and what was left out although it looked wanted.
+
+    ``skipped`` are files that nobody asked for: no pattern names them, and none leaves them out.
+    """
 
     files: list[FoundFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
     unfinished: bool = False
 
     @property
@@ -249,7 +256,21 @@ def find_files(
     walk.folder(root.resolve(), "", ignores, frozenset())
     found.files.sort(key=lambda file: file.path)
     found.problems.sort(key=lambda problem: problem.path)
+    found.skipped.sort()
     return found
+
+
+def said_of_skipped(paths: Sequence[str]) -> str:
+    """Return a line on files that are not read, by their kinds; "" for none."""
+    if not paths:
+        return ""
+    kinds = Counter(Path(path).suffix.lower().removeprefix(".") for path in paths)
+    common = sorted(((kind, number) for kind, number in kinds.items() if kind), key=lambda one: (-one[1], one[0]))[
+        :_KINDS
+    ]
+    rest = len(paths) - sum(number for _, number in common)
+    said = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
+    return f"{counted(len(paths), 'file')} not read: {', '.join(said)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +330,11 @@ class _Walk:
             elif entry.is_dir():
                 if not ignores.matches(f"{path}/"):
                     self.folder(Path(entry.path), f"{path}/", ignores, ancestors)
-            elif self.wanted.match_file(path) and not ignores.matches(path):
-                self._file(entry, path)
+            elif self.wanted.match_file(path):
+                if not ignores.matches(path):
+                    self._file(entry, path)
+            elif path != CONFIGURATION and not ignores.matches(path) and entry.is_file():
+                self.found.skipped.append(path)
         except OSError as error:
             self._problem(path, f"it cannot be read ({error.strerror}).")
 

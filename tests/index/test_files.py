@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.index.files import FileRules, _pattern, find_files
+from llama_index_contextual.index.files import FileRules, _pattern, find_files, said_of_skipped
 
 
 @pytest.fixture
@@ -203,6 +203,27 @@ def test_a_line_that_is_no_pattern_does_not_stop_the_rest_of_an_ignore_file(tmp_
     for name in ("a.md", "secret.md"):
         (tmp_path / name).write_text("text")
     assert paths(find_files(tmp_path, FileRules())) == ["a.md"]
+
+
+def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path):
+    for name in (
+        "a.md",
+        "b.pdf",
+        "c.PDF",
+        "d.docx",
+        "Makefile",
+        ".hidden.pdf",
+        "old/e.eml",
+        "f.log",
+        "contextual.toml",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    found = find_files(tmp_path, FileRules())
+    assert found.skipped == ["Makefile", "b.pdf", "c.PDF", "d.docx", "old/e.eml"]
+    assert said_of_skipped(found.skipped) == "5 files not read: 2 pdf, 1 docx, 1 eml, 1 of other kinds"
+    assert said_of_skipped([]) == ""
 
 
 @pytest.mark.parametrize(
