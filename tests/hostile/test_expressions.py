@@ -192,6 +192,7 @@ def uses(expression, anchored):
         yield lambda text: [None for _ in expression.finditer(text)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FOUND := expressions())
 def test_a_megabyte_of_the_worst_text_takes_less_than_a_second(name):
     place, expression = FOUND[name]

@@ -156,6 +156,7 @@ with _connected(None):
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
 
 
+@pytest.mark.server
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="no /proc/net/tcp on this system")
 def test_a_ray_that_is_started_here_listens_on_the_loopback_address_alone():
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}

@@ -139,17 +139,19 @@ folder, name = Path(sys.argv[1]), sys.argv[2]
 adds = adding(folder, storage=folder.parent / name)
 print("ready", flush=True)
 sys.stdin.readline()
-for number in range(25):
+for number in range(int(sys.argv[3])):
     adds.add(f"{name} {number}", datetime(2026, 4, 10, 8, 5).astimezone())
 """
 
 
-def test_several_processes_lose_none_of_each_others_notes(folder):
+@pytest.mark.process
+@pytest.mark.parametrize("count", [25, pytest.param(250, marks=pytest.mark.long)])
+def test_several_processes_lose_none_of_each_others_notes(folder, count):
     names = [f"server{number}" for number in range(4)]
     path = os.pathsep.join(sys.path)
     running = [
         subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", ADDER, str(folder), name],
+            [sys.executable, "-c", ADDER, str(folder), name, str(count)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -163,5 +165,5 @@ def test_several_processes_lose_none_of_each_others_notes(folder):
         one.communicate("go\n")
     assert [one.returncode for one in running] == [0] * 4
     lines = (folder / "memory" / "2026-04-10.md").read_text("utf-8").splitlines()
-    wanted = [f"- 08:05 {name} {number}" for name in names for number in range(25)]
+    wanted = [f"- 08:05 {name} {number}" for name in names for number in range(count)]
     assert sorted(line for line in lines if line.startswith("- ")) == sorted(wanted)
