@@ -26,7 +26,7 @@ from llama_index_contextual.memory.ranking import entries_of, left_out, rank, se
 from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
 from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor
-from llama_index_contextual.retrievers.relevance import least_relevance
+from llama_index_contextual.retrievers.relevance import AUTO, least_relevance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Now = datetime | date | None
 
 _CUT_NOTE: Final = f"Message: only its first {MAX_MESSAGE:,} characters were read."
+_ANY: Final = 1e-6  # where a question is relevant enough, its hits differ by their share of the best alone
 _SURE: Final = 0.5  # a digest says of hits that are less relevant that they may not answer
 _SEARCH_TOKENS: Final = 150  # of each hit of a search, as in a full digest of four
 
@@ -161,6 +162,8 @@ class MemoryContext:
         ranked = rank(pool, dated, derived.dates, recency, settings)
         least = least_relevance(settings.min_relevance, measured=pool.measured)
         judged = None if pool.relevance is None or not least else least
+        if judged and settings.min_relevance == AUTO and (pool.relevance or 0.0) >= judged:
+            judged = _ANY
         chosen = select(ranked, settings, least=judged, seen=seen, has_subject=len(derived.queries) > 1)
         query = derived.queries[0].text
         entries = entries_of(chosen, self._search.alternatives(query), self._search.terms, settings.max_tokens)

@@ -43,6 +43,7 @@ from llama_index_contextual.retrievers.fusion import FusedPool, Mode, fuse
 from llama_index_contextual.retrievers.learned import Words, fuse_learned, words_of
 from llama_index_contextual.retrievers.neighbours import Reach, checked_reach, expand_hits
 from llama_index_contextual.retrievers.relevance import (
+    AUTO,
     Least,
     checked_least,
     evidence_of,
@@ -261,8 +262,6 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         found = await self._aanswer(await self._abundles(bundles[0]) if len(bundles) == 1 else bundles, why=True)
         return await asyncio.to_thread(self._explanation, found)
 
-    # How they are made
-
     def _bundles(self, query: QueryBundle) -> list[QueryBundle]:
         return [query, *(self._get_queries(query.query_str) if self.num_queries > 1 else [])]
 
@@ -333,7 +332,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         likely, measured = relevance(evidence), evidence.measured and not plan.narrowed
         least = least_relevance(self.min_score, measured=measured)
         # Scores of some modes are below 0: where nothing is asked of them they stay.
-        kept = [one for one in fused if likely is None or not least or likely * one.score >= least]
+        whole = likely is None or not least or (self.min_score == AUTO and likely >= least)
+        kept = [one for one in fused if whole or (likely or 0.0) * one.score >= least]
         notes += tuple(self._left_out(fused[len(kept) :], likely, least)) if why else ()
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
         said, unknown = (*plan.notes, *notes), str(keyword.unknown(query)) if why and keyword is not None else ""

@@ -45,7 +45,8 @@ def least_relevance(chosen: Least, *, measured: bool) -> float:
     """Return what a hit needs.
 
     Args:
-        chosen: What the user says; ``"auto"`` leaves it to us.
+        chosen: What the user says, of each hit; ``"auto"`` leaves it to us, and asks it of a question's best hit alone:
+            what an arm puts first may stand far down in the fusion.
         measured: Whether it is known what relevance means here: with cosines of the local model, a keyword arm of ours,
             and neither filters nor operators, because who narrows a search wants what is there. Elsewhere ``"auto"``
             leaves out nothing.

@@ -311,3 +311,11 @@ def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, qu
     assert seven_notes.retrieve(query) == []
     assert "0 shows all hits" in seven_notes.explain(query).warnings[-1]
     assert not seven_notes.explain("the").unknown, "a stop word is in no index"
+
+
+def test_by_itself_it_keeps_all_hits_of_a_question_or_none(seven_notes):
+    """What an arm puts first may be far down in the fusion, so that its share of a low relevance is small."""
+    found = {query: seven_notes.explain(query) for query in ("slowness", "what are our servers called?", "asdfghjkl")}
+    for explanation in found.values():
+        assert bool(explanation.hits) == (explanation.relevance >= LEAST)
+        assert explanation.pool_size in {0, 21}
