@@ -27,6 +27,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, QueryBundle, TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
+from qdrant_client import QdrantClient
 from uneven import PARAPHRASED, WORDED, write_folder
 
 from llama_index_contextual import ContextualIndex, ContextualVectorRetriever
@@ -217,14 +218,13 @@ def measure_made(data: Set, qdrant: int) -> Iterator[list[object]]:
         for system in systems(folder, made, lambda node: number_of(node.get_content()), **settings):
             yield from rows_of(system, data)
         if size <= qdrant:
-            storage = Path(root) / "second"
-            place = f"qdrant:{root}/qdrant"
-            options = {"storage": storage, "vector_store": place, "embed_model": made, **settings}
+            client = QdrantClient(":memory:")
+            options = {"storage": Path(root) / "second", "vector_store": client, "embed_model": made, **settings}
             with ContextualIndex.open(folder, **options) as index:
                 index.refresh()
                 known = {node.node_id: number_of(node.get_content()) for node in index.nodes()}
                 arm = index.as_retriever().retrievers[0]
-                yield from rows_of(System("`ContextualIndex`, Qdrant in a folder", _candidates(arm, known)), data)
+                yield from rows_of(System("`ContextualIndex`, Qdrant's local client", _candidates(arm, known)), data)
 
 
 def measure_real() -> Iterator[str]:

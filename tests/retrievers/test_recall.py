@@ -63,7 +63,7 @@ def test_a_retriever_warns_once_and_answers(vectors, collection, embedding):
     graph = collection(vectors, space="cosine", max_neighbors=4, ef_construction=8, ef_search=10)
     retriever = ContextualVectorRetriever(ChromaVectorStore(chroma_collection=graph), embedding)
     question = QueryBundle("", embedding=vectors[0].tolist())
-    with pytest.warns(ContextualWarning, match=r'loses what is near.*Cure: .*"max_neighbors": 32'):
+    with pytest.warns(ContextualWarning, match=r'loses what is near.*Cure: .*"max_neighbors": 64'):
         assert len(retriever.candidates(question, 10)) == 10
     with warnings.catch_warnings():
         warnings.simplefilter("error")
