@@ -147,7 +147,8 @@ def test_a_page_whose_page_before_is_not_there_begins_under_no_heading():
     assert paths_of([one, four])[-1] == ("report.pdf#4", None, 0)
     assert paths_of([one, *pages_of(["Other."], "other.pdf", first=2)])[-1] == ("other.pdf#2", None, 0)
     twice = paths_of([one, two, *pages_of(PAGES[:2])])
-    assert twice[1][1] is None, "two files of one path: which page follows which is not known"
+    second = [path for page, path, _ in twice if page == "report.pdf#2"]
+    assert second == [None, "Rent", None, "Rent"], "two files of one path: which page follows which is not known"
 
 
 def test_a_rule_at_the_top_of_a_page_is_no_front_matter():
@@ -169,6 +170,7 @@ BROUGHT = {
     "tags": "",
     "header_path": "Space/Page",
     "start_line": 40,
+    "heading_level": 1,
     "token_count": "many",
     "front_matter": 7,
 }
@@ -184,6 +186,8 @@ def test_what_a_document_brought_stays_and_ours_has_names_of_its_own():
     assert (second["contextual_date"], second["date_ts"]) == ("2026-01-31", 1769817600)
     assert second["contextual_tags"] == "dogs, food"
     assert "contextual_date" not in nodes[0].metadata, "its own date says the same day"
+    assert "contextual_heading_level" not in nodes[0].metadata, "its own is the same"
+    assert second["contextual_heading_level"] == 2
     shown = nodes[1].get_content(metadata_mode=MetadataMode.EMBED)
     assert "content_type: application/pdf" in shown
     assert "contextual_content_type" not in shown
