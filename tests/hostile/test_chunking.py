@@ -8,7 +8,7 @@ import pytest
 import regex
 from llama_index.core import Document
 
-from llama_index_contextual import HeadingAwareMarkdownNodeParser
+from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.markdown import ChunkSettings, front_matter, read_front_matter, split_markdown
 from llama_index_contextual.tokens import CHARS_PER_TOKEN
@@ -85,9 +85,11 @@ def test_title_headings_and_tags_are_copied_to_every_chunk_and_so_are_short():
     assert node.metadata["header_path"].endswith("x6")
 
 
-def test_a_long_title_is_of_the_caller_or_of_the_front_matter():
-    [node] = HeadingAwareMarkdownNodeParser()([Document(text="Text.", metadata={"title": "t" * 1000, "tags": "a, b"})])
-    assert (len(node.metadata["title"]), node.metadata["tags"]) == (300, "a, b")
+def test_a_long_title_is_the_callers_own_and_short_in_contexts():
+    document = Document(text="Text.", metadata={"title": "t" * 1000, "tags": "a, b"})
+    [node] = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser()([document]))
+    assert (len(node.metadata["title"]), node.metadata["tags"]) == (1000, "a, b")
+    assert len(node.metadata["context"]) == 300
 
 
 GROWING = {
