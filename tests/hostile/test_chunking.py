@@ -1,6 +1,7 @@
 """Documents that are made to hurt, or that just happen: chunks stay small, and so does what they carry."""
 
 import itertools
+import random
 import time
 import warnings
 
@@ -10,7 +11,7 @@ from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.markdown import ChunkSettings, front_matter, read_front_matter, split_markdown
+from llama_index_contextual.markdown import ChunkSettings, blocks, front_matter, read_front_matter, split_markdown
 from llama_index_contextual.tokens import CHARS_PER_TOKEN
 
 UNBROKEN = {
@@ -98,6 +99,8 @@ GROWING = {
     "footnote brackets in a heading": lambda n: "# " + "[^a][" * n + "\n\ntext\n",
     "nested front matter": lambda n: "---\na: " + "[" * n + "\n---\n",
     "long front matter": lambda n: "---\n" + "".join(f"key{i}: value\n" for i in range(n // 8)) + "---\ntext",
+    "lists in lists on one line": lambda n: "- " * (n // 2) + "x",
+    "letters on one line": lambda n: "".join(random.Random(n).choices("abcdefgh", k=n)),  # noqa: S311
     "many days": lambda n: "".join(f"## 2026-11-{i % 28 + 1:02}\n\n" for i in range(n // 8)),
     "many rules": lambda n: "a\n\n---\n\n" * (n // 8),
 }
@@ -158,3 +161,10 @@ def test_a_run_of_bare_headings_is_within_the_budget(levels):
     for overlap in (0, 20):
         spans = split_markdown(text, settings=ChunkSettings(chunk_size=100, chunk_overlap=overlap, min_chunk_size=12))
         assert max(span.tokens for span in spans) <= 100
+
+
+@pytest.mark.parametrize("line", ["- " * 150, "* " * 150, "- " * 150 + "x", "> " * 150 + "x"])
+def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
+    text = f"Above.\n\n{line}\n\nBelow.\n"
+    plain = text.replace(line, line[:20] + line[-2:])
+    assert blocks.outline(blocks.mask(text)).kinds == blocks.outline(plain).kinds
