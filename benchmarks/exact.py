@@ -1,6 +1,6 @@
 """How many of the nearest chunks are found: a folder's index, graphs of Chroma, Qdrant, LlamaIndex's retriever.
 
-    python benchmarks/exact.py [--sizes 1000 10000 30000] [--real] [--qdrant 10000] [--out FILE]
+    python benchmarks/exact.py [--sizes 1000 10000 30000] [--real] [--cost 13000 100000] [--qdrant 10000] [--out FILE]
 
 Each system holds the same chunks and vectors, and answers by vectors alone. *Even* vectors are 40 groups of one size.
 *Uneven* ones are a crowd around one centre, which is one document, and 60 others apart from it and from one another,
@@ -16,7 +16,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import chromadb
 import numpy as np
@@ -32,6 +32,7 @@ from uneven import PARAPHRASED, WORDED, write_folder
 
 from llama_index_contextual import ContextualIndex, ContextualVectorRetriever
 from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.retrievers.chroma import GRAPH
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ APART = 60
 ASKED = 60  # questions of each kind
 SAME = 1e-5  # cosines that differ by less are equal
 STOCK = {"space": "cosine"}  # with Chroma's own 16, 100 and 100
+GRAPHS = ((16, 100, 100), (32, 200, 200), (64, 400, 400), (64, 400, 2000))
 
 
 class Made(BaseEmbedding):
@@ -262,8 +264,58 @@ def measure_real() -> Iterator[str]:
                 right = sum(gold in hits for gold, hits in zip(golds, found, strict=True))
                 row.append(f"{right} of {len(texts)}")
             answers.append(row)
+        first = sorted(range(len(paths)), key=lambda one: paths[one] == "handbook.md")  # notes are written first
+        every = np.concatenate(list(questions.values()))
+        graphs = list(graph_rows(cast("Any", vectors), first, every))
     yield markdown_table(HEADER, rows)
+    yield markdown_table([", ".join(GRAPH), "true first, %", "true ten, %", "making, s", "question, ms"], graphs)
     yield markdown_table(["the right note among the first five", *asked], answers)
+
+
+def graph_rows(
+    vectors: npt.NDArray[np.float32], order: Sequence[int], questions: npt.NDArray[np.float32]
+) -> Iterator[list[object]]:
+    """Yield a row for each setting of Chroma's graph: recall, and CPU time of making it and of a question."""
+    client = chromadb.EphemeralClient()
+    for number, graph in enumerate(GRAPHS):
+        settings = dict(zip(GRAPH, graph, strict=True))
+        collection = client.create_collection(
+            f"graph{number}", embedding_function=None, configuration={"hnsw": {**STOCK, **settings}}
+        )
+        start = time.process_time()
+        for first in range(0, len(order), 256):
+            part = list(order[first : first + 256])
+            collection.add(ids=[str(one) for one in part], embeddings=vectors[part])
+        making = time.process_time() - start
+
+        def ask(vector: Any, top_k: int, collection: Any = collection) -> list[int]:
+            found = collection.query(query_embeddings=[vector.tolist()], n_results=top_k, include=[])
+            return [int(one) for one in found["ids"][0]]
+
+        [row] = rows_of(System(", ".join(map(str, graph)), ask), Set("", vectors, {"": questions}))
+        yield [row[2], row[3], row[4], f"{making:.1f}", row[5]]
+        client.delete_collection(collection.name)
+
+
+def cost_rows(sizes: Sequence[int]) -> Iterator[list[object]]:
+    """Yield a row for each size of a matrix: CPU milliseconds of a question, of loading and of saving."""
+    for size in sizes:
+        vectors = np.random.default_rng(0).standard_normal((size, DIMENSIONS), dtype=np.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            made = Matrix().with_rows([f"{number:036}" for number in range(size)], vectors)
+            kept, saved = timed(lambda: made.save(Path(folder), "one"))  # noqa: B023  called at once
+            loaded, read = timed(lambda: Matrix.load(Path(folder), "one"))
+            asked = [timed(lambda: read.nearest(one, 100))[0] for one in vectors[:30]]  # noqa: B023
+            edited = saved.with_rows([f"new {number}" for number in range(10)], vectors[:10])
+            edit, _ = timed(lambda: edited.save(Path(folder), "two"))  # noqa: B023
+        yield [f"{size:,}", float(np.median(asked)), loaded, kept, edit]
+
+
+def timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the CPU milliseconds of an action, and what it returned."""
+    start = time.process_time()
+    result = action()
+    return (time.process_time() - start) * 1000, result
 
 
 def _vectors_of(folder: Path, embedding: BaseEmbedding, known: dict[str, int]) -> npt.NDArray[np.float32]:
@@ -283,6 +335,7 @@ def main() -> None:
     parser.add_argument(
         "--real", action="store_true", help="also notes beside a large document, with the default model"
     )
+    parser.add_argument("--cost", type=int, nargs="*", default=[], help="sizes of a matrix whose cost is measured")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     options = parser.parse_args()
     parts = [f"# Exact\n\n`benchmarks/exact.py`, {machine()}"]
@@ -291,6 +344,10 @@ def main() -> None:
         for make in (even, uneven):
             parts.append(markdown_table(HEADER, measure_made(make(size), options.qdrant)))
             print(parts[-1], flush=True)
+    if options.cost:
+        header = ["vectors", "question, ms", "load, ms", "save all, ms", "save after an edit of 10, ms"]
+        parts.append(markdown_table(header, cost_rows(options.cost)))
+        print(parts[-1], flush=True)
     for table in measure_real() if options.real else ():
         parts.append(table)
         print(table, flush=True)
