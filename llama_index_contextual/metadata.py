@@ -63,6 +63,8 @@ _ABOUT_CONTEXTS: Final = (CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT)
 # What contexts repeat, where they do. Embedded twice, it would make the chunks of a document more alike.
 _PATHS: Final = (PATH, _FILE_PATH, _FILE_NAME)
 _REPEATED: Final = (*_PATHS, TITLE, HEADER_PATH, DATE)
+EVERY_KEY: Final = "*"  # among leave_out_keys: EMBED shows the context and nothing else
+
 # In a node's lists of excluded keys, around those that a context hides: other steps add theirs before or after.
 _HIDES: Final = "(hidden by the context:)"
 _END: Final = "(end)"
@@ -262,7 +264,8 @@ def set_views(
         node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
         show_context_to_llm: Whether the prompt of an answering LLM shows the context too.
         keep_keys: Keys that EMBED shows although the context repeats them.
-        leave_out_keys: More keys that EMBED does not show, also those that a later step writes.
+        leave_out_keys: More keys that EMBED does not show, also those that a later step writes. ``"*"`` is all that are
+            there but the context.
     """
     reset_views(node)
     metadata, written = node.metadata, has_context(node.metadata)
@@ -272,8 +275,11 @@ def set_views(
     names = [name for key in _REPEATED for name in (key, own_name(key)) if context and name in metadata]
     repeated = [name for name in names if _is_said(name, metadata[name], said)]
     hidden = [key for key in (*repeated, *_read_once(node)) if key not in keep_keys]
-    own = [] if show_context_to_llm or not context else _names(metadata, CONTEXT)
-    node.excluded_embed_metadata_keys = _hiding(node.excluded_embed_metadata_keys, [*ours, *hidden, *leave_out_keys])
+    written_as = _names(metadata, CONTEXT) if context else []
+    own = [] if show_context_to_llm else written_as
+    every = (key for key in metadata if key not in (*written_as, *keep_keys)) if EVERY_KEY in leave_out_keys else ()
+    left_out = [*ours, *hidden, *every, *(key for key in leave_out_keys if key != EVERY_KEY)]
+    node.excluded_embed_metadata_keys = _hiding(node.excluded_embed_metadata_keys, left_out)
     node.excluded_llm_metadata_keys = _hiding(node.excluded_llm_metadata_keys, [*ours, *own])
 
 

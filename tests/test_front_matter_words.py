@@ -59,7 +59,8 @@ def test_keywords_find_the_first_chunk_by_them(nodes, context, word):
 
 def test_flags_and_nested_values_say_nothing(nodes):
     retriever = ContextualBM25Retriever(nodes)
-    assert [retriever.retrieve(word) for word in ("true", "hidden", "secret", "draft", "nested")] == [[]] * 5
+    for word in ("true", "hidden", "secret", "draft", "nested"):
+        assert not any(hit.score for hit in retriever.retrieve(word))
 
 
 def test_long_front_matter_is_cut():

@@ -32,6 +32,7 @@ from llama_index_contextual.evaluation.comparison import (
 from llama_index_contextual.evaluation.need import parts_of
 from llama_index_contextual.evaluation.questions import answers_of
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.metadata import EVERY_KEY
 from llama_index_contextual.postprocessor.rerank import reranker
 from llama_index_contextual.retrievers import POOL, ContextualVectorRetriever
 from llama_index_contextual.sqlite_store import SQLiteKVStore
@@ -171,10 +172,13 @@ class Workshop:
 
     def open_context(self, kind: str) -> None:
         """Open the index of a kind of context."""
-        common = signature(ContextualIndex.open).parameters
+        common = {*signature(ContextualIndex.open).parameters, "keep_keys", "leave_out_keys"}
         rest = {key: value for key, value in self._options.items() if key in common}
+        if kind == BASELINE:
+            self._open(kind, **{**rest, "context": _TextAlone(), "leave_out_keys": [EVERY_KEY]})
+            return
         if kind != "llm":
-            self._open(_ROWS.get(kind, kind), context=_TextAlone() if kind == BASELINE else kind, **rest)
+            self._open(_ROWS.get(kind, kind), context=kind, **rest)
             return
         own = ContextualIndex.open(self._folder, context=kind, **{**self._options, "reindex": "ignore"})
         self._open(kind, **{**rest, "context": _paid(own)})
@@ -301,7 +305,7 @@ def _embed_questions(index: ContextualIndex, questions: Sequence[Question]) -> N
 
 
 class _TextAlone(ContextGenerator):
-    """An empty context. It hides the metadata that would be embedded without a context."""
+    """An empty context, beside which metadata can be left out of what is embedded."""
 
     name = "none"
     version = "1"

@@ -68,7 +68,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         descriptions: What folders and files hold, by path: ``{"api/": "REST reference of the billing service"}``. Each
             becomes part of every context below it.
         keep_keys: Metadata keys that stay embedded although the context repeats them.
-        leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes.
+        leave_out_keys: Metadata keys that are not embedded beside the context, also those that a later step writes;
+            ``"*"`` leaves out all that are there.
         **options: Settings of the kind that ``context`` names, e.g. ``llm="ollama:qwen3:0.6b"``; in a subclass also its
             own fields.
 
