@@ -198,7 +198,8 @@ def kept_hashes(path: Path, model: str, hashes: Sequence[str]) -> set[str]:
         model: Identity of the embedding model.
         hashes: Of embedded texts.
     """
-    alone = "" if os.access(path.parent, os.W_OK) else "&immutable=1"  # else SQLite makes files of its own beside it
+    log = path.with_name(f"{path.name}-wal")  # which SQLite would make where there is none
+    alone = "" if log.exists() and os.access(path.parent, os.W_OK) else "&immutable=1"
     found: set[str] = set()
     readable = contextlib.suppress(sqlite3.Error, UnicodeDecodeError)  # absent or damaged: nothing of it is known
     with readable, contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro{alone}", uri=True)) as cache:
