@@ -110,7 +110,12 @@ def calls_of(module):
 
 
 # Functions that put an expression together, of what is no foreign text or is escaped; the first has a test below.
-MADE = {"_holds_number": "digits of a context", "among": "an escaped name", "_as_option": "names of settings"}
+MADE = {
+    "_holds_number": "digits of a context",
+    "among": "an escaped name",
+    "_as_option": "names of settings",
+    "corrected": "an escaped word of a question",
+}
 
 
 def pieces(tree, words, letters):  # noqa: C901  one branch for each kind
