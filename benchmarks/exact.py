@@ -32,6 +32,7 @@ from uneven import PARAPHRASED, WORDED, write_folder
 
 from llama_index_contextual import ContextualIndex, ContextualVectorRetriever
 from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.retrievers.chroma import GRAPH
 
@@ -232,6 +233,7 @@ def measure_made(data: Set, qdrant: int) -> Iterator[list[object]]:
 def measure_real() -> Iterator[str]:
     """Yield tables of the folder of notes beside a large document, with the default model."""
     embedding = RememberingEmbedding()
+    parser = default_parser(embedding.inner)  # the one that remembers is no ``LocalEmbedding``
     with tempfile.TemporaryDirectory() as root:
         folder = Path(root) / "folder"
         write_folder(folder)
@@ -254,9 +256,9 @@ def measure_real() -> Iterator[str]:
             for kind, (texts, _) in asked.items()
         }
         rows, answers = [], []
-        for system in systems(folder, embedding, numbers):
+        for system in systems(folder, embedding, numbers, node_parser=parser):
             if vectors is None:
-                vectors = _vectors_of(folder, embedding, known)
+                vectors = _vectors_of(folder, embedding, parser, known)
             rows += rows_of(system, Set("notes beside a document", vectors, questions))
             row: list[object] = [system.name]
             for kind, (texts, golds) in asked.items():
@@ -318,8 +320,10 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
     return (time.process_time() - start) * 1000, result
 
 
-def _vectors_of(folder: Path, embedding: BaseEmbedding, known: dict[str, int]) -> npt.NDArray[np.float32]:
-    with ContextualIndex.open(folder, embed_model=embedding) as index:
+def _vectors_of(
+    folder: Path, embedding: BaseEmbedding, parser: NodeParser, known: dict[str, int]
+) -> npt.NDArray[np.float32]:
+    with ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index:
         nodes = sorted(index.nodes(), key=lambda node: known[node.node_id])
     texts = [node.get_content(MetadataMode.EMBED) for node in nodes]
     return np.array(embedding.get_text_embedding_batch(texts), np.float32)

@@ -23,22 +23,14 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
-import chromadb
 from common import RememberingEmbedding, machine, markdown_table
 from datasets import DATA, kubernetes_docs
 from llama_index.core.bridge.pydantic import PrivateAttr
-from llama_index.vector_stores.chroma import ChromaVectorStore
+from shipped import shipped_index
 
-from llama_index_contextual import (
-    ContextualBM25Retriever,
-    ContextualFusionRetriever,
-    ContextualIndex,
-    ContextualNodePostprocessor,
-    ContextualVectorRetriever,
-    HeadingAwareMarkdownNodeParser,
-    LocalEmbedding,
-)
+from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, LocalEmbedding
 from llama_index_contextual.dates import date_from_path
+from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.keyword.lexicon import lexicon, words
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.message import gate
@@ -191,12 +183,13 @@ def quality(dataset: str, asked: Sequence[Question], embedding: RememberingEmbed
 
 def conversations(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> Iterator[Conversation]:
     """Index conversation after conversation."""
+    parser = default_parser(embedding.inner)  # the one that remembers is no ``LocalEmbedding``
     for name in sorted({question.conversation for question in asked}):
         folder = DATA / dataset / "corpus" / name
         now = max(day for path in folder.rglob("*.md") if (day := date_from_path(path.as_posix())))
         with (
             tempfile.TemporaryDirectory() as storage,
-            ContextualIndex.open(folder, storage=storage, embed_model=embedding) as index,
+            ContextualIndex.open(folder, storage=storage, embed_model=embedding, node_parser=parser) as index,
         ):
             index.refresh()
             yield Conversation(index, now, [question for question in asked if question.conversation == name])
@@ -313,36 +306,31 @@ def first_of(hits: Sequence[Hit], gold: Sequence[tuple[str, int]]) -> float:
     )
 
 
+class StandIn(LocalEmbedding):
+    """Embeds questions as an index does, and gives texts any vectors: their values do not matter to the time."""
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        numbers = random.Random(texts[0])  # noqa: S311
+        return [[numbers.gauss(0, 1) for _ in range(384)] for _ in texts]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return super()._get_text_embeddings([query])[0]
+
+
 def latency(chunks: int, repeats: int) -> str:
-    """Medians at so many chunks of real pages, with stand-in vectors: their values do not matter to the time."""
-    parser = HeadingAwareMarkdownNodeParser(tokenizer="estimate", chunk_size=150)
-    nodes = ContextualNodePostprocessor()(parser.get_nodes_from_documents(kubernetes_docs().documents[""]))[:chunks]
-    day = date(2026, 1, 1)
-    numbers = random.Random(0)  # noqa: S311
+    """Medians at so many chunks of real pages."""
+    embedding, data, day = StandIn(), kubernetes_docs(), date(2026, 1, 1)
+    nodes = ContextualNodePostprocessor()(default_parser(embedding)(data.documents[""]))[:chunks]
     for number, node in enumerate(nodes):
         node.metadata["date"] = (day - timedelta(days=number % 365)).isoformat()
-        node.embedding = [numbers.gauss(0, 1) for _ in range(384)]
-    with tempfile.TemporaryDirectory() as folder:
-        client = chromadb.PersistentClient(folder, chromadb.Settings(anonymized_telemetry=False))
-        store = ChromaVectorStore(
-            chroma_collection=client.create_collection("notes", metadata={"hnsw:space": "cosine"})
-        )
-        for start in range(0, len(nodes), 5000):
-            store.add(nodes[start : start + 5000])
-        keyword = ContextualBM25Retriever(nodes)
-        embedding = LocalEmbedding()
-        vector = ContextualVectorRetriever(store, embedding, companion=keyword)
-        retriever = ContextualFusionRetriever([vector, keyword])
-        memory = MemoryContext(retriever, min_relevance=0.0)
-        asked = [f"{question.text}" for question in kubernetes_docs().questions][:repeats]
+    with shipped_index(nodes, data.documents[""], embedding) as index:
+        memory = MemoryContext(index, min_relevance=0.0)
+        asked = [question.text for question in data.questions][:repeats]
         small_talk = ["thanks a lot!", "ok", "hola, buenos días", "/status", *asked[:4]]
         rows = [
             ["gate", _median(lambda text: gate(text, lexicon()), small_talk * 20)],
             ["embedding of the question alone", _median(embedding.get_query_embedding, asked)],
-            [
-                "hybrid search, top 4",
-                _median(ContextualFusionRetriever([vector, keyword], similarity_top_k=4).retrieve, asked),
-            ],
+            ["hybrid search, top 4", _median(index.as_retriever(4).retrieve, asked)],
             ["digest", _median(lambda text: memory.get(text, now=day), asked)],
         ]
     return markdown_table([f"p50 at {len(nodes)} chunks", "ms"], rows)
