@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from pathlib import Path
 
@@ -63,6 +65,18 @@ def test_a_file_that_is_there_is_not_replaced(folder):
     done = CliRunner().invoke(app, ["config", "--init", str(folder)])
     assert "is there already" in str(done.exception)
     assert (folder / "contextual.toml").read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_whole_is_not_there(folder, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as faults:
+        faults.setattr(os, "fsync", full)
+        done = CliRunner().invoke(app, ["config", "--init", str(folder)])
+    assert "cannot be written" in str(done.exception)
+    assert list(folder.glob("*contextual.toml*")) == []
+    run("config", "--init", folder)
 
 
 def test_the_page_of_the_documentation_is_up_to_date():

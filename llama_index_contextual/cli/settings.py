@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -67,11 +68,7 @@ def config(
     """Show the settings in force and where each comes from."""
     if init:
         path = (folder or Path()) / FILE
-        try:
-            with path.open("x", encoding="utf-8") as file:  # not through a link that leads out of the folder
-                file.write(commented_file())
-        except FileExistsError as error:
-            raise SettingError(f"{path} is there already. Cure: edit it, or remove it first.") from error
+        write_first(path)
         print_text(f"{path}: every setting with its default, commented out")
         return
     with open_index(folder, storage, config, reindex="ignore") as index:
@@ -83,6 +80,23 @@ def config(
     shown = [(f"{key:{width}}  {_shown(value)}", origin) for key, value, origin in rows]
     column = min(max(len(line) for line, _ in shown), 70)
     print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in shown))
+
+
+def write_first(path: Path) -> None:
+    """Write the commented file, whole or not at all: half of it would end in a table's name that is no TOML.
+
+    Raises:
+        SettingError: There is one, or a link to one.
+        StorageError: It cannot be written.
+    """
+    from llama_index_contextual.index.state import write_atomically  # slow
+
+    def refuse() -> None:
+        if os.path.lexists(path):
+            raise SettingError(f"{path} is there already. Cure: edit it, or remove it first.")
+
+    refuse()
+    write_atomically(path, commented_file().encode(), check=refuse)
 
 
 def trust(
