@@ -1,12 +1,21 @@
 """Kill an index at random, again and again, and count what is lost: nothing should be.
 
-One warm interpreter forks a child that works on a folder (index, refresh, delete, an LLM pass; the same with a page of
-thousands of chunks) and kills it with SIGKILL at a random moment; a second child then opens the index, asks it,
-refreshes once, and verifies. The index lives on from round to round, so that damage would add up. Chroma is real and
-writes its vector files every 100 vectors instead of every 1,000, so that kills meet that moment too; the embedding is a
-hash, for speed; the LLM is a function.
+One warm interpreter forks a child that works on a folder and kills it with SIGKILL at a random moment; a second child
+then opens the index, asks it, refreshes once, and verifies. The index lives on from round to round, so that damage
+would add up. Chroma is real and writes its vector files every 100 vectors instead of every 1,000, so that kills meet
+that moment too; the embedding is a hash, for speed; the LLM is a function. What is killed:
+
+- index, refresh, delete, an LLM pass; the same with a page of thousands of chunks;
+- derive: keyword index and matrix, or one of them, are taken away; a question and a refresh derive them again;
+- note: `memory_add`, again and again; server: that with refreshes in the background and questions between;
+- settings: `config --init` and `tune --write`, again and again, on a file of their own.
+
+After each kill has to hold: the index opens and answers; after one refresh its chunks are those of a fresh parse of
+the files and `verify` finds nothing; not more texts were embedded twice than a batch in hand; no note has lost a byte,
+and what `memory_add` reported stands in one; a configuration is absent or whole.
 
     python benchmarks/crash.py --rounds 1000        # resumable: run it again and it goes on where it was
+    python benchmarks/crash.py --only derive note server settings
     python benchmarks/crash.py --report             # print the table so far
 """
 
@@ -31,18 +40,37 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crash_stage import Stage, change, change_large, repeats
+from crash_stage import (
+    QUESTION,
+    Stage,
+    change,
+    change_large,
+    lost_notes,
+    repeats,
+    take_engines,
+    torn_settings,
+    work,
+)
 from llama_index.core.schema import Document
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index import chroma
+from llama_index_contextual.index.vectors import BATCH_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ACTIONS = ("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm")
+ACTIONS = (
+    *("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm"),
+    *("derive", "note", "server", "settings"),
+)
 SECTIONS = {"large": 2000, "large llm": 400}  # of the large page, each a chunk; other actions take the page away
-SECONDS = {"large": 4.0, "large llm": 6.0}  # that they take at first; others 1, and all as was seen last
+SECONDS = {  # that they take at first; others 1, and all as was seen last
+    "large": 4.0,
+    "large llm": 6.0,
+    "derive": 2.0,
+    "server": 3.0,
+}
 EVERY = 100  # vectors between two writes of Chroma's vector files
 
 
@@ -61,22 +89,13 @@ class Outcome:
     calls_repeated: int = 0
 
 
-def work(stage: Stage, action: str, rng: random.Random) -> None:
-    """What is killed."""
-    with stage.open(action) as index:
-        if action == "delete":
-            for path in rng.sample(sorted(index.manifest().documents), k=min(5, len(index.manifest().documents))):
-                index.delete(path)
-        index.refresh()
-
-
 def check(stage: Stage, outcome: Outcome) -> None:
     """What has to hold afterwards: it opens, answers or says what it lacks, and one refresh makes it whole."""
     with stage.open(outcome.action) as index:
         before = index.manifest().collection
         if index.exists:  # the kill may have come before it did
             try:
-                index.as_retriever().retrieve("Which shard holds the lease?")
+                index.as_retriever().retrieve(QUESTION)
             except StorageError as error:  # questions mend nothing, and say what does
                 if "Cure: llama-index-contextual index" not in str(error):
                     outcome.problems.append(f"an error without its cure: {error}")
@@ -99,7 +118,7 @@ def check(stage: Stage, outcome: Outcome) -> None:
         outcome.chunks = found.total()
         if found != expected:
             outcome.problems.append(f"{(expected - found).total()} chunks lost, {(found - expected).total()} too many")
-        if not index.as_retriever(5).retrieve("Which shard holds the lease?"):
+        if not index.as_retriever(5).retrieve(QUESTION):
             outcome.problems.append("no answer")
 
 
@@ -133,10 +152,10 @@ def read_all(descriptor: int) -> str:
         return file.read().decode()
 
 
-def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
+def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Sequence[str] = ACTIONS) -> Outcome:
     """Change the folder, work on the index and kill that, check."""
     rng = random.Random(number)  # noqa: S311  reproducible, not secret
-    action = rng.choice(ACTIONS) if stage.storage.exists() else "index"
+    action = rng.choice(actions) if stage.storage.exists() else "index"
     stage.docs.mkdir(parents=True, exist_ok=True)
     change(stage.docs, rng)
     if action in SECTIONS:
@@ -147,6 +166,11 @@ def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
         shutil.rmtree(stage.storage, ignore_errors=True)
         for log in (stage.embeddings, stage.calls):
             log.unlink(missing_ok=True)
+    elif action == "derive":
+        take_engines(stage.storage, rng)
+    stage.added.unlink(missing_ok=True)
+    notes = {note: note.read_bytes() for note in (stage.docs / "memory").glob("*.md")}
+    paid = repeats(stage.embeddings)
     delay = rng.random() * typical.get(action, 1.0) * 1.1
     started = time.monotonic()
     pid, reading = fork(lambda: work(stage, action, rng))
@@ -164,6 +188,7 @@ def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
             outcome.problems.append(f"the work failed by itself: {said[-500:]}")
     else:
         typical[action] = max(typical.get(action, 0.3), delay / 0.9 if delay > typical.get(action, 0.3) else 0.0)
+    outcome.problems += lost_notes(stage, notes) + torn_settings(stage.settings)
     pid, reading = fork(lambda: asdict(checked(stage, outcome)))
     said = read_all(reading)
     if os.waitpid(pid, 0)[1]:
@@ -171,6 +196,8 @@ def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
         return outcome
     outcome = Outcome(**json.loads(said))
     outcome.embedded_again, outcome.calls_repeated = repeats(stage.embeddings), repeats(stage.calls)
+    if (again := outcome.embedded_again - paid) > BATCH_TEXTS:
+        outcome.problems.append(f"{again} texts were embedded twice")
     return outcome
 
 
@@ -180,7 +207,14 @@ def checked(stage: Stage, outcome: Outcome) -> Outcome:
     return outcome
 
 
-def run(root: Path, rounds: int, results: Path | None = None, *, quiet: bool = False) -> list[Outcome]:
+def run(
+    root: Path,
+    rounds: int,
+    results: Path | None = None,
+    *,
+    actions: Sequence[str] = ACTIONS,
+    quiet: bool = False,
+) -> list[Outcome]:
     """Do rounds that are not done yet; each is a line of the results file when it ends."""
     chroma.CONFIGURATION["hnsw"]["sync_threshold"] = EVERY
     logging.getLogger("llama_index_contextual").setLevel(logging.ERROR)
@@ -195,7 +229,7 @@ def run(root: Path, rounds: int, results: Path | None = None, *, quiet: bool = F
     for outcome in done:
         typical[outcome.action] = max(typical.get(outcome.action, 0.3), outcome.killed_at)
     for number in range(len(done), rounds):
-        outcome = one_round(stage, number, typical)
+        outcome = one_round(stage, number, typical, actions)
         done.append(outcome)
         if results:
             with results.open("a") as file:
@@ -246,11 +280,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--folder", type=Path, default=Path(__file__).resolve().parents[1] / ".benchmarks-cache/crash")
+    parser.add_argument("--only", nargs="+", choices=sorted(set(ACTIONS)), default=ACTIONS, help="what is killed")
     parser.add_argument("--report", action="store_true", help="only print what is there")
     options = parser.parse_args()
     results = options.folder / "results.jsonl"
     rounds = 0 if options.report else options.rounds
-    done = run(options.folder / "stage", rounds, results)
+    done = run(options.folder / "stage", rounds, results, actions=options.only)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     print(f"{machine}, {datetime.now(tz=timezone.utc):%Y-%m-%d}\n")
     print(table(done))

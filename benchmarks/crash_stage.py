@@ -1,4 +1,4 @@
-"""The stage of benchmarks/crash.py: a folder of pages that changes, and an index of it whose paid work is counted.
+"""The stage of benchmarks/crash.py: a folder that changes, an index of it whose paid work is counted, and the work.
 
 Embedding and LLM are stand-ins that are fast and write down each piece of work that they finished, so that work done
 twice after a kill shows.
@@ -6,11 +6,14 @@ twice after a kill shows.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
+import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +22,20 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 
-from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.cli.settings import commented_file, write_first
+from llama_index_contextual.evaluation.tune import Tuned
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.notes import Notes
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 DIMENSIONS = 64
+FIRST_DAY = datetime(2026, 1, 1, 9, tzinfo=timezone.utc)
+QUESTION = "Which shard holds the lease?"
+TUNED = Tuned({"retrieval.fusion": "learned", "chunks.size": 300}, {}, (2.0, 1.0, 3.0), 50, (5,))
 WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
 
 
@@ -128,6 +138,16 @@ class Stage:
         """The one large page, where there is one."""
         return self.docs / "large.md"
 
+    @property
+    def added(self) -> Path:
+        """What ``memory_add`` said it has added in this round, one a line."""
+        return self.root / "added.log"
+
+    @property
+    def settings(self) -> Path:
+        """A configuration file that is made and changed; no index reads it."""
+        return self.root / "settings" / "contextual.toml"
+
     def open(self, action: str) -> ContextualIndex:
         """The index, in the settings that an action works with."""
         options: dict[str, Any] = {"context": "headings"}  # said each time: a model object cannot be remembered
@@ -177,3 +197,68 @@ def change(docs: Path, rng: random.Random) -> None:
             file.rename(docs / f"page-{rng.randrange(10**6)}.md")
         elif len(files) > 30:
             file.unlink()
+
+
+def work(stage: Stage, action: str, rng: random.Random) -> None:
+    """What is killed: one action on the folder."""
+    if action == "settings":
+        write_settings(stage.settings)
+        return
+    with stage.open(action) as index:
+        if action in ("note", "server"):
+            add_notes(stage, index, rng, asks=action == "server")
+            return
+        if action == "delete":
+            for path in rng.sample(sorted(index.manifest().documents), k=min(5, len(index.manifest().documents))):
+                index.delete(path)
+        if action == "derive" and rng.random() < 0.5:
+            index.as_retriever().retrieve(QUESTION)
+        index.refresh()
+
+
+def take_engines(storage: Path, rng: random.Random) -> None:
+    """Take away what is derived from the store, all of it or a part, so that it has to be derived again."""
+    for name in rng.choice((["bm25"], ["matrix"], ["bm25", "matrix"])):
+        shutil.rmtree(storage / name, ignore_errors=True)
+
+
+def add_notes(stage: Stage, index: ContextualIndex, rng: random.Random, *, asks: bool) -> None:
+    """Do what an MCP server does: add to the note of a day, perhaps with refreshes in the background and questions."""
+    notes = Notes(index, MemoryContext(index), BackgroundRefresh(index, "auto" if asks else "never"))
+    day = FIRST_DAY + timedelta(days=rng.randrange(20))
+    for _ in range(40):
+        text = f"{rng.choice(WORDS)} {rng.randrange(10**9)}"
+        notes.add(text, day)
+        _append(stage.added, [text])
+        if asks:
+            notes.keeper.start()
+            asyncio.run(notes.fresh(lambda: notes.memory.asearch(QUESTION, max_results=5)))
+    notes.keeper.close()
+
+
+def lost_notes(stage: Stage, before: Mapping[Path, bytes]) -> list[str]:
+    """Name the notes that have lost bytes, and the additions that were reported and stand in no note."""
+    now = {note: note.read_bytes() for note in (stage.docs / "memory").glob("*.md")}
+    problems = [f"{note.name} lost bytes" for note, held in before.items() if not now.get(note, b"").startswith(held)]
+    held = b"".join(now.values()).decode()
+    added = stage.added.read_text().splitlines() if stage.added.exists() else []
+    return problems + [f"{text!r} was added and is lost" for text in added if text not in held]
+
+
+def write_settings(file: Path) -> None:
+    """Make a configuration as ``config --init`` does, and change it as ``tune --write`` does, again and again."""
+    file.parent.mkdir(exist_ok=True)
+    for _ in range(200):
+        file.unlink(missing_ok=True)
+        write_first(file)
+        TUNED.write(file)
+
+
+def torn_settings(file: Path) -> list[str]:
+    """Say whether a configuration is neither absent, nor as it was first written, nor as it was changed."""
+    if not file.exists():
+        return []
+    text, whole = file.read_text(), file.with_name("whole.toml")
+    whole.write_text(commented_file())
+    TUNED.write(whole)
+    return [] if text in (commented_file(), whole.read_text()) else [f"{file.name} is torn: {len(text)} characters"]
