@@ -53,7 +53,7 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
         done = run("search", question, "-f", notes)
         assert (done.returncode, done.stdout) == (0, "")
         assert "Nothing found" in done.stderr
-        assert "and 0.05 is needed" in done.stderr
+        assert "below --min-score=0.05" in done.stderr
         as_data = run("search", question, "-f", notes, "--json")
         assert json.loads(as_data.stdout) == []
         assert as_data.stderr == done.stderr
@@ -62,6 +62,11 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     misspelled = run("search", "when does the frezee start?", "-f", notes)
     assert misspelled.stdout == run("search", "when does the freeze start?", "-f", notes).stdout
     assert misspelled.stderr.strip() == 'searched for "freeze" instead of "frezee", which the index does not know'
+    told = run("context", "when does the frezee start?", "-f", notes)
+    assert 'searched for "freeze"' in told.stdout
+    assert told.stderr == "", "the digest says it"
+    outside = run("search", "freeze", "-f", notes, "--path", "nowhere/")
+    assert outside.stderr.splitlines() == ["Nothing found.", "no chunk passes the filters"]
     found = json.loads(run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout)
     assert 0.9 < found[0]["score"] <= 1
 

@@ -143,13 +143,13 @@ def tell_error(error: Exception) -> None:
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}. Cure: name a place that exists and that you may use."
-    tell(_as_option(text), "error:", "red")
+    tell(as_option(text), "error:", "red")
 
 
 def tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Show our own warnings as one line. A user cannot mend those of libraries, so they are not shown."""
     if issubclass(category, ContextualWarning):
-        tell(_as_option(str(message)), "warning:")
+        tell(as_option(str(message)), "warning:")
 
 
 class _Once(logging.Handler):
@@ -163,7 +163,7 @@ class _Once(logging.Handler):
         text = record.getMessage()
         if text not in self._told:
             self._told.add(text)
-            tell(_as_option(text), "warning:")
+            tell(as_option(text), "warning:")
 
 
 def tell_log() -> None:
@@ -183,7 +183,8 @@ def _names() -> dict[str, str]:
     return found
 
 
-def _as_option(text: str) -> str:
+def as_option(text: str) -> str:
+    """Return a message with the command line's names of settings in place of Python's."""
     names = _names()
     pattern = rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})=(?:'([^'\s]*)')?"
     text = re.sub(pattern, lambda found: f"{names[found[1]]}={found[2] or ''}", text)

@@ -30,6 +30,7 @@ from llama_index_contextual.cli.common import (
     Overlap,
     Page,
     Storage,
+    as_option,
     open_index,
     print_json,
     print_report,
@@ -128,7 +129,7 @@ def search(
         write_page(html, hits_page(explanation, Analyzer()))
     found = [] if explanation.hits else ["Nothing found."]
     for line in (*found, *explanation.said):
-        tell(printable(line))
+        tell(printable(as_option(line)))
     if as_json:
         print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, said) for hit in explanation.nodes])
     elif explain and explanation.hits:
@@ -205,7 +206,10 @@ def context(
     with open_index(folder, storage, config, settings, create=may_make) as index:
         keeper = BackgroundRefresh(index, index.settings.configuration.memory.refresh or "never")
         tell_freshness(keeper.look())
-        _print_digest(MemoryContext(index).get(message), as_json=as_json)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
+            digest = MemoryContext(index).get(message)
+        _print_digest(digest, as_json=as_json)
         keeper.close()
 
 

@@ -19,7 +19,7 @@ from llama_index_contextual.config import (
     fields_of,
     shown_of,
 )
-from llama_index_contextual.config.trust import distrust, trusted_folders
+from llama_index_contextual.config.trust import distrust, is_trusted, trusted_folders
 from llama_index_contextual.config.trust import trust as trust_folder
 from llama_index_contextual.errors import SettingError
 
@@ -111,7 +111,7 @@ def trust(
     from llama_index_contextual.index.state import DEFAULT_NAME
 
     if list_:
-        print_text("\n".join(trusted_folders()) or "none")
+        print_text("\n".join(map(_trusted, trusted_folders())) or "none")
         return
     root = (folder or Path()).expanduser().resolve()
     if remove:
@@ -132,6 +132,15 @@ def trust(
         return
     trust_folder(root, digests)
     print_text("\n".join([f"{root} is trusted until this changes:", *lines]))
+
+
+def _trusted(folder: str) -> str:
+    """Return a folder that the user trusts, with a word on what it says now where that is not what was trusted."""
+    try:
+        holds = is_trusted(folder, asked_of(Path(folder)).digest)
+    except (SettingError, OSError):  # it is gone, or what it says cannot be read
+        holds = False
+    return folder if holds else f"{folder}: its configuration says something else now, and is not obeyed"
 
 
 def in_force(settings: IndexSettings, manifest: Manifest) -> list[tuple[str, Any, str]]:

@@ -157,7 +157,7 @@ def left_out(ranked: Sequence[Ranked], least: float) -> str:
     """Count hits that are less relevant than they have to be, and name the best of them."""
     best = ranked[0]
     found = f"left out {counted(len(ranked), 'hit')}: the best, {_entry(best, '', None).citation},"
-    return f"{found} has a relevance of {best.score:.3f}, and {least:g} is needed"
+    return f"{found} has a relevance of {best.score:.3f}, below min_relevance={least:g}"
 
 
 def entries_of(

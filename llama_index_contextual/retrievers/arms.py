@@ -162,6 +162,11 @@ class Plan:
         """Return whether operators or filters leave out nodes."""
         return bool(self.operators) or any(getattr(arm, "filters", None) is not None for arm in self.arms)
 
+    @property
+    def filters_vectors(self) -> bool:
+        """Return whether an arm has filters that finds something whatever is asked, unless they admit nothing."""
+        return any(getattr(arm, "filters", None) is not None and not is_keyword(arm) for arm in self.arms)
+
     def arm_queries(self, variants: str) -> list[ArmQuery]:
         """Return every query for every arm that gets it; variants reach "all" arms or "keyword" arms."""
         return [

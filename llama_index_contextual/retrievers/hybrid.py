@@ -335,6 +335,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         whole = likely is None or not least or (self.min_score == AUTO and likely >= least)
         kept = [one for one in fused if whole or (likely or 0.0) * one.score >= least]
         notes += tuple(self._left_out(fused[len(kept) :], likely, least)) if why else ()
+        notes += ("no chunk passes the filters",) if why and not fused and plan.filters_vectors else ()
         given = {c.node_id: c.node for a in answers if not isinstance(a, Exception) for c in a if c.node is not None}
         said, unknown = (*plan.notes, *notes), str(keyword.unknown(query)) if why and keyword is not None else ""
         shown = tuple(plan.queries), tuple(kept), given, said, plan.operators
@@ -345,8 +346,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         if fused:
             node = self._nodes([fused[0].node_id]).get(fused[0].node_id)
             place = "" if node is None else f", {citation_of(node.metadata) or node.node_id},"
-            said = f"the best{place} has a relevance of {(likely or 0.0) * fused[0].score:.3f}, and {least:g} is needed"
-            yield f"left out {counted(len(fused), 'hit')}: {said}; 0 shows all hits"
+            said = f"the best{place} has a relevance of {(likely or 0.0) * fused[0].score:.3f}, below min_score={least:g}"
+            yield f"left out {counted(len(fused), 'hit')}: {said}"
 
     def _fused(
         self, query: str, arms: Mapping[str, BaseRetriever], rankings: list[Ranking], *, why: bool

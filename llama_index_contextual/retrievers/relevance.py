@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index_contextual.checks import amount
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.tokens import is_spelled
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def checked_least(name: str, value: Least) -> Least:
     Raises:
         SettingError: It is neither.
     """
+    if isinstance(value, str) and value != AUTO:
+        raise SettingError(f"{name}={value!r} cannot work. Cure: give a number from 0 to 1, or {AUTO!r}.")
     return value if value == AUTO else amount(name, value, zero=True, most=1)
 
 

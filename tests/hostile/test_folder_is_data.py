@@ -95,6 +95,7 @@ def test_trust_holds_until_the_file_says_something_else(folder, run):
     file.write_text(ASKS.replace(":1", ":2"), "utf-8")
     with pytest.warns(ContextualWarning, match="not obeyed"):
         assert load_configuration(folder).embedding.model is None
+    assert f"{folder}: its configuration says something else now" in run("trust", "--list").stdout
     assert run("trust", folder).returncode == 0
     assert load_configuration(folder).embedding.model == "ollama:x@http://127.0.0.1:2"
     assert "trusted no longer" in run("trust", folder, "--remove").stdout

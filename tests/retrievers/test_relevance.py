@@ -93,7 +93,7 @@ async def test_nonsense_finds_nothing_in_a_tiny_index(local_arms, query):
     explanation = retriever.explain(query)
     assert not explanation.hits
     assert "left out 6 hits: the best, " in explanation.warnings[-1]
-    assert f"and {LEAST:g} is needed" in explanation.warnings[-1]
+    assert f"below min_score={LEAST:g}" in explanation.warnings[-1]
     everything = ContextualFusionRetriever(local_arms)
     hits = everything.retrieve(query)
     assert len(hits) == len(await everything.aretrieve(query)) == 6, "an engine gets the best there is"
@@ -262,8 +262,9 @@ def test_hits_of_unknown_relevance_stay(index):
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "high"])
 def test_a_least_relevance_that_cannot_work_is_refused(arms, wrong):
-    with pytest.raises(SettingError, match="min_score="):
+    with pytest.raises(SettingError, match="min_score=") as error:
         ContextualFusionRetriever(arms, min_score=wrong)
+    assert isinstance(wrong, float) or str(error.value).endswith("Cure: give a number from 0 to 1, or 'auto'.")
 
 
 @pytest.fixture(scope="module")
@@ -309,7 +310,7 @@ def test_a_word_of_the_notes_finds_something(seven_notes):
 @pytest.mark.parametrize("query", ["asdfghjkl", "databse", "the"])
 def test_a_query_with_words_that_the_notes_lack_may_find_nothing(seven_notes, query):
     assert seven_notes.retrieve(query) == []
-    assert "0 shows all hits" in seven_notes.explain(query).warnings[-1]
+    assert f"below min_score={LEAST:g}" in seven_notes.explain(query).warnings[-1]
     assert not seven_notes.explain("the").unknown, "a stop word is in no index"
 
 
