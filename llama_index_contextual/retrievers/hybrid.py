@@ -346,8 +346,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         if fused:
             node = self._nodes([fused[0].node_id]).get(fused[0].node_id)
             place = "" if node is None else f", {citation_of(node.metadata) or node.node_id},"
-            said = f"the best{place} has a relevance of {(likely or 0.0) * fused[0].score:.3f}, below min_score={least:g}"
-            yield f"left out {counted(len(fused), 'hit')}: {said}"
+            said = f"has a relevance of {(likely or 0.0) * fused[0].score:.3f}, below min_score={least:g}"
+            yield f"left out {counted(len(fused), 'hit')}: the best{place} {said}"
 
     def _fused(
         self, query: str, arms: Mapping[str, BaseRetriever], rankings: list[Ranking], *, why: bool
