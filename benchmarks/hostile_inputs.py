@@ -1,15 +1,52 @@
-"""Markdown meant to hurt a splitter, and a child process to try it in, which alone a hang or a crash then ends."""
+"""Markdown meant to hurt a splitter, and a child process to try it in, which alone a hang or a crash then ends.
+
+As a script it indexes documents that were found to hurt, each as the one file of a folder, by keywords alone, because
+embedding takes its own time. It prints CPU seconds and the most memory of the process, for a size and for half of it.
+
+    python benchmarks/hostile_inputs.py --megabytes 1
+    python benchmarks/hostile_inputs.py --all       # pathological inputs, too
+"""
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
+import os
+import random
+import resource
+import tempfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from common import machine, markdown_table
+
+from llama_index_contextual.index import ContextualIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chunkers import Splitter
+
+LIMIT = 600.0  # seconds for one document
+
+
+def documents(megabytes: float) -> dict[str, str]:
+    """Texts of so many megabytes that have once taken the square of their length, or gigabytes."""
+    n = int(megabytes * 1_000_000)
+    letters = random.Random(0)  # noqa: S311  reproducible, not secret
+    return {
+        "random letters in one line": "".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=n)),
+        "link references": "[a]: /b\n\n" * (n // 9),
+        "link references, each another": "".join(f"[{number:06}]: b\n" for number in range(n // 12)),
+        "opening brackets": "[" * n,
+        "brackets in brackets": "[" * (n // 2) + "]" * (n // 2),
+        "punctuation": "!?.,;:" * (n // 6),
+        "random punctuation": "".join(letters.choices("!?.,;:-_#*`~()[]{}<>|/\\\"'", k=n)),
+        "lists in lists on one line": "- " * (n // 2) + "x",
+        "numbered lists on one line": "1. " * (n // 3) + "x",
+        "quotes and lists on one line": "> - " * (n // 4) + "x",
+    }
 
 
 def pathological(megabytes: int = 1) -> dict[str, str]:
@@ -59,3 +96,53 @@ def survive(make: Callable[[], Splitter], text: str, limit: float) -> tuple[floa
         process.join()
         return limit, "hang"
     return (receive.recv(), "") if receive.poll() else (0.0, "crash")
+
+
+def indexed(text: str) -> tuple[str, float, float]:
+    """Index one document in a child process: how that ended, CPU seconds, and megabytes at most."""
+    context = multiprocessing.get_context("fork")
+    receive, send = context.Pipe(duplex=False)
+
+    def child() -> None:
+        with tempfile.TemporaryDirectory() as root, ContextualIndex.open(root, embed_model="none") as index:
+            (Path(root) / "warm.md").write_text("# A\n\nwarm up\n")
+            index.refresh()
+            (Path(root) / "page.md").write_text(text)
+            began = time.process_time()
+            report = index.refresh()
+            seconds = time.process_time() - began
+            nodes = index.manifest().documents
+            ended = f"{nodes['page.md'].nodes:,} chunks" if "page.md" in nodes else "a problem"
+            if report.failed:
+                ended = "; ".join(map(str, report.failed))
+            if index.verify().problems:
+                ended = f"verify: {index.verify().problems}"
+            send.send((ended, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+
+    process = context.Process(target=child)
+    process.start()
+    answer = receive.recv() if receive.poll(LIMIT) else ("no end", LIMIT, 0.0)
+    process.kill()
+    process.join()
+    return answer
+
+
+def main() -> None:
+    """Run and print the Markdown of results/hostile.md."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--megabytes", type=float, default=1.0)
+    options.add_argument("--all", action="store_true", help="also the inputs that splitters are compared by")
+    given = options.parse_args()
+    print(f"{machine()}, load {os.getloadavg()[0]:.1f}\n")
+    size = given.megabytes
+    whole = documents(size) | (pathological(round(size)) if given.all else {})
+    rows = []
+    for name, text in whole.items():
+        half = indexed(text[: len(text) // 2])
+        ended, seconds, peak = indexed(text)
+        rows.append([name, f"{len(text.encode()) / 1e6:.1f}", half[1], seconds, f"{peak:.0f}", ended])
+    print(markdown_table(["document", "MB", "half of it, CPU s", "CPU s", "peak MiB", "ended"], rows))
+
+
+if __name__ == "__main__":
+    main()
