@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import random
 import resource
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -32,10 +33,12 @@ LIMIT = 600.0  # seconds for one document
 
 
 def documents(megabytes: float) -> dict[str, str]:
-    """Texts of so many megabytes that have once taken the square of their length, or gigabytes."""
+    """Texts of so many megabytes that once took the square of their length, or gigabytes; and prose to compare with."""
     n = int(megabytes * 1_000_000)
+    paragraph = "The gateway waits a minute, and then it asks another server. " * 5 + "\n\n"
     letters = random.Random(0)  # noqa: S311  reproducible, not secret
     return {
+        "prose": paragraph * (n // len(paragraph)),
         "random letters in one line": "".join(letters.choices("abcdefghijklmnopqrstuvwxyz", k=n)),
         "link references": "[a]: /b\n\n" * (n // 9),
         "link references, each another": "".join(f"[{number:06}]: b\n" for number in range(n // 12)),
@@ -141,6 +144,7 @@ def main() -> None:
         half = indexed(text[: len(text) // 2])
         ended, seconds, peak = indexed(text)
         rows.append([name, f"{len(text.encode()) / 1e6:.1f}", half[1], seconds, f"{peak:.0f}", ended])
+        print(rows[-1], file=sys.stderr)
     print(markdown_table(["document", "MB", "half of it, CPU s", "CPU s", "peak MiB", "ended"], rows))
 
 
