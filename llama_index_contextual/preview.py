@@ -92,9 +92,11 @@ def chunks_of(
 
     Raises:
         OSError: The file cannot be read.
-        DocumentError: It is binary.
+        DocumentError: It is binary, or not in the folder.
     """
     if isinstance(path_or_text, Path):
+        if root is not None and not path_or_text.absolute().is_relative_to(root):
+            raise DocumentError(f"{path_or_text} is not in {root}. Cure: name a file of that folder, or another folder.")
         name = path_or_text.as_posix() if root is None else path_or_text.absolute().relative_to(root).as_posix()
         try:
             document = Document(id_=name, text=decode(path_or_text.read_bytes()).text, metadata={metadata.PATH: name})
@@ -146,8 +148,6 @@ def preview_file(file: Path, parser: NodeParser, contexts: ContextualNodePostpro
         name, nodes = chunks_of(file, parser, contexts, root=root)
     except OSError as error:
         raise DocumentError(f"{file} cannot be read ({error.strerror}).") from error
-    except ValueError as error:
-        raise DocumentError(f"{file} is not in {root}. Cure: name a file of the indexed folder.") from error
     return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))
 
 

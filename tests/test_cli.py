@@ -328,6 +328,9 @@ def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_p
     assert "Document: docs/gateway.md > Gateway > Timeout" in run(*preview, "--context").stdout
     assert "Document:" not in run(*preview).stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["contextual.toml", "docs"], "nothing is written"
+    outside = run("preview", NOTES / "MEMORY.md", "--folder", tmp_path)
+    assert (outside.returncode, outside.stdout) == (1, "")
+    assert f"MEMORY.md is not in {tmp_path}. Cure: " in outside.stderr
 
 
 def test_names_cannot_command_the_terminal_or_forge_lines(run, tmp_path):

@@ -160,6 +160,7 @@ def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
     Raises:
         SettingError: A setting of a language model was given, but another kind of context is in force; or a first index
             would be empty.
+        FingerprintError: The index was made with settings that are not known here.
     """
     from llama_index_contextual.index.files import find_files
 
@@ -167,7 +168,9 @@ def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
     given = [f"--{key.replace('_', '-')}" if key != "model" else "--llm" for key, value in model.items() if value]
     if given and mode != "llm":
         raise SettingError(f"{', '.join(given)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
-    if not contextual.exists:
+    if contextual.exists:
+        contextual.settings.check_writing(contextual.manifest())
+    else:
         found = find_files(contextual.folder, contextual.settings.files)
         if not found.files and not found.problems:
             kinds = ", ".join(contextual.settings.files.include[:12])

@@ -511,6 +511,7 @@ class ContextualIndex:
         reader, embeds = self._storage.reader, not isinstance(self.settings.embedding, NoEmbedding)
         return reader.ask(
             lambda view: inspection.verify(
+                self.folder,
                 self._storage.manifest(),
                 view.store,
                 reader.keyword_search(view),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -25,6 +26,7 @@ from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.settings import IndexSettings
@@ -261,6 +263,7 @@ def sizes(layout: Layout) -> dict[str, int]:
 
 
 def verify(
+    folder: Path,
     manifest: Manifest,
     store: NodeStore,
     keywords: KeywordSearch,
@@ -283,7 +286,7 @@ def verify(
         problems.append(
             f"The keyword index lacks {counted(len(ids - keyword), 'chunk')} and has {len(keyword - ids)} too many."
         )
-    files = sorted(_files(manifest, plan, failed))
+    files = sorted(_files(folder, manifest, plan, failed))
     waiting = Pending.of(plan, failed)
     return Verification(problems, files, waiting, len(manifest.documents), len(ids), recall)
 
@@ -303,12 +306,14 @@ def _recall(store: NodeStore, dense: DenseSearch, documents: Sequence[Sequence[S
     return found_share(store.vectors(), questions, answers)
 
 
-def _files(manifest: Manifest, plan: Plan, failed: Sequence[Problem]) -> Iterator[str]:
+def _files(folder: Path, manifest: Manifest, plan: Plan, failed: Sequence[Problem]) -> Iterator[str]:
     before = dict(plan.renamed)
     moved = set(before.values())
     seen = [key for key in plan.changed if manifest.documents[key].sha256]  # nodes of a migration came from elsewhere
     yield from (f"{key}: edited since it was indexed." for key in seen)
-    yield from (f"{key}: deleted since it was indexed." for key in plan.deleted if key not in moved)
+    for key in set(plan.deleted) - moved:
+        there = os.path.lexists(folder / key)
+        yield f"{key}: {'left out by the settings now' if there else 'deleted since it was indexed'}."
     reads_files = any(entry.kind == "file" for entry in manifest.documents.values())  # else all were given by hand
     for key in plan.added if reads_files else ():
         yield f"{key}: {f'moved from {before[key]} since that was indexed' if key in before else 'not indexed yet'}."

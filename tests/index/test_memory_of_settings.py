@@ -107,7 +107,7 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("name", UNWRITABLE)
-def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opened, folder, name):
+def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opened, folder, run, name):
     (folder / "a.cfg").write_text("quiet words")
     with opened(**{name: UNWRITABLE[name]()}) as made:
         made.refresh()
@@ -117,10 +117,14 @@ def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opene
         assert other.status().chunks == chunks
         before = (folder / ".contextual/manifest.json").read_bytes()
         (folder / "new.md").write_text("# New\n")
+        assert not [said for said in other.verify().files if "deleted" in said], "what no reader reads now is there"
         with pytest.raises(
             FingerprintError, match=rf"cannot be written down \({name}.*Cure: ContextualIndex.open\(…, {name}="
         ):
             other.refresh()
+        tried = run("index", folder, "--dry-run")
+        assert (tried.returncode, tried.stdout) == (1, ""), "it says what the refresh would say"
+        assert "cannot be written down" in tried.stderr
         with BackgroundRefresh(other, "wait") as keeper:
             assert "cannot be written down" in keeper.look().error
         assert (folder / ".contextual/manifest.json").read_bytes() == before

@@ -111,6 +111,7 @@ def test_verify_names_the_files_that_differ(opened, folder, run):
     (folder / "memory/2026-01-28.md").rename(folder / "memory/2026-01-29.md")
     (folder / "new.md").write_text("# New\n")
     (folder / "bad.md").write_bytes(b"\0\0\0")
+    (folder / ".gitignore").write_text("2026-04-09.md\n")
     index = opened()
     found = index.verify()
     differ = [
@@ -118,11 +119,12 @@ def test_verify_names_the_files_that_differ(opened, folder, run):
         "faq.md: edited since it was indexed.",
         "guide.md: deleted since it was indexed.",
         "memory/2026-01-29.md: moved from memory/2026-01-28.md since that was indexed.",
+        "memory/2026-04-09.md: left out by the settings now.",
         "new.md: not indexed yet.",
     ]
     assert (found.problems, found.files, found.ok) == ([], differ, False)
     done = run("verify", folder)
-    assert (done.returncode, done.stdout.splitlines()[:5]) == (3, differ)
+    assert (done.returncode, done.stdout.splitlines()[:6]) == (3, differ)
     assert json.loads(run("verify", folder, "--json").stdout)["files"] == differ
     assert [problem.path for problem in index.refresh().failed] == ["bad.md"]
     done = run("verify", folder)
