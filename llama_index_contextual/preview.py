@@ -96,7 +96,7 @@ def chunks_of(
     """
     if isinstance(path_or_text, Path):
         if root is not None and not path_or_text.absolute().is_relative_to(root):
-            raise DocumentError(f"{path_or_text} is not in {root}. Cure: name a file of that folder, or another folder.")
+            raise DocumentError(f"{path_or_text} is not in {root}. Cure: a file of that folder, or another folder.")
         name = path_or_text.as_posix() if root is None else path_or_text.absolute().relative_to(root).as_posix()
         try:
             document = Document(id_=name, text=decode(path_or_text.read_bytes()).text, metadata={metadata.PATH: name})
