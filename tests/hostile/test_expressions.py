@@ -113,7 +113,7 @@ def calls_of(module):
 MADE = {
     "_holds_number": "digits of a context",
     "among": "an escaped name",
-    "_as_option": "names of settings",
+    "as_option": "names of settings",
     "corrected": "an escaped word of a question",
 }
 

@@ -240,7 +240,10 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""
         reason = "" if self.fallback_only else str(self.probe() or "")
         if any(word in reason for word in ("API_KEY", "API key")):
-            raise ContextError(f"{reason}: no context can be made. Cure: set OPENAI_API_KEY, or choose another llm.")
+            raise ContextError(
+                f"{reason}: no context can be made. Cure: for OpenAI set OPENAI_API_KEY; for another server give the "
+                "LlamaIndex LLM with its key, in Python; or choose another llm."
+            )
 
     def config(self) -> dict[str, Any]:
         """Return the settings as plain data: names instead of objects, and no key."""
