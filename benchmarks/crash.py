@@ -64,7 +64,7 @@ ACTIONS = (
     *("index", "refresh", "refresh", "refresh", "delete", "llm", "large", "large llm"),
     *("derive", "note", "server", "settings"),
 )
-SECTIONS = {"large": 2000, "large llm": 400}  # of the large page, each a chunk; other actions take the page away
+SECTIONS = {"large": 2000, "large llm": 400}  # of the large page, each a chunk; other actions but derive take it away
 SECONDS = {  # that they take at first; others 1, and all as was seen last
     "large": 4.0,
     "large llm": 6.0,
@@ -152,15 +152,12 @@ def read_all(descriptor: int) -> str:
         return file.read().decode()
 
 
-def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Sequence[str] = ACTIONS) -> Outcome:
-    """Change the folder, work on the index and kill that, check."""
-    rng = random.Random(number)  # noqa: S311  reproducible, not secret
-    action = rng.choice(actions) if stage.storage.exists() else "index"
-    stage.docs.mkdir(parents=True, exist_ok=True)
+def prepare(stage: Stage, action: str, rng: random.Random) -> None:
+    """Change the folder, and take away what an action is to make again."""
     change(stage.docs, rng)
     if action in SECTIONS:
         change_large(stage.large, rng, SECTIONS[action])
-    else:
+    elif action != "derive":  # which takes longer with it
         stage.large.unlink(missing_ok=True)
     if action == "index":
         shutil.rmtree(stage.storage, ignore_errors=True)
@@ -168,6 +165,14 @@ def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Seq
             log.unlink(missing_ok=True)
     elif action == "derive":
         take_engines(stage.storage, rng)
+
+
+def one_round(stage: Stage, number: int, typical: dict[str, float], actions: Sequence[str] = ACTIONS) -> Outcome:
+    """Change the folder, work on the index and kill that, check."""
+    rng = random.Random(number)  # noqa: S311  reproducible, not secret
+    action = rng.choice(actions) if stage.storage.exists() else "index"
+    stage.docs.mkdir(parents=True, exist_ok=True)
+    prepare(stage, action, rng)
     stage.added.unlink(missing_ok=True)
     notes = {note: note.read_bytes() for note in (stage.docs / "memory").glob("*.md")}
     paid = repeats(stage.embeddings)
