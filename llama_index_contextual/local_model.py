@@ -9,6 +9,7 @@ not depend on the rows beside it.
 from __future__ import annotations
 
 import hashlib
+import os
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -175,9 +176,18 @@ def session(folder: str | None) -> Any:
         return _loaded(folder)
 
 
+def send_no_telemetry() -> None:
+    """Keep onnxruntime from reporting to its maker, unless the user says otherwise; before it is imported.
+
+    From 1.32 on its import gives the machine a number, keeps events in the user's cache folder, and looks for a server.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
 @lru_cache(maxsize=4)
 def _loaded(folder: str | None) -> Any:
     model = _own_model() if folder is None else _model_in(folder)
+    send_no_telemetry()
     try:
         import onnxruntime
     except ImportError as error:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from llama_index_contextual.embedding import embedding_limit, estimate_embedding
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.local_embedding import LocalEmbedding
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,18 @@ def test_many_long_texts_take_little_memory():
     """
     run = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True)  # noqa: S603
     assert int(run.stdout) < 200  # MiB; in batches of 32 it was 650
+
+
+def test_onnxruntime_reports_nothing(tmp_path):
+    code = """
+    from pathlib import Path
+    from llama_index_contextual import LocalEmbedding
+    LocalEmbedding().get_text_embedding("text")
+    print([str(path) for path in Path.home().rglob("*") if path.is_file()])
+    """
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}  # and no setting of this process
+    run = subprocess.run([sys.executable, "-c", dedent(code)], env=env, capture_output=True, text=True, check=True)  # noqa: S603
+    assert run.stdout == "[]\n"  # with telemetry: a number for this machine, and a database of events
 
 
 def test_nothing_of_a_long_text_is_left_out(local):

@@ -24,6 +24,7 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, Query
 from llama_index_contextual.checks import explained
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
+from llama_index_contextual.local_model import send_no_telemetry
 from llama_index_contextual.postprocessor.grouping import GroupingPostprocessor
 from llama_index_contextual.postprocessor.recency import RecencyPostprocessor
 from llama_index_contextual.service import post
@@ -179,6 +180,7 @@ class FastEmbedReranker(_ScoringReranker):
 
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model=model)
+        send_no_telemetry()
         try:
             from fastembed.rerank.cross_encoder import TextCrossEncoder
         except ImportError as error:
