@@ -102,4 +102,6 @@ def explained() -> Iterator[None]:
 
 def _explanation(found: Any) -> str:
     name = ".".join(map(str, found["loc"]))
+    if found["type"] in ("list_type", "tuple_type") and isinstance(found["input"], str):
+        return f"{name}={found['input']!r} is no list. Cure: {name}={[found['input']]}."
     return f"{name}={found['input']!r} cannot work. Cure: {found['msg'][:1].lower()}{found['msg'][1:]}."

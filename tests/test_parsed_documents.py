@@ -56,6 +56,8 @@ def test_ids_are_made_from_the_metadata_that_id_from_names():
         HeadingAwareMarkdownNodeParser(id_from=("file_path",)).get_nodes_from_documents(pages)
     with pytest.raises(SettingError, match="has none of these metadata keys"):
         parser.get_nodes_from_documents([Document(text="Nothing is known of it.")])
+    with pytest.raises(SettingError, match=r"id_from='file_path' is no list. Cure: id_from=\['file_path'\]"):
+        HeadingAwareMarkdownNodeParser(id_from="file_path")
     with pytest.raises(SettingError, match="id_from and id_func"):
         HeadingAwareMarkdownNodeParser(id_from=("file_path",), id_func=lambda i, doc: str(i))
 
