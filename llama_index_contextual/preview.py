@@ -47,9 +47,9 @@ class Lacking(NamedTuple):
     def __str__(self) -> str:
         if not self.of:
             return "no chunk has a rare word in its path or headings"
-        share = f"{self.chunks} of {self.of} chunks with a rare word in path or headings ({self.chunks / self.of:.0%})"
-        lacks = "has none of these words in its text" if self.chunks == 1 else "have none of these words in their text"
-        return f"{share} {lacks}: there a context adds what the text lacks"
+        share = f"{self.chunks} of {self.of} chunks with a rare word in path or headings"
+        lacks = "lacks it in its text" if self.chunks == 1 else "lack it in their text"
+        return f"{share} {lacks} ({self.chunks / self.of:.0%}): there a context helps"
 
 
 def lacking(nodes: Sequence[BaseNode]) -> Lacking:

@@ -68,10 +68,11 @@ def test_chunks_that_hold_no_rare_word_of_their_place_are_counted(tmp_path):
     assert lacking(own) == (1, 2), "in a small index a word of three chunks is rare"
     assert lacking(others) == (0, 0)
     page_of = Preview("a.md", tuple(own), None).to_html()
-    assert "1 of 2 chunks with a rare word in path or headings (50%) has none" in page_of
+    assert "1 of 2 chunks with a rare word in path or headings lacks it in its text (50%)" in page_of
     page = tmp_path / "page.md"
     page.write_text("# Gateway\n\nIt waits.\n", "utf-8")
-    assert "0 of 1 chunks with a rare word in path or headings (0%) have none" in " ".join(shown(page).split())
+    said = "0 of 1 chunks with a rare word in path or headings lack it in their text (0%)"
+    assert said in " ".join(shown(page).split())
 
 
 def test_the_tokens_of_one_chunk_are_said_once(run, tmp_path):

@@ -208,15 +208,14 @@ def _obeying(queries: list[QueryBundle], arms: list[BaseRetriever], keyword: Con
     if not parsed.operators:
         return Plan(queries, arms)
     admitted = frozenset(keyword.selected_ids(parsed.filters))
+    original = own_copy(queries[0])
+    original.query_str = parsed.text
     if not admitted:
-        return Plan(
-            queries, arms, notes=(f"nothing matches {' '.join(parsed.operators)}, which was therefore ignored",)
-        )
+        note = f"nothing matches {' '.join(parsed.operators)}, which was therefore ignored"
+        return Plan([original, *queries[1:]], arms, notes=(note,))
     chosen = [
         cast("Any", arm).with_filters(parsed.filters) if getattr(arm, "filters_words", False) else arm for arm in arms
     ]
-    original = own_copy(queries[0])
-    original.query_str = parsed.text
     return Plan([original, *queries[1:]], chosen, parsed.operators, admitted)
 
 

@@ -108,6 +108,13 @@ def test_operators_that_nothing_satisfies_are_ignored_and_that_is_said(hybrid, k
     assert any("ignored" in warning for warning in explanation.warnings)
 
 
+def test_an_operator_that_is_ignored_is_not_searched_for_as_words(hybrid):
+    with pytest.warns(ContextualWarning, match="nothing matches tag:budget"):
+        ignored = hybrid.explain("kitchen tag:budget")
+    assert ignored.relevance == hybrid.explain("kitchen").relevance
+    assert ids(ignored.nodes[:1]) == ids(hybrid.explain("kitchen").nodes[:1])
+
+
 def test_a_phrase_is_found_whatever_its_case_accents_and_punctuation():
     nodes = [
         TextNode(id_="side by side", text="Una CANCIÓN,\n\ntriste."),
