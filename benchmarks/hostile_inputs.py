@@ -131,7 +131,7 @@ def indexed(text: str) -> tuple[str, float, float]:
 
 
 def main() -> None:
-    """Run and print the Markdown of results/hostile.md."""
+    """Run and print the Markdown of results/fuzz.md."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--megabytes", type=float, default=1.0)
     options.add_argument("--all", action="store_true", help="also the inputs that splitters are compared by")
