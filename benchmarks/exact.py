@@ -32,8 +32,8 @@ from uneven import PARAPHRASED, WORDED, write_folder
 
 from llama_index_contextual import ContextualIndex, ContextualVectorRetriever
 from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.index._old_matrix import Matrix
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.retrievers.chroma import GRAPH
 
 if TYPE_CHECKING:

@@ -1,18 +1,18 @@
-"""Vectors by id that are compared with a question one by one, and their copy on disk.
+"""Vectors by row number that are compared with a question one by one, and their copy on disk.
 
 A graph of neighbours, which vector stores search, loses small groups beside a large one. Comparing all loses none, and
 takes 1 ms for 13,000 vectors of 384 numbers and 8 ms for 100,000.
 
 On disk::
 
-    manifest.json        format, stamp, how many rows there are and which are alive; replacing it commits a change
+    manifest.json        format, stamp, how many places there are and which are alive; replacing it commits a change
     KEY.vectors          the vectors, of length 1, as float32; mapped into memory
-    KEY.ids              their ids, one JSON string a line
+    KEY.rows             their row numbers as int64; mapped into memory
     write.lock           held by the process that saves
 
 Both files only grow: saving after an edit writes what is new at their ends, and then the manifest. Whatever lies beyond
-the rows that the manifest counts, a process left there that was killed. Once a third of the rows is dead, the next save
-writes new files. The manifest holds the checksums of what it counts, and of itself.
+the places that the manifest counts, a process left there that was killed. Once a third of the places is dead, the next
+save writes new files. The manifest holds the checksums of what it counts, and of itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import os
 import re
 import uuid
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,17 +36,23 @@ from filelock import FileLock
 from llama_index_contextual.errors import FingerprintError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 Floats = npt.NDArray[np.float32]
 Bools = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _MANIFEST: Final = "manifest.json"
 _LOCK: Final = "write.lock"
-_BYTES: Final = 4  # of a number
-_DEAD: Final = 3  # rows are thrown away once one of so many is dead
+_MOST_BYTES: Final = 64 << 20  # of a manifest: one bit for each place
+_VECTOR: Final = np.dtype("<f4")
+_ROW: Final = np.dtype("<i8")
+_DEAD: Final = 3  # places are thrown away once one of so many is dead
+_BLOCK: Final = 4096  # vectors that are made wide at once
+_FEW: Final = 500  # vectors that are compared exactly at once
 _SLACK: Final = 1e-5  # more than what rounding can change of a product of unit vectors in float32
 _KEY: Final = re.compile(r"[0-9a-f]{32}")  # a name that leads out of the folder is none
 # What reading a file raises that is cut, changed, or of another version.
@@ -54,49 +60,48 @@ _DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, IndexError, Overflow
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What of a matrix is on disk: its first rows.
+class _OnDisk:
+    """What of a matrix is on disk: its first places.
 
     Attributes:
         key: Names the files.
-        rows: How many.
-        id_bytes: Length of their ids.
+        places: How many.
+        dimensions: Numbers of a vector.
         vectors: Checksum of the vectors.
-        ids: Checksum of the ids.
+        rows: Checksum of the row numbers.
     """
 
     key: str
-    rows: int = 0
-    id_bytes: int = 0
+    places: int = 0
+    dimensions: int = 0
     vectors: int = 0
-    ids: int = 0
+    rows: int = 0
 
 
 class Matrix:
-    """Unit vectors by id. It never changes: each change makes another one, which shares what stays.
+    """Unit vectors by row number. It never changes: each change makes another one, which shares what stays.
 
     Args:
-        ids: Of each row.
-        pieces: The rows, shape ``(some, dimensions)`` each, in order.
-        live: False where a row was deleted or replaced.
-        kept: What of it is on disk.
+        numbers: The row number at each place.
+        pieces: The vectors, shape ``(some, dimensions)`` each, in the order of the places.
+        live: False at a place whose row was deleted or replaced.
+        disk: What of it is on disk.
     """
 
     def __init__(
         self,
-        ids: Sequence[str] = (),
+        numbers: Rows | None = None,
         pieces: Sequence[Floats] = (),
         live: Bools | None = None,
-        kept: _Kept | None = None,
+        disk: _OnDisk | None = None,
     ) -> None:
-        self.ids = ids
+        self.numbers = np.empty(0, np.int64) if numbers is None else numbers
         self.pieces = tuple(pieces)
-        self.live = np.ones(len(ids), dtype=np.bool_) if live is None else live
-        self.kept = kept
-        self._count = int(np.count_nonzero(self.live))
+        self.live = np.ones(len(self.numbers), dtype=np.bool_) if live is None else live
+        self.disk = disk
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._places)
 
     @property
     def dimensions(self) -> int:
@@ -104,73 +109,81 @@ class Matrix:
         return self.pieces[0].shape[1] if self.pieces else 0
 
     @cached_property
-    def _rows(self) -> dict[str, int]:
-        """Return the live row of each id."""
-        return {self.ids[row]: row for row in np.flatnonzero(self.live).tolist()}
+    def _places(self) -> npt.NDArray[np.intp]:
+        """Return the live places by ascending row number."""
+        places = np.flatnonzero(self.live)
+        numbers = self.numbers[places]
+        return places if _is_ascending(numbers) else places[np.argsort(numbers)]
 
-    def __contains__(self, id_: object) -> bool:
-        return id_ in self._rows
+    @cached_property
+    def rows(self) -> Rows:
+        """Return all row numbers, ascending."""
+        return self.numbers[self._places]
 
     # Changing it
 
-    def with_rows(self, ids: Sequence[str], vectors: npt.ArrayLike) -> Matrix:
-        """Return a matrix with more vectors; an id that it has already gets the new one.
+    def with_rows(self, rows: npt.ArrayLike, vectors: npt.ArrayLike) -> Matrix:
+        """Return a matrix with more vectors; a row that it has already gets the new one.
 
         Args:
-            ids: Of an id that is given twice the last counts.
-            vectors: Of any length, shape ``(ids, dimensions)``.
+            rows: Their row numbers; of one that stands there twice the last counts.
+            vectors: Of any length, shape ``(rows, dimensions)``.
 
         Raises:
             FingerprintError: They have another number of dimensions.
         """
-        last = {id_: at for at, id_ in enumerate(ids)}
-        if not last:
+        numbers = np.asarray(rows, dtype=np.int64)
+        if not len(numbers):
             return self
-        units = _units(np.asarray(vectors)[list(last.values())])
+        wide = np.asarray(vectors)
+        if not _is_ascending(numbers):
+            numbers, last = np.unique(numbers[::-1], return_index=True)
+            wide = wide[::-1][last]
+        units = _units(wide)
         if len(self) and units.shape[1] != self.dimensions:
             raise FingerprintError(
                 f"vectors of {units.shape[1]} dimensions do not compare with those of {self.dimensions} that are "
                 "there. Cure: the former embedding, or index everything again: reindex='all'."
             )
-        before = self.without(last) if len(self) else Matrix()
-        live = np.concatenate([before.live, np.ones(len(last), dtype=np.bool_)])
-        pieces = _joined(before.pieces, units, first=1 if before.kept is not None else 0)
-        return Matrix([*before.ids, *last], pieces, live, before.kept)
+        before = self.without(numbers) if len(self) else Matrix()
+        live = np.concatenate([before.live, np.ones(len(numbers), dtype=np.bool_)])
+        pieces = _joined(before.pieces, units, first=1 if before.disk is not None else 0)
+        return Matrix(np.concatenate([before.numbers, numbers]), pieces, live, before.disk)
 
-    def without(self, ids: Collection[str]) -> Matrix:
-        """Return a matrix without some vectors; ids that it does not have are ignored."""
-        rows = [row for id_ in ids if (row := self._rows.get(id_)) is not None]
-        if not rows:
+    def without(self, rows: npt.ArrayLike) -> Matrix:
+        """Return a matrix without some rows; those that it does not have are ignored."""
+        places = self._places[np.isin(self.rows, np.asarray(rows, dtype=np.int64))]
+        if not len(places):
             return self
         live = self.live.copy()
-        live[rows] = False
-        smaller = Matrix(self.ids, self.pieces, live, self.kept)
+        live[places] = False
+        smaller = Matrix(self.numbers, self.pieces, live, self.disk)
         dead = len(live) - len(smaller)
         return smaller._compacted() if dead * _DEAD > len(live) else smaller
 
     def _compacted(self) -> Matrix:
-        """Return the same vectors without dead rows."""
-        rows = np.flatnonzero(self.live)
-        return Matrix([self.ids[row] for row in rows.tolist()], [self._of(rows)] if len(rows) else [])
+        """Return the same vectors without dead places."""
+        places = self._places
+        return Matrix(self.rows, [self._of(places)]) if len(places) else Matrix()
 
     # Reading it
 
-    def nearest(
-        self, question: npt.ArrayLike, top_k: int, among: Collection[str] | None = None
-    ) -> list[tuple[str, float]]:
-        """Return ids and cosine similarities (-1 to 1) of the nearest vectors, best first, ties by id.
+    def nearest(self, question: npt.ArrayLike, top_k: int, among: Rows | None = None) -> tuple[Rows, Float64s]:
+        """Return the rows of the nearest vectors and their cosine similarities (-1 to 1), best first.
+
+        These are the best ``top_k`` and every row whose score ties with the last of them, ties by row number.
 
         Args:
             question: A vector of any length.
-            top_k: Most results.
-            among: Only these; ids that are not there are ignored. By default all.
+            top_k: Most results, ties aside.
+            among: Only these rows; those that are not there are ignored. By default all.
 
         Raises:
             FingerprintError: The question has another number of dimensions.
         """
-        rows = self._chosen(among)
-        if top_k <= 0 or not len(rows):
-            return []
+        places = self._places if among is None else self._places[np.isin(self.rows, among)]
+        if top_k <= 0 or not len(places):
+            return np.empty(0, np.int64), np.empty(0, np.float64)
         wide = np.asarray(question, dtype=np.float64).reshape(1, -1)
         if wide.shape[1] != self.dimensions:
             raise FingerprintError(
@@ -178,33 +191,26 @@ class Matrix:
                 "the embedding that made the vectors."
             )
         asked = _units(wide)[0]
-        # Faster than matrix @ vector, which OpenBLAS spreads over threads that wait for one another.
-        every = np.concatenate([np.einsum("ij,j->i", piece, asked) for piece in self.pieces])
-        scores = every[rows]
-        if len(rows) > top_k:
-            rows = rows[scores >= np.partition(scores, len(rows) - top_k)[len(rows) - top_k] - _SLACK]
-        # Again, more exactly and each row by itself: so equal vectors have equal scores wherever they stand.
-        exact = np.einsum("ij,j->i", self._of(rows).astype(np.float64), asked.astype(np.float64))
-        found = zip((self.ids[row] for row in rows.tolist()), exact.tolist(), strict=True)
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:top_k]
+        if len(places) > max(top_k, _FEW):
+            # Faster than matrix @ vector, which OpenBLAS spreads over threads that wait for one another.
+            every = np.concatenate([np.einsum("ij,j->i", piece, asked) for piece in self.pieces])
+            scores = every[places]
+            places = places[scores >= np.partition(scores, len(places) - top_k)[len(places) - top_k] - _SLACK]
+        # Again, more exactly and each vector by itself: so equal vectors have equal scores wherever they stand.
+        exact = np.einsum("ij,j->i", self._of(places).astype(np.float64), asked.astype(np.float64))
+        return best(self.numbers[places], exact, top_k)
 
-    def _chosen(self, among: Collection[str] | None) -> npt.NDArray[np.intp]:
-        if among is None:
-            return np.flatnonzero(self.live)
-        find = self._rows.get
-        rows = np.unique(np.fromiter((find(id_, -1) for id_ in among), dtype=np.intp))
-        return rows[rows >= 0]
-
-    def _of(self, rows: npt.NDArray[np.intp]) -> Floats:
-        """Return the vectors of ascending rows."""
+    def _of(self, places: npt.NDArray[np.intp]) -> Floats:
+        """Return the vectors at some places."""
+        if len(self.pieces) == 1:
+            return self.pieces[0][places]
         starts = np.cumsum([0, *map(len, self.pieces)])
-        cuts = rows.searchsorted(starts)
-        parts = [
-            piece[rows[start:stop] - first]
-            for piece, first, start, stop in zip(self.pieces, starts, cuts, cuts[1:], strict=False)
-            if start < stop
-        ]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        owners = np.searchsorted(starts, places, side="right") - 1
+        vectors = np.empty((len(places), self.dimensions), np.float32)
+        for owner, piece in enumerate(self.pieces):
+            own = owners == owner
+            vectors[own] = piece[places[own] - starts[owner]]
+        return vectors
 
     # Keeping it on disk
 
@@ -213,7 +219,7 @@ class Matrix:
 
         Args:
             folder: Made where it is missing.
-            stamp: Of what it shows; :meth:`load` asks for it.
+            stamp: Says what it shows; :meth:`load` returns it.
 
         Raises:
             StorageError: The folder cannot be written.
@@ -221,80 +227,74 @@ class Matrix:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(folder / _LOCK):
-                kept = self._write(folder, stamp)
-                return Matrix(self.ids, _mapped(folder, kept, self.dimensions), self.live, kept)
+                disk = self._write(folder, stamp)
+                vectors, numbers = _mapped(folder, disk)
+                return Matrix(numbers, [vectors] if len(vectors) else [], self.live, disk)
         except OSError as error:
             raise StorageError(
                 f"the vectors cannot be kept in {folder} ({error.strerror or error}). What was there before is "
                 "unharmed. Cure: free space, make the folder writable, or choose another."
             ) from error
 
-    def _write(self, folder: Path, stamp: str) -> _Kept:
-        before = self.kept
+    def _write(self, folder: Path, stamp: str) -> _OnDisk:
+        before = self.disk
         if before is None or _described(folder) != before:  # another process has written there since
-            before = _Kept(uuid.uuid4().hex)
-        kept = before
-        vectors, ids = folder / f"{kept.key}.vectors", folder / f"{kept.key}.ids"
-        row_bytes, starts = self.dimensions * _BYTES, np.cumsum([0, *map(len, self.pieces)]).tolist()
+            before = _OnDisk(uuid.uuid4().hex, dimensions=self.dimensions)
+        starts = np.cumsum([0, *map(len, self.pieces)]).tolist()
         new = [
-            piece[max(0, before.rows - start) :]
+            piece[max(0, before.places - start) :]
             for piece, start in zip(self.pieces, starts, strict=False)
-            if start + len(piece) > before.rows
+            if start + len(piece) > before.places
         ]
-        names = "".join(f"{json.dumps(id_)}\n" for id_ in self.ids[before.rows :]).encode()
-        with _open_at(vectors, before.rows * row_bytes) as file:
-            for piece in new:
-                data = np.ascontiguousarray(piece, dtype="<f4").data.cast("B")
-                file.write(data)
-                kept = replace(kept, vectors=zlib.crc32(data, kept.vectors))
-            _sync(file)
-        with _open_at(ids, before.id_bytes) as file:
-            file.write(names)
-            _sync(file)
-        kept = replace(
-            kept, rows=len(self.ids), id_bytes=before.id_bytes + len(names), ids=zlib.crc32(names, before.ids)
-        )
-        content = {
-            "stamp": stamp,
-            "dimensions": self.dimensions,
-            "kept": [kept.key, kept.rows, kept.id_bytes, kept.vectors, kept.ids],
-            "live": None if len(self) == len(self.ids) else base64.b64encode(np.packbits(self.live).tobytes()).decode(),
-        }
+        words = before.places * before.dimensions  # so many numbers are there, of half a checked word each
+        vectors = _append(folder / f"{before.key}.vectors", [*map(_as_words, new)], words, before.vectors)
+        added = _as_words(self.numbers[before.places :].astype(_ROW, copy=False))
+        rows = _append(folder / f"{before.key}.rows", [added], 2 * before.places, before.rows)
+        disk = _OnDisk(before.key, len(self.numbers), self.dimensions, vectors, rows)
+        live = None if self.live.all() else base64.b64encode(np.packbits(self.live).tobytes()).decode()
+        content = {"stamp": stamp, "disk": asdict(disk), "live": live}
         manifest = {"format": _FORMAT, "checksum": _checksum_of(content), "content": content}
         temporary = folder / f"{_MANIFEST}.tmp"
         with temporary.open("wb") as file:
             file.write(json.dumps(manifest).encode())
             _sync(file)
         temporary.replace(folder / _MANIFEST)
-        for path in [*folder.glob("*.vectors"), *folder.glob("*.ids")]:
-            if path.stem != kept.key:
+        for path in [*folder.glob("*.vectors"), *folder.glob("*.rows")]:
+            if path.stem != disk.key:
                 with contextlib.suppress(OSError):  # on Windows another process may have it mapped
                     path.unlink()
-        return kept
+        return disk
 
     @classmethod
-    def load(cls, folder: Path, stamp: str) -> Matrix | None:
-        """Return what was saved; None where there is none that is whole and has this stamp."""
+    def load(cls, folder: Path) -> tuple[Matrix, str] | None:
+        """Return what was saved and its stamp; None where there is none that is whole."""
         try:
             content = _content(folder)
-            kept, dimensions = _Kept(*content["kept"]), int(content["dimensions"])
-            if content["stamp"] != stamp:
+            disk, stamp, packed = _OnDisk(**content["disk"]), content["stamp"], content["live"]
+            vectors, numbers = _mapped(folder, disk)
+            if (_sum(_as_words(vectors)), _sum(_as_words(numbers))) != (disk.vectors, disk.rows):
                 return None
-            pieces = _mapped(folder, kept, dimensions)
-            with (folder / f"{kept.key}.ids").open("rb") as file:
-                names = file.read(kept.id_bytes)
-            if [zlib.crc32(piece.data.cast("B")) for piece in pieces] != [kept.vectors][: len(pieces)]:
-                return None
-            if zlib.crc32(names) != kept.ids:
-                return None
-            ids = json.loads(f"[{','.join(names.decode().splitlines())}]")
-            packed, live = content["live"], None
+            live = None
             if packed is not None:
                 bits = np.frombuffer(base64.b64decode(packed), dtype=np.uint8)
-                live = np.unpackbits(bits, count=len(ids)).astype(np.bool_)
-            return cls(ids, pieces, live, kept) if len(ids) == kept.rows else None
+                live = np.unpackbits(bits, count=len(numbers)).astype(np.bool_)
+            matrix = cls(numbers, [vectors] if len(vectors) else [], live, disk)
+            # The files may be a stranger's, who can make a checksum, too.
+            return (matrix, stamp) if _is_ascending(matrix.rows) and isinstance(stamp, str) else None
         except _DAMAGE:
             return None
+
+
+def best(rows: Rows, scores: Float64s, top_k: int) -> tuple[Rows, Float64s]:
+    """Return the best ``top_k`` rows and all that tie with the last of them, with their scores, best first."""
+    order = np.lexsort((rows, -scores))
+    if len(order) > top_k:
+        order = order[: np.count_nonzero(scores >= scores[order[top_k - 1]])]
+    return rows[order], scores[order]
+
+
+def _is_ascending(rows: Rows) -> bool:
+    return bool(np.all(rows[1:] > rows[:-1]))
 
 
 def _joined(before: Sequence[Floats], units: Floats, first: int) -> list[Floats]:
@@ -313,27 +313,30 @@ def _joined(before: Sequence[Floats], units: Floats, first: int) -> list[Floats]
 
 def _units(vectors: npt.NDArray[Any]) -> Floats:
     """Return vectors of length 1, shape ``(rows, dimensions)``; one without a direction becomes zeros."""
-    wide = vectors.astype(np.float64)
-    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-    fine = np.isfinite(lengths) & (lengths > 0)
-    units: Floats = np.divide(wide, lengths, out=np.zeros_like(wide), where=fine).astype(np.float32)
+    units = np.empty(vectors.shape, np.float32)
+    for start in range(0, len(vectors), _BLOCK):
+        wide = vectors[start : start + _BLOCK].astype(np.float64)
+        lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+        fine = np.isfinite(lengths) & (lengths > 0)
+        units[start : start + _BLOCK] = np.divide(wide, lengths, out=np.zeros_like(wide), where=fine)
     return units
 
 
 def _content(folder: Path) -> dict[str, Any]:
     """Return what a manifest says; one of :data:`_DAMAGE` where there is none, or none that can be used."""
-    manifest = json.loads((folder / _MANIFEST).read_bytes())
+    with (folder / _MANIFEST).open("rb") as file:
+        manifest = json.loads(file.read(_MOST_BYTES))
     content: dict[str, Any] = manifest["content"]
     if manifest["format"] != _FORMAT or manifest["checksum"] != _checksum_of(content):
         raise ValueError("another version, or damaged")
-    if not _KEY.fullmatch(content["kept"][0]):
+    if not _KEY.fullmatch(content["disk"]["key"]):
         raise ValueError("no name of ours")
     return content
 
 
-def _described(folder: Path) -> _Kept | None:
+def _described(folder: Path) -> _OnDisk | None:
     try:
-        return _Kept(*_content(folder)["kept"])
+        return _OnDisk(**_content(folder)["disk"])
     except _DAMAGE:
         return None
 
@@ -342,21 +345,53 @@ def _checksum_of(content: dict[str, Any]) -> int:
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
-def _mapped(folder: Path, kept: _Kept, dimensions: int) -> list[Floats]:
-    """Return the vectors of a file, without reading them into this process's own memory."""
-    length = kept.rows * dimensions * _BYTES
-    if not length:
-        return []
-    with (folder / f"{kept.key}.vectors").open("rb") as file:
-        data = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)  # a ValueError where it is shorter
-    return [np.frombuffer(data, dtype="<f4").reshape(kept.rows, dimensions)]
+def _mapped(folder: Path, disk: _OnDisk) -> tuple[Floats, Rows]:
+    """Return vectors and row numbers of two files, without reading them into this process's own memory."""
+    vectors = _map(folder / f"{disk.key}.vectors", disk.places * disk.dimensions, _VECTOR)
+    return vectors.reshape(disk.places, disk.dimensions), _map(folder / f"{disk.key}.rows", disk.places, _ROW)
 
 
-def _open_at(path: Path, place: int) -> Any:
-    """Open a file to write from a place on; what is there already was never committed."""
-    file = path.open("r+b" if place else "wb")
-    file.seek(place)
-    return file
+def _map(path: Path, count: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    with path.open("rb") as file:
+        if not count:
+            return np.empty(0, kind)
+        # A ValueError where the file is shorter.
+        return np.frombuffer(mmap.mmap(file.fileno(), count * kind.itemsize, access=mmap.ACCESS_READ), kind)
+
+
+def _as_words(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
+    """Return the bytes of an array as words of 32 bits."""
+    return np.ascontiguousarray(numbers.astype(numbers.dtype.newbyteorder("<"), copy=False)).reshape(-1).view("<u4")
+
+
+def _append(path: Path, parts: Sequence[npt.NDArray[np.uint32]], place: int, checksum: int) -> int:
+    """Write words from a place on and return the new checksum; what is there already was never committed."""
+    with path.open("r+b" if place else "wb") as file:
+        file.seek(place * 4)
+        for words in parts:
+            file.write(words.data.cast("B"))
+            checksum = _sum(words, place, checksum)
+            place += len(words)
+        _sync(file)
+    return checksum
+
+
+def _sum(words: npt.NDArray[np.uint32], place: int = 0, checksum: int = 0) -> int:
+    """Return a checksum with some words more: the sum of 64-bit words, as fast as memory is read.
+
+    Any one damaged word changes it.
+
+    Args:
+        words: Of 32 bits.
+        place: How many came before them.
+        checksum: Of those.
+    """
+    if place % 2 and len(words):  # the second half of a word
+        checksum += int(words[0]) << 32
+        words = words[1:]
+    even = len(words) // 2 * 2
+    checksum += int(words[:even].view("<u8").sum(dtype=np.uint64)) + sum(map(int, words[even:]))
+    return checksum % (1 << 64)
 
 
 def _sync(file: Any) -> None:

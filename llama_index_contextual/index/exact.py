@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.matrix import Matrix
+from llama_index_contextual.index._old_matrix import Matrix
 from llama_index_contextual.retrievers.search import Candidate
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import pytest
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_index_contextual.index._old_matrix import Matrix
 from llama_index_contextual.index.reader import arms_over
 from llama_index_contextual.local_embedding import LocalEmbedding
-from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.retrievers.chroma import ChromaDense
 
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
