@@ -24,9 +24,9 @@ from qdrant_client.local.qdrant_local import QdrantLocal
 
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index.store import EMBED_HASH, ENTRY, DamagedError, Row, Stored, to_node
-from llama_index_contextual.keyword.index import lexical_text
-from llama_index_contextual.keyword.segments import code_of
+from llama_index_contextual.keyword.evidence import code_of
 from llama_index_contextual.keyword.sparse import SparseEncoder
+from llama_index_contextual.keyword.words import lexical_text
 from llama_index_contextual.retrievers.qdrant import (
     DENSE,
     FACETS,

@@ -5,8 +5,8 @@ them; :class:`SparseEncoder` turns them into sparse vectors for a server.
 """
 
 from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.keyword.evidence import TermEvidence
 from llama_index_contextual.keyword.index import KeywordIndex
-from llama_index_contextual.keyword.snapshot import TermEvidence
 from llama_index_contextual.keyword.sparse import SparseEncoder
 
 __all__ = ["Analyzer", "KeywordIndex", "SparseEncoder", "TermEvidence"]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 ColumnTest = Callable[[MetadataFilter], Bools]
 
 # Nobody filters by these: they are long, or different for every chunk. Only the records hold them.
@@ -130,6 +131,32 @@ def select(filters: MetadataFilters, column_test: ColumnTest, size: int) -> Bool
     return ~admitted if condition == FilterCondition.NOT else admitted
 
 
+def admitted(
+    filters: MetadataFilters,
+    rows: Ints,
+    column_of: Callable[[str], Column | None],
+    holding: Callable[[MetadataFilter], Ints],
+) -> Ints:
+    """Return those of some rows that filters admit, in their order.
+
+    Args:
+        filters: Any nesting of them.
+        rows: Numbers of rows.
+        column_of: Returns the values of a metadata key, one for each of the rows; None where no row has the key.
+        holding: Returns the rows that satisfy a filter on :data:`WORDS`, and perhaps others.
+    """
+
+    def test(one: MetadataFilter) -> Bools:
+        if one.key == WORDS:
+            return np.isin(rows, holding(one))
+        holds, column = condition_of(one), column_of(one.key)
+        if one.key in REF_DOC_ALIASES and (documents := column_of(REF_DOC_ID)) is not None:
+            column = documents if column is None else column.or_else(documents)
+        return np.full(len(rows), holds(None)) if column is None else column.where(holds)
+
+    return rows[select(filters, test, len(rows))]
+
+
 def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> bool:
     """Return whether filters admit one document, given its metadata and, as :data:`REF_DOC_ID`, its document's id."""
     if filters is None:
@@ -175,6 +202,16 @@ class Column:
         verdicts = np.fromiter((holds(value) for value in (*self.values, None)), dtype=np.bool_)
         return verdicts[self.codes]  # code -1 reads the last verdict: that of None
 
+    def list(self) -> list[Any]:
+        """Return the value of each row, None where it has none."""
+        values = (*self.values, None)
+        return [values[code] for code in self.codes.tolist()]
+
+    def or_else(self, other: Column) -> Column:
+        """Return a column whose rows without a value have that of another."""
+        pairs = zip(self.list(), other.list(), strict=True)
+        return Column.encode([one if one is not None else instead for one, instead in pairs])
+
     @classmethod
     def encode(cls, values: Sequence[Any]) -> Column:
         """Return the column of some values; equal values share a code, and 1, 1.0 and True are not equal."""
@@ -192,38 +229,3 @@ class Column:
                 kept.append(value)
             rows[row] = code
         return cls(rows, tuple(kept))
-
-
-@dataclass(frozen=True, eq=False)  # compared by identity, weakly referenced by the filter cache
-class Columns:
-    """Hold the columns of a segment by metadata key."""
-
-    by_key: Mapping[str, Column]
-    size: int
-
-    @classmethod
-    def build(cls, metadata: Sequence[Mapping[str, Any]]) -> Columns:
-        """Return the columns of rows, given each row's metadata."""
-        keys = dict.fromkeys(key for row in metadata for key in row if key not in NOT_COLUMNS)
-        return cls({key: Column.encode([row.get(key) for row in metadata]) for key in keys}, len(metadata))
-
-    @classmethod
-    def merge(cls, parts: Sequence[tuple[Columns, Bools]]) -> Columns:
-        """Return the rows of several columns where the mask is true, in order."""
-        keys = dict.fromkeys(key for columns, _ in parts for key in columns.by_key)
-        merged = {key: Column.encode([v for columns, keep in parts for v in columns.values(key, keep)]) for key in keys}
-        return cls(merged, sum(int(keep.sum()) for _, keep in parts))
-
-    def value(self, key: str, row: int) -> Any:
-        """Return one row's value of a key; None where it has none."""
-        column = self.by_key.get(key)
-        code = -1 if column is None else int(column.codes[row])
-        return None if column is None or code < 0 else column.values[code]
-
-    def values(self, key: str, keep: Bools) -> list[Any]:
-        """Return the values of a key where the mask is true; None where a row has none."""
-        column = self.by_key.get(key)
-        if column is None:
-            return [None] * int(keep.sum())
-        values = (*column.values, None)
-        return [values[code] for code in column.codes[keep].tolist()]

@@ -1,61 +1,103 @@
-"""The BM25 index: what changes in place. Each change makes another snapshot, and readers keep theirs."""
+"""The keyword index of nodes: the keyword engine over their texts, and beside it the nodes themselves.
+
+It changes in place. Each change makes another state, and readers keep theirs.
+"""
 
 from __future__ import annotations
 
-import math
-import re
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-from llama_index.core.schema import BaseNode, MetadataMode
-from llama_index.core.vector_stores.types import FilterOperator
+from llama_index.core.schema import BaseNode
 
-from llama_index_contextual.checks import amount
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.filters import NOT_COLUMNS, REF_DOC_ALIASES, REF_DOC_ID, WORDS, condition_of, select
-from llama_index_contextual.keyword.languages import fold, normalise
-from llama_index_contextual.keyword.segments import Records, Segment, build_segment, merge_segments
-from llama_index_contextual.keyword.snapshot import Snapshot, Terms
-from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
+from llama_index_contextual.keyword import words
+from llama_index_contextual.keyword.engine import K1, B, KeywordEngine
+from llama_index_contextual.keyword.evidence import Match
+from llama_index_contextual.keyword.filters import Column, admitted
+from llama_index_contextual.keyword.records import decode, encode, metadata_of
+from llama_index_contextual.keyword.words import holding_words, lexical_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+    from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.keyword.filters import Bools, Columns
-    from llama_index_contextual.keyword.snapshot import Group, Masks, Match, Nearness, TermScores
+    from llama_index_contextual.keyword.analyzer import Analyzer
+    from llama_index_contextual.keyword.evidence import Group, Ints, Nearness, TermScores
+    from llama_index_contextual.keyword.records import Record
 
-    _WordTest = Callable[[Segment, MetadataFilter], Bools]
+_KEPT: Final = 64  # filters that a state remembers
 
-K1: Final = 1.2
-B: Final = 0.75
-_MORE_WORDS: Final = (LEXICAL_CONTEXT, FRONT_MATTER)
-_FAN: Final = 4  # segments of one size class before they are merged
-_SMALLEST: Final = 256  # documents: everything below is one size class
-_LARGEST: Final = 1 << 16  # documents from which a segment is merged no more; a merge holds all twice, 2 kB each
-_KEPT: Final = 64  # filters that a segment remembers; 64 masks of 100,000 rows take 6 MB
-_MOST_READ: Final = 5000  # nodes of a segment that are read for a phrase; beyond them its words need not be adjacent
-_LIKE: Final = 0.8  # of 1: the stems of "databse" and "database" are alike by 0.92, those of "acount" and "account" too
-_MEANT: Final = 0.75  # as alike is the word itself
-_READ: Final = 5  # nodes of a segment that are read for the forms of a word
-_COMPARED: Final = range(4, 41)  # letters of a word that is compared with others
-_LONGER: Final = 3  # letters that the stem of what was meant may have more or less
-_SINGLE_WORD: Final = re.compile(r"\w+")
+
+class Stored(NamedTuple):
+    """Hold a node as it is kept.
+
+    Args:
+        node_id: Its id.
+        record: The node itself, as :func:`~llama_index_contextual.keyword.records.encode` writes it.
+    """
+
+    node_id: str
+    record: Record
+
+
+@dataclass(frozen=True)
+class State:
+    """Hold one moment of the index; nothing changes it.
+
+    Args:
+        engine: The keyword engine. A node that is added gets the next number as its row.
+        rows: The row of each node id.
+        stored: The node of each row.
+        next_row: The next number.
+    """
+
+    engine: KeywordEngine
+    rows: Mapping[str, int] = field(default_factory=dict)
+    stored: Mapping[int, Stored] = field(default_factory=dict)
+    next_row: int = 0
+    _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _admitted: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def rows_of(self, node_ids: Sequence[str]) -> list[int]:
+        """Return the rows of nodes, -1 for those that are not there."""
+        return [self.rows.get(node_id, -1) for node_id in node_ids]
+
+    def texts(self, rows: Ints) -> Iterable[str]:
+        """Give what BM25 reads of some rows."""
+        return (lexical_text(decode(self.stored[row].record)) for row in rows.tolist())
+
+    def admitted(self, filters: MetadataFilters) -> Ints:
+        """Return the rows that filters admit, ascending."""
+        key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
+        rows = self._admitted.get(key)
+        if rows is None:
+            rows = admitted(
+                filters, self.engine.rows, self._column, lambda one: holding_words(self.engine, one, self.texts)
+            )
+            if len(self._admitted) >= _KEPT:
+                self._admitted.clear()
+            self._admitted[key] = rows
+        return rows
+
+    def _column(self, key: str) -> Column | None:
+        """Return the values of a metadata key; all are read from the nodes when the first is asked for."""
+        columns = self._columns
+        if not columns and len(self.engine):
+            metadata = [metadata_of(self.stored[row].record) for row in self.engine.rows.tolist()]
+            keys = dict.fromkeys(key for one in metadata for key in one)
+            columns.update({key: Column.encode([one.get(key) for one in metadata]) for key in keys})
+        return columns.get(key)
 
 
 class KeywordIndex:
     """A BM25 index of nodes that changes in place.
 
-    Readers work on :attr:`snapshot`, which never changes; writers take turns. It reads a node's EMBED view and, after
-    that, its lexical context and front matter. It keeps the nodes themselves, compressed, because reading the ten nodes
-    of an answer from Chroma takes longer than the whole keyword search (2.0 ms against 0.4 at 10,000 chunks).
+    Readers work on :attr:`state`, which never changes; writers take turns. It reads a node's EMBED view and, after
+    that, its lexical context and front matter. It keeps the nodes themselves, compressed.
 
     Args:
         analyzer: Makes the terms; default ``Analyzer()``.
@@ -67,18 +109,28 @@ class KeywordIndex:
     """
 
     def __init__(self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B) -> None:
-        self.analyzer = analyzer or Analyzer()
-        self.k1, self.b = amount("k1", k1), amount("b", b, zero=True, most=1)
-        self.snapshot = Snapshot((), Terms(), self.k1, self.b)
-        self._masks = FilterMasks()
+        self.state = State(KeywordEngine(analyzer, k1=k1, b=b))
+        self.kept: Any = None  # what of the nodes is in a file
         self._writing = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_writing"}
+        state = self.state
+        stored = {row: Stored(one.node_id, bytes(one.record)) for row, one in state.stored.items()}
+        return {"state": State(state.engine, dict(state.rows), stored, state.next_row), "kept": self.kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._writing = threading.Lock()  # a copy is changed apart from the original
+
+    @property
+    def engine(self) -> KeywordEngine:
+        """The engine of the present state."""
+        return self.state.engine
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """What makes the terms."""
+        return self.engine.analyzer
 
     # Changing it
 
@@ -88,37 +140,34 @@ class KeywordIndex:
         if not unique:
             return
         with self._writing:
-            now = self.snapshot
-            new = build_segment(
-                list(unique),
-                (self.analyzer.tokens(lexical_text(node)) for node in unique.values()),
-                Records.build(unique.values()),
-                [{REF_DOC_ID: node.ref_doc_id, **node.metadata} for node in unique.values()],
-                now.terms,
-            )
-            self._replace([*(segment.without(unique) for segment in now.segments), new], now.terms)
+            now = self._without(unique)
+            new = dict(zip(unique, range(now.next_row, now.next_row + len(unique)), strict=True))
+            stored = {new[node_id]: Stored(node_id, encode(node)) for node_id, node in unique.items()}
+            engine = now.engine.with_texts(list(new.values()), (lexical_text(node) for node in unique.values()))
+            self.state = State(engine, {**now.rows, **new}, {**now.stored, **stored}, now.next_row + len(new))
 
     def delete(self, node_ids: Iterable[str]) -> int:
         """Delete nodes by id and return how many there were; unknown ids are ignored."""
-        gone = set(node_ids)
         with self._writing:
-            now = self.snapshot
-            self._replace([segment.without(gone) for segment in now.segments], now.terms)
-            return now.count - self.snapshot.count
+            before = len(self.engine)
+            self.state = self._without(set(node_ids))
+            return before - len(self.engine)
 
-    def restore(self, segments: Sequence[Segment], terms: Terms) -> None:
-        """Replace everything by what was kept on disk."""
-        with self._writing:
-            self.snapshot = Snapshot(tuple(segments), terms, self.k1, self.b)
-
-    def _replace(self, segments: Sequence[Segment], terms: Terms) -> None:
-        self.snapshot = Snapshot(_tidy(segments), terms, self.k1, self.b)
+    def _without(self, node_ids: Iterable[str]) -> State:
+        now = self.state
+        gone = {node_id: now.rows[node_id] for node_id in node_ids if node_id in now.rows}
+        if not gone:
+            return now
+        rows, stored = dict(now.rows), dict(now.stored)
+        for node_id, row in gone.items():
+            del rows[node_id], stored[row]
+        return replace(now, engine=now.engine.without(list(gone.values())), rows=rows, stored=stored)
 
     # Reading it
 
     def count(self) -> int:
         """Return the number of nodes."""
-        return self.snapshot.count
+        return len(self.engine)
 
     def keyword_query(self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None) -> list[Match]:
         """Return the best ``top_k`` nodes with a matching term, best first, ties by id; [] for a query without terms.
@@ -128,119 +177,45 @@ class KeywordIndex:
             top_k: Most nodes to return.
             filters: Nodes that may be returned.
         """
-        snapshot = self.snapshot
-        return snapshot.search(groups, top_k, self._admitted(snapshot, filters))
+        state = self.state
+        among = None if filters is None else state.admitted(filters)
+        rows, scores = state.engine.search(groups, top_k, among)
+        pairs = zip(rows.tolist(), scores.tolist(), strict=True)
+        matches = [Match(state.stored[row].node_id, score) for row, score in pairs]
+        return sorted(matches, key=lambda match: (-match.score, match.node_id))[:top_k]
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that filters admit, in the order in which they were added."""
-        snapshot = self.snapshot
-        return snapshot.ids(self._admitted(snapshot, filters))
+        state = self.state
+        rows = state.engine.rows if filters is None else state.admitted(filters)
+        return [state.stored[row].node_id for row in rows.tolist()]
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that are indexed."""
-        return self.snapshot.nodes(node_ids)
+        return {node_id: decode(record) for node_id, record in self._records(node_ids).items()}
+
+    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
+        """Return the nodes' values of a metadata key; None where one has none."""
+        return {node_id: metadata_of(record).get(key) for node_id, record in self._records(node_ids).items()}
+
+    def _records(self, node_ids: Iterable[str]) -> dict[str, Record]:
+        state = self.state
+        return {id_: state.stored[state.rows[id_]].record for id_ in node_ids if id_ in state.rows}
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term of a query adds to the score of each node."""
-        return self.snapshot.term_scores(groups, node_ids)
+        state = self.state
+        return state.engine.term_scores(groups, state.rows_of(node_ids))
 
     def nearness(self, groups: Sequence[Group], node_ids: Sequence[str]) -> Nearness:
         """Return how near to each other neighbouring terms of a query stand in each node."""
-        return self.snapshot.nearness(groups, node_ids)
-
-    def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
-        """Return the nodes' values of a metadata key without reading any node; None where one has none."""
-        return self.snapshot.values(key, node_ids)
+        state = self.state
+        return state.engine.nearness(groups, state.rows_of(node_ids))
 
     def word_like(self, word: str) -> str | None:
-        """Return the word of an indexed node that is spelled most like a word; None where none is nearly the same.
-
-        Terms are stems, so the word is read from nodes that hold the term. Only terms that begin with the same letter
-        and are about as long are compared, because a typing error rarely is in the first letter.
-        """
-        snapshot, wanted = self.snapshot, fold(word)
-        if not wanted.isalpha() or len(wanted) not in _COMPARED:
-            return None
-        stems = {wanted, *(term.rpartition(":")[2] for term in self.analyzer.query_tokens(word))}
-        near = {
-            stem: term
-            for term in snapshot.terms
-            if (stem := term.rpartition(":")[2])[:1] == wanted[0] and abs(len(stem) - len(wanted)) <= _LONGER
-        }
-        alike = {near[one] for stem in stems for one in get_close_matches(stem, near, 2, _LIKE)}
-        words = {word for term in alike for word in self._words_of(snapshot, term)}
-        return next(iter(get_close_matches(wanted, sorted(words), 1, _MEANT)), None)
-
-    def _words_of(self, snapshot: Snapshot, term: str) -> set[str]:
-        """Return the words with a term in some nodes that hold it; none where no node does any more."""
-        words: set[str] = set()
-        for segment in snapshot.segments:
-            rows, _ = snapshot.entries_in(segment, (term,))
-            for row in rows[:_READ].tolist():
-                words.update(_SINGLE_WORD.findall(normalise(lexical_text(segment.records.node(row)))))
-        return {fold(word) for word in words if term in self.analyzer.query_tokens(word)}
-
-    def _admitted(self, snapshot: Snapshot, filters: MetadataFilters | None) -> Masks | None:
-        if filters is None:
-            return None
-        return self._masks.of(snapshot.segments, filters, lambda segment, one: self._holding(snapshot, segment, one))
-
-    def _holding(self, snapshot: Snapshot, segment: Segment, one: MetadataFilter) -> Bools:
-        """Return the rows that hold the words of a filter on WORDS, for TEXT_MATCH side by side."""
-        groups = self.analyzer.query_groups(str(one.value))
-        held = np.full(len(segment), bool(groups))
-        for group in groups:
-            rows, _ = snapshot.entries_in(segment, group)
-            has = np.zeros(len(segment), dtype=np.bool_)
-            has[rows] = True
-            held &= has
-        if one.operator == FilterOperator.TEXT_MATCH and np.count_nonzero(held) <= _MOST_READ:
-            phrase = spaced(str(one.value))
-            for row in np.flatnonzero(held).tolist():
-                held[row] = phrase in spaced(lexical_text(segment.records.node(row)))
-        return held
-
-
-class FilterMasks:
-    """Remember the rows that filters admit, by segment and filter. It is thread-safe."""
-
-    def __init__(self) -> None:
-        # The key is Columns: versions of a segment with fewer live rows share it, and it goes away with the last.
-        self._known: WeakKeyDictionary[Columns, OrderedDict[str, Bools]] = WeakKeyDictionary()
-        self._lock = threading.Lock()
-
-    def __reduce__(self) -> tuple[type[FilterMasks], tuple[()]]:
-        return (FilterMasks, ())  # a cache
-
-    def of(self, segments: Sequence[Segment], filters: MetadataFilters, words: _WordTest) -> list[Bools]:
-        """Return for each segment the rows that filters admit; ``words`` evaluates those on :data:`WORDS`."""
-        key = repr(filters.model_dump())  # not as JSON, where inf, -inf and nan are all null
-        return [self._mask(segment, filters, key, words) for segment in segments]
-
-    def _mask(self, segment: Segment, filters: MetadataFilters, key: str, words: _WordTest) -> Bools:
-        with self._lock:
-            known = self._known.setdefault(segment.columns, OrderedDict())
-            if key in known:
-                known.move_to_end(key)
-                return known[key]
-        mask = select(
-            filters, lambda one: words(segment, one) if one.key == WORDS else _test(segment, one), len(segment)
-        )
-        with self._lock:
-            known[key] = mask
-            while len(known) > _KEPT:
-                known.popitem(last=False)
-        return mask
-
-
-def _test(segment: Segment, one: MetadataFilter) -> Bools:
-    key, holds = one.key, condition_of(one)
-    if key in NOT_COLUMNS:
-        rows = range(len(segment))
-        return np.fromiter((holds(segment.records.node(row).metadata.get(key)) for row in rows), np.bool_, len(segment))
-    columns = segment.columns.by_key
-    column = columns.get(REF_DOC_ID if key in REF_DOC_ALIASES and key not in columns else key)
-    return np.full(len(segment), holds(None)) if column is None else column.where(holds)
+        """Return the word of an indexed node that is spelled most like a word; None where none is nearly the same."""
+        state = self.state
+        return words.word_like(state.engine, word, state.texts)
 
 
 def checked_nodes(nodes: object) -> list[BaseNode]:
@@ -264,41 +239,3 @@ def checked_nodes(nodes: object) -> list[BaseNode]:
         cure = "TextNode(text=...) for each text" if isinstance(wrong, str) else "LlamaIndex nodes"
         raise SettingError(f"nodes hold a {type(wrong).__name__}. Cure: {cure}.")
     return given
-
-
-def lexical_text(node: BaseNode) -> str:
-    """Return what BM25 reads of a node: the EMBED view and, after it, the lexical context and the front matter."""
-    text = node.get_content(metadata_mode=MetadataMode.EMBED)
-    return "\n".join([text, *(str(value) for key in _MORE_WORDS if (value := value_of(node.metadata, key)))])
-
-
-def spaced(text: str) -> str:
-    """Return the folded words of a text, each between single spaces."""
-    return f" {' '.join(fold(word) for word in _SINGLE_WORD.findall(normalise(text)))} "
-
-
-def _tidy(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Drop empty segments, compact those mostly dead, merge neighbours of one size class once there are enough.
-
-    So an index of n documents has O(log n) segments, and one more for each :data:`_LARGEST`; each document is merged
-    O(log n) times.
-    """
-    kept = [
-        segment if 2 * segment.live_count >= len(segment) else merge_segments([segment])
-        for segment in segments
-        if segment.live_count
-    ]
-    while len(kept) >= _FAN:
-        classes = [_size_class(segment) for segment in kept]
-        start = len(kept)
-        while start and classes[start - 1] <= classes[-1] and len(kept[start - 1]) < _LARGEST:
-            start -= 1
-        run = len(kept) - start
-        if run < _FAN:
-            break
-        kept[start:] = [merge_segments(kept[start:])]
-    return tuple(kept)
-
-
-def _size_class(segment: Segment) -> int:
-    return max(0, int(math.log(segment.live_count / _SMALLEST, _FAN)) + 1) if segment.live_count >= _SMALLEST else 0

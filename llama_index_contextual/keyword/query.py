@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from llama_index_contextual.keyword.analyzer import Analyzer
-    from llama_index_contextual.keyword.snapshot import Group
+    from llama_index_contextual.keyword.evidence import Group
 
 # Each stands between white space. The lengths keep the search for a closing mark linear.
 _FIELD: Final = re.compile(r'(?<!\S)(path|tag):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')

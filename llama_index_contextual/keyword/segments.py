@@ -1,7 +1,18 @@
-"""Segments: immutable pieces of a BM25 index, each with postings in numpy arrays, encoded nodes and metadata columns.
+"""Segments of the keyword engine: immutable pieces of at most 65,536 rows, each in one block of bytes.
 
-A segment never changes. Deleting copies its small ``live`` mask, adding makes a new segment, and merging makes a larger
-one. So a reader that holds a tuple of segments sees one moment of the index, whatever writers do afterwards.
+In memory and on disk a segment is the same bytes, so that opening one means mapping a file. They are, without gaps, in
+little-endian order::
+
+    header    7 int64: a magic number, and how many rows, terms, postings, codes, letters, and bytes a count there are
+    rows      int64 of each row, ascending: its number
+    lengths   uint32 of each row: its terms
+    ends      uint32 of each term, and 0 before: where its letters end
+    stops     uint32 of each term, and 0 before: where its postings end
+    codes     uint16 of each term of each row in their order: two bytes of its checksum
+    places    uint16 of each posting: the place of its row among the rows, ascending within a term
+    counts    uint8 or uint16 of each posting: how often the row holds the term
+    letters   the terms in UTF-8, ascending as bytes
+    padding   zeros up to a multiple of 8
 """
 
 from __future__ import annotations
@@ -10,372 +21,277 @@ import uuid
 import zlib
 from array import array
 from collections import Counter
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from llama_index.core.schema import BaseNode, Document, ImageNode, IndexNode, Node, TextNode
-from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from llama_index_contextual.keyword.filters import Bools, Columns
+from llama_index_contextual.keyword.evidence import Codes, Group, Ints, code_of
 
 if TYPE_CHECKING:
-    import mmap
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-Ints = npt.NDArray[np.int32]
-Counts = npt.NDArray[np.uint16]
-Codes = npt.NDArray[np.uint16]
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Counts = npt.NDArray[np.unsignedinteger[Any]]
+Places = npt.NDArray[np.uint16]
 
-_CODE: Final = (1 << 16) - 1
+MOST_ROWS: Final = 1 << 16  # a place takes two bytes
+MOST_CODES: Final = 1 << 25  # 64 MB; more only where a single text has more
+_MAGIC: Final = 0x314D4C4943495458
+_HEADER: Final = 7  # numbers
 _MOST: Final = np.iinfo(np.uint16).max  # a term frequency above it adds nothing to BM25 anyway
-# As metadata_dict_to_node reads them; a node of another class becomes one of the nearest of these that it derives from.
-_CLASSES: Final[dict[bytes, type[BaseNode]]] = {
-    b"N": Node,
-    b"I": IndexNode,
-    b"P": ImageNode,
-    b"T": TextNode,
-}
-# Text that most records hold, so that zlib writes it as a reference. A change needs a new persistence.FORMAT.
-_COMMON: Final = (
-    b'"continues":"","overflow":true,"date":"20","date_ts":17,"tags":"","description":"","context":"Document: '
-    b'"excluded_embed_metadata_keys":["heading_level","content_type","token_count","chunk_hash","start_line",'
-    b'"end_line","(hidden by the context)","path","title","header_path","context_source","context_version"],'
-    b'"excluded_llm_metadata_keys":["heading_level","content_type","token_count","chunk_hash",'
-    b'"(hidden by the context)","title","context","context_source","context_version"],'
-    b'"relationships":{"1":{"node_id":"","node_type":"4",'
-    b'"metadata":{},"hash":"","class_name":"RelatedNodeInfo"},"2":{"node_id":"","node_type":"1","metadata":{},'
-    b'"hash":null,"class_name":"RelatedNodeInfo"},"3":{"node_id":"'
-    b'","node_type":"1","metadata":{},"hash":null,"class_name":"RelatedNodeInfo"}},'
-    b'"metadata_template":"{key}: {value}","metadata_separator":"\\n","text":" the , and to of in a is for '
-    b'","mimetype":"text/plain","start_char_idx":,"end_char_idx":,"text_template":"{metadata_str}\\n\\n{content}",'
-    b'"class_name":"TextNode"}{"id_":"","metadata":{"path":".md","title":"","header_path":" > ","heading_level":2,'
-    b'"start_line":1,"end_line":2,"content_type":"text","token_count":1,"chunk_hash":"","context_source":"headings",'
-    b'"context_version":"'
-)
-_LETTERS: Final = {cls: letter for letter, cls in _CLASSES.items()}
+_PAGE: Final = 512  # numbers of 8 bytes that are summed at once
+_REMEMBERED: Final = 10_000  # terms whose number a segment remembers
 
 
-class Vocabulary(Protocol):
-    """Give each term its number."""
-
-    def number(self, term: str) -> int:
-        """Return the term's number, a new one for a new term."""
-
-
-@dataclass(frozen=True, slots=True)
-class Postings:
-    """Say which documents hold which term, and how often. The entries of a term lie together, by row.
-
-    Args:
-        terms: Term numbers, ascending, one for each distinct term.
-        starts: Where each term's entries start in ``rows``.
-        stops: Where they end.
-        rows: Rows of documents within the segment.
-        counts: Term frequencies, beside ``rows``.
-    """
-
-    terms: Ints
-    starts: npt.NDArray[np.int64]
-    stops: npt.NDArray[np.int64]
-    rows: Ints
-    counts: Counts
-
-    def of(self, term: int) -> tuple[Ints, Counts]:
-        """Return the rows and the counts of one term; both are empty where it does not occur."""
-        at = int(np.searchsorted(self.terms, self.terms.dtype.type(term)))  # a Python int would copy all terms
-        if at == len(self.terms) or self.terms[at] != term:
-            return self.rows[:0], self.counts[:0]
-        part = slice(self.starts[at], self.stops[at])
-        return self.rows[part], self.counts[part]
-
-    @classmethod
-    def collect(cls, terms: Ints, rows: Ints, counts: Counts) -> Postings:
-        """Sort loose entries into postings."""
-        order = np.lexsort((rows, terms))
-        terms, rows, counts = terms[order], rows[order], counts[order]
-        distinct, first = np.unique(terms, return_index=True)
-        starts = first.astype(np.int64)
-        return cls(distinct, starts, np.append(starts, len(terms))[1:], rows, counts)
-
-    @classmethod
-    def merge(cls, parts: Sequence[tuple[Postings, Bools]]) -> Postings:
-        """Return the entries of several for the rows where the mask is true; these rows are numbered on, part by part.
-
-        Nothing is sorted: the entries of a term are those of the first part, then those of the second. So it takes
-        little memory beside the result, one of 12 million entries for 100,000 chunks.
-        """
-        alive = [keep[one.rows] for one, keep in parts]
-        sizes = [one.sizes(kept) for (one, _), kept in zip(parts, alive, strict=True)]
-        terms = np.unique(np.concatenate([one.terms for one, _ in parts]))
-        places = [np.searchsorted(terms, one.terms) for one, _ in parts]
-        total = np.zeros(len(terms), dtype=np.int64)
-        for place, size in zip(places, sizes, strict=True):
-            total[place] += size
-        stops = np.cumsum(total)
-        rows, counts = np.empty(total.sum(), dtype=np.int32), np.empty(total.sum(), dtype=np.uint16)
-        free, first = stops - total, 0  # where the next entry of each term goes, and the number of the part's first row
-        for (one, keep), kept, place, size in zip(parts, alive, places, sizes, strict=True):
-            stored = np.argsort(one.starts)  # the order in which the terms lie in ``rows``
-            each = size[stored]
-            to = np.repeat(free[place][stored] - (np.cumsum(each) - each), each) + np.arange(each.sum())
-            rows[to] = (np.cumsum(keep, dtype=np.int32) + np.int32(first - 1))[one.rows[kept]]
-            counts[to] = one.counts[kept]
-            free[place] += size
-            first += int(np.count_nonzero(keep))
-        used = total > 0
-        return cls(terms[used], (stops - total)[used], stops[used], rows, counts)
-
-    def sizes(self, kept: Bools) -> npt.NDArray[np.int64]:
-        """Return how many entries of each term a mask keeps, given beside ``rows``."""
-        if kept.all():
-            return self.stops - self.starts
-        before = np.concatenate(([0], np.cumsum(kept)))
-        return np.asarray(before[self.stops] - before[self.starts])
-
-    def renumbered(self, numbers: Ints) -> Postings:
-        """Return the same postings for other numbers of the terms, given beside ``terms``."""
-        order = np.argsort(numbers)
-        return replace(self, terms=numbers[order], starts=self.starts[order], stops=self.stops[order])
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """Hold encoded nodes one after the other; record i is ``blob[starts[i]:starts[i + 1]]``."""
-
-    blob: bytes | mmap.mmap
-    starts: npt.NDArray[np.int64]
-
-    def __reduce__(self) -> tuple[type[Records], tuple[bytes, npt.NDArray[np.int64]]]:
-        return (Records, (bytes(self.blob), self.starts))  # a mapped file cannot be pickled
-
-    @classmethod
-    def build(cls, nodes: Iterable[BaseNode]) -> Records:
-        """Encode nodes."""
-        records = [encode(node) for node in nodes]
-        return cls(b"".join(records), _starts(np.fromiter(map(len, records), dtype=np.int64, count=len(records))))
-
-    def __getitem__(self, row: int) -> bytes:
-        return bytes(self.blob[self.starts[row] : self.starts[row + 1]])
-
-    def node(self, row: int) -> BaseNode:
-        """Return the node of a row, a new object each time."""
-        return decode(self[row])
-
-    @classmethod
-    def merge(cls, parts: Sequence[tuple[Records, npt.NDArray[np.bool_]]]) -> Records:
-        """Return the records of several where the mask is true, in order."""
-        blobs = [
-            memoryview(one.blob)[start:stop] for one, keep in parts for start, stop in _pieces(one.starts, keep)
-        ]  # views: a copy of each record would take as much memory as the result
-        return cls(b"".join(blobs), _starts(np.concatenate([np.diff(one.starts)[keep] for one, keep in parts])))
-
-
-@dataclass(frozen=True, slots=True)
-class WordOrder:
-    """Hold the terms of documents in their order: document i has ``codes[starts[i]:starts[i + 1]]``.
-
-    A code is :func:`code_of` of a term, two bytes, so that the order of 200 terms takes 400 bytes. Different terms can
-    have one code: who reads codes must know from the postings which terms a document holds, or bear a rare mistake.
-    """
-
-    codes: Codes
-    starts: npt.NDArray[np.int64]
-
-    @classmethod
-    def join(cls, parts: Iterable[Codes]) -> WordOrder:
-        """Return the order of documents, given those of each."""
-        every = list(parts)
-        codes = np.concatenate([np.empty(0, dtype=np.uint16), *every])
-        return cls(codes, _starts(np.fromiter(map(len, every), dtype=np.int64, count=len(every))))
-
-    def __getitem__(self, row: int) -> Codes:
-        return self.codes[self.starts[row] : self.starts[row + 1]]
-
-    def of(self, rows: npt.NDArray[np.int64]) -> tuple[Codes, npt.NDArray[np.int64]]:
-        """Return the codes of several rows one after the other, and how many each has; row -1 has none."""
-        starts = self.starts[rows]
-        stops = np.where(rows < 0, starts, self.starts[rows + 1])
-        parts = [self.codes[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
-        return np.concatenate([self.codes[:0], *parts]), stops - starts
-
-    @classmethod
-    def merge(cls, parts: Sequence[tuple[WordOrder, Bools]]) -> WordOrder:
-        """Return the order of several where the mask is true, in order."""
-        codes = [one.codes[start:stop] for one, keep in parts for start, stop in _pieces(one.starts, keep)]
-        return cls(np.concatenate(codes), _starts(np.concatenate([np.diff(one.starts)[keep] for one, keep in parts])))
-
-
-def _starts(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return where each of several pieces starts that lie one after the other, and where the last ends."""
-    return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-
-
-def _pieces(starts: npt.NDArray[np.int64], keep: Bools) -> list[tuple[int, int]]:
-    """Return from where to where the rows lie whose mask is true; neighbours are one piece."""
-    edges = np.flatnonzero(np.diff(keep, prepend=False, append=False))
-    return list(zip(starts[edges[::2]].tolist(), starts[edges[1::2]].tolist(), strict=True))
-
-
-@lru_cache(maxsize=1 << 15)
-def code_of(term: str) -> int:
-    """Return a number of two bytes for a term, the same in every process."""
-    return zlib.crc32(term.encode("utf-8", "surrogatepass")) & _CODE
-
-
-@dataclass(frozen=True)
 class Segment:
-    """Hold documents and their postings. Rows are numbered from 0; deleted rows stay until the segment is merged.
+    """Hold rows and their postings. It never changes.
 
     Args:
-        ids: Node id of each row.
-        postings: Term entries of all rows, deleted ones included.
-        lengths: Terms in each row.
-        order: The terms of each row in their order.
-        records: The node of each row.
-        columns: The metadata of each row.
-        live: False where a row was deleted.
+        data: The bytes, as the head of this file has them; a multiple of 8.
         key: Names the segment on disk; a version with fewer live rows keeps it.
+        live: False where a row was deleted; by default none was.
+
+    Raises:
+        ValueError: They are no segment.
     """
 
-    ids: Sequence[str]
-    postings: Postings
-    lengths: Ints
-    order: WordOrder
-    records: Records
-    columns: Columns
-    live: Bools
-    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    def __init__(self, data: Bytes, key: str | None = None, live: Bools | None = None) -> None:
+        self.data, self.key = data, key or uuid.uuid4().hex
+        if len(data) < _HEADER * 8:
+            raise ValueError("a segment is cut")
+        magic, rows, terms, postings, codes, letters, width = map(int, data[: _HEADER * 8].view("<i8"))
+        if magic != _MAGIC or not 0 <= rows <= MOST_ROWS or width not in (1, 2):
+            raise ValueError("a segment has another format")
+        if min(terms, postings, codes, letters) < 0:
+            raise ValueError("a segment has impossible sizes")
+        shape = (("<i8", rows), ("<u4", rows), ("<u4", terms + 1), ("<u4", terms + 1), ("<u2", codes))
+        sizes = (*shape, ("<u2", postings), (f"<u{width}", postings), ("u1", letters))
+        total = _HEADER * 8 + sum(int(kind[-1]) * count for kind, count in sizes)
+        if len(data) != total + -total % 8:
+            raise ValueError("a segment has another length than it says")
+        parts, start = [], _HEADER * 8
+        for kind, count in sizes:
+            parts.append(data[start : (start := start + int(kind[-1]) * count)].view(kind))
+        self.rows, self.lengths, self.ends, self.stops, self.codes, self.places, self.counts, self.letters = parts
+        self.live = np.ones(rows, dtype=np.bool_) if live is None else live
+        self.count = int(np.count_nonzero(self.live))
+        self.length = int(self.lengths[self.live].sum(dtype=np.int64))
+        self._numbers: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.rows)
 
-    def __reduce__(self) -> tuple[type[Segment], tuple[Any, ...]]:
-        return (Segment, tuple(getattr(self, one.name) for one in fields(self)))  # without what is remembered
+    def __reduce__(self) -> tuple[type[Segment], tuple[Bytes, str, Bools]]:
+        return (Segment, (np.array(self.data), self.key, self.live))  # without what is mapped and what is remembered
 
     def __deepcopy__(self, memo: object) -> Segment:
         return self  # nothing changes it, and it may be large
 
-    @cached_property
-    def rows_by_id(self) -> dict[str, int]:
-        """Return the row of each node id, deleted rows included."""
-        return {node_id: row for row, node_id in enumerate(self.ids)}
-
-    @cached_property
-    def live_count(self) -> int:
-        """Return the number of documents that are not deleted."""
-        return int(np.count_nonzero(self.live))
-
-    @cached_property
-    def live_length(self) -> int:
-        """Return the number of terms in documents that are not deleted."""
-        return int(self.lengths[self.live].sum(dtype=np.int64))
-
-    @cached_property
-    def has_dead(self) -> bool:
-        """Return whether any row was deleted."""
-        return self.live_count < len(self.ids)
-
-    def row_of(self, node_id: str) -> int | None:
-        """Return the row of a document, None where it is unknown or deleted."""
-        row = self.rows_by_id.get(node_id)
-        return row if row is not None and self.live[row] else None
-
-    def rows_of(self, node_ids: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return the rows of documents, -1 for those that are unknown or deleted."""
-        found = self.rows_by_id.get
-        rows = np.array([found(node_id, -1) for node_id in node_ids], dtype=np.int64)
-        return np.where(self.live[rows], rows, -1) if self.has_dead else rows
-
-    def entries(self, term: int) -> tuple[Ints, Counts]:
-        """Return the live rows that hold a term, ascending, and how often they do."""
-        rows, counts = self.postings.of(term)
-        if self.has_dead and len(rows):
-            alive = self.live[rows]
-            return rows[alive], counts[alive]
-        return rows, counts
-
-    def without(self, node_ids: Iterable[str]) -> Segment:
-        """Return this segment with some documents deleted; itself where it holds none of them."""
-        rows = [row for node_id in node_ids if (row := self.row_of(node_id)) is not None]
-        if not rows:
+    def without(self, rows: Ints) -> Segment:
+        """Return this segment with some rows deleted; itself where it has none of them."""
+        places = self.places_of(rows)
+        places = places[places >= 0]
+        if not len(places):
             return self
         live = self.live.copy()
-        live[rows] = False
-        smaller = replace(self, live=live)
-        smaller.__dict__["rows_by_id"] = self.rows_by_id  # the same rows: do not make the dictionary again
-        return smaller
+        live[places] = False
+        return Segment(self.data, self.key, live)
+
+    # Reading it
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Return where the codes of each row start, and where the last end."""
+        return np.concatenate(([0], np.cumsum(self.lengths, dtype=np.int64)))
+
+    def places_of(self, rows: Ints) -> Ints:
+        """Return the places of row numbers; -1 for those that are not there or were deleted."""
+        if not len(self):
+            return np.full(len(rows), -1)
+        places = np.minimum(self.rows.searchsorted(rows), len(self) - 1)
+        return np.where((self.rows[places] == rows) & self.live[places], places, -1)
+
+    def postings(self, group: Group) -> tuple[Places, Counts]:
+        """Return the live places that hold any alternative of a term, ascending, and how often they do."""
+        numbers = [number for term in group if (number := self._number(term)) >= 0]
+        parts = [slice(int(self.stops[number]), int(self.stops[number + 1])) for number in numbers]
+        if len(parts) == 1:
+            places, counts = self.places[parts[0]], self.counts[parts[0]]
+        else:
+            places = np.concatenate([self.places[:0], *(self.places[part] for part in parts)])
+            counts = np.concatenate([self.counts[:0], *(self.counts[part] for part in parts)])
+            order = places.argsort(kind="stable")
+            places, counts = places[order], counts[order]
+            first = np.flatnonzero(np.diff(places, prepend=-1))  # of type int64, where -1 has a place
+            places = places[first]
+            counts = np.minimum(np.add.reduceat(counts, first, dtype=np.int64), _MOST) if len(first) else counts
+        if self.count < len(self):
+            alive = self.live[places]
+            return places[alive], counts[alive]
+        return places, counts
+
+    def terms(self, prefix: str = "") -> Iterator[str]:
+        """Give the terms that begin with a prefix; they may be of rows that were deleted."""
+        wanted = prefix.encode("utf-8", "surrogatepass")
+        for number in range(self._first(wanted), len(self.ends) - 1):
+            term = self.term(number)
+            if not term.startswith(wanted):
+                break
+            yield term.decode("utf-8", "backslashreplace")  # a stranger's may be no text
+
+    def _number(self, term: str) -> int:
+        """Return the number of a term; -1 where no row holds it."""
+        known = self._numbers.get(term)
+        if known is None:
+            letters = term.encode("utf-8", "surrogatepass")
+            known = self._first(letters)
+            if known == len(self.ends) - 1 or self.term(known) != letters:
+                known = -1
+            if len(self._numbers) >= _REMEMBERED:
+                self._numbers.clear()
+            self._numbers[term] = known
+        return known
+
+    def _first(self, letters: bytes) -> int:
+        """Return the number of the first term that is not before some letters."""
+        low, high = 0, len(self.ends) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.term(middle) < letters:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def term(self, number: int) -> bytes:
+        """Return the letters of a term."""
+        return self.letters[self.ends[number] : self.ends[number + 1]].tobytes()
+
+    # Trusting it
+
+    def check(self) -> None:
+        """Raise a ValueError where a number in it points to what is not there."""
+        fine = (
+            bool(np.all(self.rows[1:] > self.rows[:-1])),
+            int(self.lengths.sum(dtype=np.int64)) == len(self.codes),
+            _climbs(self.ends, len(self.letters)),
+            _climbs(self.stops, len(self.places)),
+            not len(self.places) or int(self.places.max()) < len(self),
+            not len(self.counts) or int(self.counts.min()) > 0,
+        )
+        if not all(fine):
+            raise ValueError("a segment points to what is not there")
+
+    # Making it
+
+    @classmethod
+    def build(cls, rows: Ints, terms: Iterator[Sequence[str]]) -> Segment:
+        """Return a segment of new rows.
+
+        Args:
+            rows: Their numbers, in any order, each once.
+            terms: The terms of each, in its order. Fewer rows are taken where :data:`MOST_CODES` are reached.
+        """
+        numbers, counts, held, lengths = array("i"), array("i"), array("i"), array("i")
+        known: dict[str, int] = {}
+        codes: list[Codes] = []
+        total = 0
+        for words in islice(terms, min(len(rows), MOST_ROWS)):
+            frequencies = Counter(words)
+            numbers.extend(known.setdefault(word, len(known)) for word in frequencies)
+            counts.extend(frequencies.values())
+            held.append(len(frequencies))
+            lengths.append(len(words))
+            codes.append(np.fromiter(map(code_of, words), dtype=np.uint16, count=len(words)))
+            if (total := total + len(words)) >= MOST_CODES:
+                break
+        order = np.argsort(rows[: len(held)])
+        places = np.empty(len(order), dtype=np.int64)
+        places[order] = np.arange(len(order))
+        letters = [word.encode("utf-8", "surrogatepass") for word in known]
+        distinct = sorted(letters)
+        ranks = {word: rank for rank, word in enumerate(distinct)}
+        keys = np.array([ranks[word] for word in letters], dtype=np.int64)[np.array(numbers)]
+        postings = _key(keys, np.repeat(places, np.array(held)), np.array(counts))
+        return cls._pack(rows[order], [codes[at] for at in order.tolist()], distinct, postings)
+
+    @classmethod
+    def merge(cls, parts: Sequence[Segment]) -> Segment:
+        """Return one segment of the live rows of several; no text is analysed again."""
+        rows = np.concatenate([one.rows[one.live] for one in parts])
+        order = np.argsort(rows, kind="stable")
+        places = np.empty(len(rows), dtype=np.int64)
+        places[order] = np.arange(len(rows))
+        used, entries, codes, first = [], [], [], 0
+        for one in parts:
+            kept = one.live[one.places]
+            numbers = np.repeat(np.arange(len(one.ends) - 1), one.stops[1:] - one.stops[:-1])[kept]
+            shown = np.unique(numbers)
+            used.append([one.term(number) for number in shown.tolist()])
+            now = np.cumsum(one.live) + (first - 1)  # of each place, among the rows that are left of all
+            entries.append((shown.searchsorted(numbers), places[now[one.places[kept]]], one.counts[kept]))
+            codes += [one.codes[one.starts[at] : one.starts[at + 1]] for at in np.flatnonzero(one.live).tolist()]
+            first += one.count
+        distinct = sorted(set().union(*used))
+        ranks = {word: rank for rank, word in enumerate(distinct)}
+        keys = [
+            _key(np.array([ranks[word] for word in words], dtype=np.int64)[numbers], at, counts)
+            for words, (numbers, at, counts) in zip(used, entries, strict=True)
+        ]
+        return cls._pack(rows[order], [codes[at] for at in order.tolist()], distinct, np.concatenate(keys))
+
+    @classmethod
+    def _pack(cls, rows: Ints, codes: Sequence[Codes], terms: Sequence[bytes], postings: Ints) -> Segment:
+        """Return a segment; ``postings`` are those of :func:`_key` in any order, which are sorted in place."""
+        postings.sort(kind="stable")  # several ascending runs, which a stable sort only merges
+        counts = postings & _MOST
+        width = 1 if not len(counts) or counts.max() < 1 << 8 else 2
+        each = np.bincount(postings >> 32, minlength=len(terms))
+        parts: list[tuple[str, Any]] = [
+            ("<i8", rows),
+            ("<u4", [len(one) for one in codes]),
+            ("<u4", np.cumsum([0, *map(len, terms)])),
+            ("<u4", np.concatenate(([0], np.cumsum(each)))),
+            ("<u2", np.concatenate([np.empty(0, dtype=np.uint16), *codes])),
+            ("<u2", postings >> 16 & _MOST),
+            (f"<u{width}", counts),
+        ]
+        arrays = [np.asarray(values).astype(kind).view(np.uint8) for kind, values in parts]
+        letters = np.frombuffer(b"".join(terms), dtype=np.uint8)
+        numbers = (_MAGIC, len(rows), len(terms), len(postings), len(arrays[4]) // 2, len(letters), width)
+        header = np.array(numbers, dtype="<i8").view(np.uint8)
+        padding = np.zeros(-(len(letters) + sum(map(len, arrays)) + len(header)) % 8, dtype=np.uint8)
+        return cls(np.concatenate([header, *arrays, letters, padding]))
 
 
-def build_segment(
-    ids: Sequence[str],
-    terms: Iterable[Sequence[str]],
-    records: Records,
-    metadata: Sequence[Mapping[str, Any]],
-    vocabulary: Vocabulary,
-) -> Segment:
-    """Make a segment of new documents; ``terms`` gives each document's terms in order of ``ids``."""
-    number = vocabulary.number
-    numbers, counts = array("i"), array("i")  # 12 million entries for 100k chunks: lists would take four times as much
-    sizes: list[int] = []
-    lengths: list[int] = []
-    order: list[Codes] = []
-    for words in terms:
-        frequencies = Counter(words)
-        numbers.extend(map(number, frequencies))
-        counts.extend(frequencies.values())
-        sizes.append(len(frequencies))
-        lengths.append(len(words))
-        order.append(np.fromiter(map(code_of, words), dtype=np.uint16, count=len(words)))
-    rows = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    clipped = np.minimum(np.array(counts, dtype=np.int32), _MOST).astype(np.uint16)
-    return Segment(
-        ids=tuple(ids),
-        postings=Postings.collect(np.array(numbers, dtype=np.int32), rows, clipped),
-        lengths=np.array(lengths, dtype=np.int32),
-        order=WordOrder.join(order),
-        records=records,
-        columns=Columns.build(metadata),
-        live=np.ones(len(sizes), dtype=np.bool_),
-    )
+def checksum_of(data: Bytes) -> int:
+    """Return a checksum of bytes, 8 at a time, at the speed of memory: that of the sums of their pages."""
+    words = data.view("<u8")
+    whole = len(words) // _PAGE * _PAGE
+    return zlib.crc32(words[whole:].data, zlib.crc32(words[:whole].reshape(-1, _PAGE).sum(axis=1).data))
 
 
-def merge_segments(segments: Sequence[Segment]) -> Segment:
-    """Return one segment of the live documents of several, in their order; no text is analysed again."""
-    ids = tuple(i for segment in segments for i, live in zip(segment.ids, segment.live.tolist(), strict=True) if live)
-    return Segment(
-        ids=ids,
-        postings=Postings.merge([(segment.postings, segment.live) for segment in segments]),
-        lengths=np.concatenate([segment.lengths[segment.live] for segment in segments]),
-        order=WordOrder.merge([(segment.order, segment.live) for segment in segments]),
-        records=Records.merge([(segment.records, segment.live) for segment in segments]),
-        columns=Columns.merge([(segment.columns, segment.live) for segment in segments]),
-        live=np.ones(len(ids), dtype=np.bool_),
-    )
+def _key(terms: Ints, places: Ints, counts: Any) -> Ints:
+    """Return each posting as one number, by which it is sorted: its term, its place, its count."""
+    clipped = np.minimum(counts.astype(np.int64), _MOST)
+    return np.asarray(terms << 32 | places << 16 | clipped)
 
 
-def encode(node: BaseNode) -> bytes:
-    """Write a node without its embedding as bytes; the first byte names its class."""
-    letter = next((_LETTERS[one] for one in type(node).__mro__ if one in _LETTERS), None)
-    if letter is None or (isinstance(node, Document) and not _has_media(node)):  # what a vector store makes of it
-        bare = node.model_copy(update={"embedding": None})
-        node = metadata_dict_to_node(node_to_metadata_dict(bare, remove_text=True), text=node.get_content())
-        letter = _LETTERS[type(node)]
-    if isinstance(node, IndexNode):
-        # Its object may be anything; a retriever finds it through object_map.
-        node = node.model_copy(update={"obj": None})
-    text = node.model_dump_json(exclude={"embedding"}).encode("utf-8", "surrogatepass")
-    packer = zlib.compressobj(1, zdict=_COMMON)
-    return letter + packer.compress(text) + packer.flush()
+def _climbs(ends: npt.NDArray[np.uint32], last: int) -> bool:
+    """Return whether numbers climb from 0 to the last."""
+    return bool(ends[0] == 0 and ends[-1] == last and np.all(ends[1:] >= ends[:-1]))
 
 
-def _has_media(node: Node) -> bool:
-    return any((node.image_resource, node.audio_resource, node.video_resource))
-
-
-def decode(record: bytes) -> BaseNode:
-    """Return the node that :func:`encode` was given, a new object each time."""
-    unpacker = zlib.decompressobj(zdict=_COMMON)
-    return _CLASSES[record[:1]].model_validate_json(unpacker.decompress(record[1:]))
+def build_segments(rows: Ints, terms: Iterable[Sequence[str]]) -> Iterator[Segment]:
+    """Give segments of new rows, each as large as one may be; see :meth:`Segment.build`."""
+    left = iter(terms)
+    while len(rows):
+        segment = Segment.build(rows, left)
+        if not len(segment):
+            raise ValueError(f"{len(rows)} rows have no text")
+        rows = rows[len(segment) :]
+        yield segment

@@ -17,11 +17,12 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
+from llama_index_contextual.keyword.engine import K1, B
+from llama_index_contextual.keyword.evidence import Match
 from llama_index_contextual.keyword.filters import both, check_filters
-from llama_index_contextual.keyword.index import K1, B, checked_nodes
+from llama_index_contextual.keyword.index import checked_nodes
 from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.keyword.query import UnknownWords, parse_query, unknown_words
-from llama_index_contextual.keyword.snapshot import Match
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
 from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
     from typing_extensions import Unpack
 
-    from llama_index_contextual.keyword.snapshot import Group, Nearness, Snapshot, TermScores
+    from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
     from llama_index_contextual.retrievers.options import KeywordSettings, NewSettings, RetrieverSettings, ViewSettings
     from llama_index_contextual.retrievers.search import T
 
@@ -49,7 +50,7 @@ class ContextualBM25Retriever(BM25Retriever):
     not among the hits. Only where no node has one, the first nodes are returned with a score of 0: LlamaIndex's engines
     say "Empty Response" to a greeting where a retriever returns nothing. Nodes come back as new objects, equal (same
     ``hash``) to those of the vector store. A query may hold the operators of
-    :mod:`llama_index_contextual.keyword.query`. It is thread-safe: readers work on an immutable snapshot, writers take
+    :mod:`llama_index_contextual.keyword.query`. It is thread-safe: readers work on an immutable state, writers take
     turns.
 
     Args:
@@ -212,11 +213,6 @@ class ContextualBM25Retriever(BM25Retriever):
         return self._ask(lambda store: store.count())
 
     @property
-    def snapshot(self) -> Snapshot:
-        """What the index holds now; it does not change when the index does."""
-        return self.index.snapshot
-
-    @property
     def node_ids(self) -> list[str]:
         """Ids of the nodes that this view may return."""
         return self.selected_ids()
@@ -304,7 +300,12 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def get_persist_args(self) -> dict[str, Any]:
         """Return every setting that persisting keeps."""
-        return {**self._own_settings(), "k1": self.index.k1, "b": self.index.b, "analyzer": self.analyzer.settings}
+        return {
+            **self._own_settings(),
+            "k1": self.index.engine.k1,
+            "b": self.index.engine.b,
+            "analyzer": self.analyzer.settings,
+        }
 
     def _own_settings(self) -> dict[str, Any]:
         """Return what is persisted beside the index's own settings."""

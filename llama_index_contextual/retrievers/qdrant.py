@@ -23,10 +23,10 @@ from qdrant_client import models
 from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.keyword.evidence import MOST_TERMS, Match, Nearness, TermScores, nearness_of
 from llama_index_contextual.keyword.filters import WORDS, condition_of
-from llama_index_contextual.keyword.index import lexical_text, spaced
-from llama_index_contextual.keyword.snapshot import MOST_TERMS, Match, Nearness, TermScores, nearness_of
 from llama_index_contextual.keyword.sparse import SparseEncoder, dimension_of
+from llama_index_contextual.keyword.words import lexical_text, spaced
 from llama_index_contextual.metadata import DATE, DATE_TS, PATH, TAGS
 from llama_index_contextual.retrievers.search import MOST, Candidate
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilter
 
-    from llama_index_contextual.keyword.snapshot import Group
+    from llama_index_contextual.keyword.evidence import Group
 
 DENSE: Final = "text-dense"  # as QdrantVectorStore of LlamaIndex calls them
 SPARSE: Final = "text-sparse-new"

@@ -16,7 +16,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword import Analyzer, snapshot
+from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 
 
@@ -191,7 +191,7 @@ def test_ties_break_by_id_and_the_top_is_a_prefix():
 
 
 @pytest.mark.long
-def test_of_thousands_the_best_are_those_of_sorting_all(monkeypatch):
+def test_of_thousands_the_best_are_those_of_sorting_all():
     rng = random.Random(7)  # noqa: S311  no secret
     words = [f"word{number}" for number in range(60)]
     many = [TextNode(text=" ".join(rng.choices(words, k=rng.randint(3, 40))), id_=f"{n:05d}") for n in range(3000)]
@@ -202,10 +202,6 @@ def test_of_thousands_the_best_are_those_of_sorting_all(monkeypatch):
         everything = pairs(ours.retrieve(query))
         for top_k in (1, 10, 100):
             assert pairs(ours.with_settings(similarity_top_k=top_k).retrieve(query)) == everything[:top_k]
-        with monkeypatch.context() as patch:  # scores of long queries are added in parts
-            patch.setattr(snapshot, "_AT_ONCE", 1500)
-            again = pairs(ours.retrieve(query))
-        assert dict(again) == pytest.approx(dict(everything))
 
 
 def test_evidence_names_terms_and_their_rarity(nodes):
@@ -266,9 +262,9 @@ def test_scores_after_any_edits_equal_those_of_a_rebuild(edits):
 def test_mostly_deleted_segments_are_compacted(nodes):
     retriever = ContextualBM25Retriever(nodes)
     retriever.delete(["dog", "cat"])
-    assert [len(segment) for segment in retriever.snapshot.segments] == [6]
+    assert [len(segment) for segment in retriever.index.engine.segments] == [6]
     retriever.delete(["code", "config"])
-    assert [len(segment) for segment in retriever.snapshot.segments] == [2]
+    assert [len(segment) for segment in retriever.index.engine.segments] == [2]
 
 
 def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_documents(index, nodes):

@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.keyword import KeywordIndex
-from llama_index_contextual.keyword.index import lexical_text
+from llama_index_contextual.keyword.words import lexical_text
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
@@ -52,7 +52,7 @@ def pairs(found):
 def plain_nearness(index, nodes, question):
     """The definition, word by word."""
     groups = list(dict.fromkeys(index.analyzer.query_groups(question)))
-    idfs = [index.snapshot.idf(index.snapshot.frequency(group)) for group in groups]
+    idfs = [index.engine.idf(group) for group in groups]
     rarity = [min(a, b) for a, b in pairwise(idfs)]
     found = []
     for node in nodes:

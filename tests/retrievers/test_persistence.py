@@ -60,13 +60,40 @@ def rebuilt(retriever):
 def test_persisting_an_edit_writes_the_new_segment_only(nodes, tmp_path):
     retriever = ContextualBM25Retriever(nodes)
     retriever.persist(tmp_path)
-    old = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    old = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.words")}
+    (nodes_file,) = tmp_path.glob("*.nodes")
+    content = nodes_file.read_bytes()
     retriever.add([TextNode(id_="new", text="carrots")])
     retriever.delete(["cat"])
     retriever.persist(tmp_path)
-    new = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.npz")}
+    new = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.words")}
     assert old.items() < new.items()
     assert len(new) == 2
+    assert nodes_file.read_bytes().startswith(content)
+    assert nodes_file.stat().st_size < 1.5 * len(content)
+
+
+def test_nodes_that_are_deleted_do_not_stay_on_disk_for_ever(nodes, tmp_path):
+    retriever = ContextualBM25Retriever(nodes)
+    retriever.persist(tmp_path)
+    (before,) = (path.stat().st_size for path in tmp_path.glob("*.nodes"))
+    retriever.delete(["dog", "cat", "code", "meeting"])
+    retriever.persist(tmp_path)
+    (after,) = (path.stat().st_size for path in tmp_path.glob("*.nodes"))
+    assert after < before / 2
+    assert ContextualBM25Retriever.from_persist_dir(tmp_path).node_ids == ["config", "budget"]
+
+
+def test_what_another_process_wrote_there_is_not_mixed_with_ours(nodes, tmp_path):
+    ours = ContextualBM25Retriever(nodes[:2])
+    ours.persist(tmp_path)
+    theirs = ContextualBM25Retriever.from_persist_dir(tmp_path)
+    theirs.add([TextNode(id_="theirs", text="carrots")])
+    theirs.persist(tmp_path)
+    ours.add([TextNode(id_="ours", text="carrots")])
+    ours.persist(tmp_path)
+    assert answers(ContextualBM25Retriever.from_persist_dir(tmp_path)) == answers(ours)
+    assert len(list(tmp_path.glob("*.nodes"))) == 1
 
 
 def test_merged_segments_leave_no_files_behind(nodes, tmp_path):
@@ -74,10 +101,9 @@ def test_merged_segments_leave_no_files_behind(nodes, tmp_path):
     for node in nodes:
         retriever.add([node])
         retriever.persist(tmp_path)
-    segments = len(retriever.snapshot.segments)
-    for kind in ("npz", "records", "order"):
-        assert len(list(tmp_path.glob(f"*.{kind}"))) == segments
-    assert len(list(tmp_path.iterdir())) == 3 * segments + 2  # the manifest and the lock
+    segments = len(retriever.index.engine.segments)
+    assert len(list(tmp_path.glob("*.words"))) == segments
+    assert len(list(tmp_path.iterdir())) == segments + 3  # the nodes, the manifest and the lock
 
 
 def test_an_empty_index_persists(tmp_path):
@@ -85,7 +111,7 @@ def test_an_empty_index_persists(tmp_path):
     assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 0
 
 
-@pytest.mark.parametrize("pattern", ["manifest.json", "*.npz", "*.records", "*.order"])
+@pytest.mark.parametrize("pattern", ["manifest.json", "*.words", "*.nodes"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
 def test_damage_is_noticed(nodes, tmp_path, pattern, damage):
     ContextualBM25Retriever(nodes).persist(tmp_path)
@@ -120,7 +146,7 @@ def test_an_index_of_an_earlier_format_is_refused(nodes, tmp_path):
 def test_nodes_are_kept_compressed(nodes, tmp_path):
     plain = sum(len(node.model_dump_json()) for node in nodes)
     ContextualBM25Retriever(nodes).persist(tmp_path)
-    (records,) = tmp_path.glob("*.records")
+    (records,) = tmp_path.glob("*.nodes")
     assert records.stat().st_size < plain / 2
 
 
@@ -144,7 +170,7 @@ def test_several_may_persist_to_one_folder_at_once(tmp_path):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(persist_often, range(4)))
     assert len(ContextualBM25Retriever.from_persist_dir(tmp_path)) == 1
-    assert len(list(tmp_path.glob("*.npz"))) == 1
+    assert len(list(tmp_path.glob("*.words"))) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_named(nodes, tmp_path):

@@ -1,0 +1,304 @@
+"""The keyword engine: BM25 over rows.
+
+Segments hold term frequencies. Document frequencies, the average length and so every weight are computed from the live
+rows when a query comes, so that scores equal those of a full rebuild after any edits.
+
+The score is Lucene's BM25: ``sum over terms of idf * tf / (tf + k1 * (1 - b + b * length / average))`` with
+``idf = ln(1 + (N - df + .5) / (df + .5))``, in [0, infinity).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from llama_index_contextual.checks import amount
+from llama_index_contextual.keyword.analyzer import Analyzer
+from llama_index_contextual.keyword.disk import DAMAGE, read_segments, write_segments, writing
+from llama_index_contextual.keyword.evidence import MOST_TERMS, Nearness, TermScores, nearness_of
+from llama_index_contextual.keyword.segments import MOST_CODES, MOST_ROWS, Segment, build_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from llama_index_contextual.keyword.evidence import Codes, Group, Ints
+
+    Floats = npt.NDArray[np.float64]
+
+K1: Final = 1.2
+B: Final = 0.75
+_FAN: Final = 4  # segments of one size class before they are merged
+_SMALLEST: Final = 256  # rows: everything below is one size class
+_SHORT: Final = 8  # rows a block below which a maximum a block saves nothing
+_MOST_FREQUENCIES: Final = 10_000  # terms whose frequency an engine remembers
+
+
+class KeywordEngine:
+    """BM25 over rows, which are numbers of the caller. It never changes: a change makes another one, which shares much.
+
+    It holds terms and their order; no texts, and nothing else of what a row stands for.
+
+    Args:
+        analyzer: Makes the terms; default ``Analyzer()``.
+        k1: BM25's term saturation, greater than 0.
+        b: BM25's length normalisation, 0 to 1.
+
+    Raises:
+        SettingError: A setting cannot work.
+    """
+
+    def __init__(self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B) -> None:
+        self.analyzer = analyzer or Analyzer()
+        self.k1, self.b = amount("k1", k1), amount("b", b, zero=True, most=1)
+        self.segments: tuple[Segment, ...] = ()
+
+    def _with(self, segments: Iterable[Segment]) -> KeywordEngine:
+        other = KeywordEngine(self.analyzer, k1=self.k1, b=self.b)
+        other.segments = tuple(segments)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: self.__dict__[key] for key in ("analyzer", "k1", "b", "segments")}  # without what is remembered
+
+    def __deepcopy__(self, memo: object) -> KeywordEngine:
+        return self
+
+    def __len__(self) -> int:
+        return sum(one.count for one in self.segments)
+
+    @cached_property
+    def rows(self) -> Ints:
+        """Return the numbers of all rows, ascending."""
+        return _sorted(one.rows[one.live] for one in self.segments)
+
+    # Changing it
+
+    def with_texts(self, rows: Sequence[int] | Ints, texts: Iterable[str]) -> KeywordEngine:
+        """Return an engine with more rows; a row that is there already gets the new text.
+
+        Args:
+            rows: Their numbers. Of a number that is given twice the last text counts.
+            texts: The text of each.
+
+        Raises:
+            ValueError: There are fewer texts than rows.
+        """
+        numbers = np.asarray(rows, dtype=np.int64)
+        if not len(numbers):
+            return self
+        last = np.zeros(len(numbers), dtype=np.bool_)
+        last[len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]] = True
+        terms = (self.analyzer.tokens(text) for text, wanted in zip(texts, last.tolist(), strict=False) if wanted)
+        new = build_segments(numbers[last], terms)
+        return self._with(_tidy([*(one.without(numbers) for one in self.segments), *new]))
+
+    def without(self, rows: Collection[int] | Ints) -> KeywordEngine:
+        """Return an engine without some rows; rows that it does not have are ignored."""
+        gone = np.fromiter(rows, dtype=np.int64, count=len(rows))
+        segments = tuple(one.without(gone) for one in self.segments)
+        return self if segments == self.segments else self._with(_tidy(segments))
+
+    # Reading it
+
+    def search(self, groups: Iterable[Group], top_k: int, among: Ints | None = None) -> tuple[Ints, Floats]:
+        """Return the best rows with at least one matching term, best first, and their scores.
+
+        Args:
+            groups: The query's terms, as :meth:`Analyzer.query_groups` gives them; a term counts once.
+            top_k: How many. Rows whose score ties with the last of them are added, so that the caller can break ties.
+            among: Only these rows; those that are not there are ignored. By default all.
+        """
+        if top_k <= 0:
+            return np.empty(0, dtype=np.int64), np.empty(0)
+        scores = self._scores(groups)
+        if among is not None:
+            scores[~np.isin(self._every, among)] = 0.0
+        floor = _floor(scores, top_k)
+        places = np.flatnonzero(scores >= floor if floor else scores)
+        values = scores[places]
+        if len(values) > top_k:
+            best = values >= np.partition(values, len(values) - top_k)[len(values) - top_k]
+            places, values = places[best], values[best]
+        rows = self._every[places]
+        order = np.lexsort((rows, -values))
+        return rows[order], values[order]
+
+    def holding(self, groups: Iterable[Group]) -> Ints:
+        """Return the rows that hold every term, ascending; none without terms."""
+        wanted = tuple(dict.fromkeys(groups))
+        found = []
+        for one in self.segments if wanted else ():
+            held = np.zeros(len(one), dtype=np.int64)
+            for group in wanted:
+                held[one.postings(group)[0]] += 1
+            found.append(one.rows[held == len(wanted)])
+        return _sorted(found)
+
+    def term_scores(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> TermScores:
+        """Return what each term adds to the score of each row; a row that is not there holds no term."""
+        distinct = tuple(dict.fromkeys(groups))
+        idfs = tuple(self.idf(group) for group in distinct)
+        scores = np.zeros((len(rows), len(distinct)))
+        for one, norms, at, wanted in self._located(rows):
+            for column, group in enumerate(distinct):
+                places, counts = one.postings(group)
+                if len(places):
+                    near = np.minimum(places.searchsorted(wanted.astype(places.dtype)), len(places) - 1)
+                    count = np.where(places[near] == wanted, counts[near], 0)
+                    scores[at, column] = idfs[column] * (count / (count + norms[wanted]))
+        return TermScores(distinct, tuple(map(self.frequency, distinct)), idfs, scores)
+
+    def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Nearness:
+        """Return how near to each other neighbouring terms of a query stand in each row."""
+        distinct = tuple(dict.fromkeys(groups))[:MOST_TERMS]
+        return nearness_of(distinct, [self.idf(group) for group in distinct], len(rows), lambda: self._order_of(rows))
+
+    def terms(self, prefix: str = "") -> Iterator[str]:
+        """Give all terms that begin with a prefix, some perhaps twice, or of rows that were deleted."""
+        for one in self.segments:
+            yield from one.terms(prefix)
+
+    def frequency(self, group: Group) -> int:
+        """Return how many rows hold any of a term's alternatives."""
+        known = self._frequencies.get(group)
+        if known is None:
+            if len(self._frequencies) >= _MOST_FREQUENCIES:
+                self._frequencies.clear()
+            known = self._frequencies[group] = sum(len(one.postings(group)[0]) for one in self.segments)
+        return known
+
+    def idf(self, group: Group) -> float:
+        """Return the weight of a term: more for a rarer one."""
+        frequency = self.frequency(group)
+        return math.log(1 + (len(self) - frequency + 0.5) / (frequency + 0.5))
+
+    @cached_property
+    def _frequencies(self) -> dict[Group, int]:
+        return {}
+
+    @cached_property
+    def _every(self) -> Ints:
+        """Return the number of each row, segment by segment, deleted ones included."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *(one.rows for one in self.segments)])
+
+    @cached_property
+    def _norms(self) -> list[Floats]:
+        """Return for each segment and row what BM25 adds to a frequency in the divisor: more for longer texts."""
+        average = (sum(one.length for one in self.segments) / len(self) if len(self) else 0.0) or 1.0
+        lengths = (one.lengths.astype(np.float64) for one in self.segments)
+        return [self.k1 * (1 - self.b + self.b * own / average) for own in lengths]
+
+    def _scores(self, groups: Iterable[Group]) -> Floats:
+        """Return the score of every row, segment by segment: 0 where no term matches."""
+        distinct = [(group, self.idf(group)) for group in dict.fromkeys(groups)]
+        totals, start = np.zeros(len(self._every)), 0
+        for one, norms in zip(self.segments, self._norms, strict=True):
+            own = totals[start : (start := start + len(norms))]
+            for group, idf in distinct:  # term by term, so that equal texts have equal scores in any segments
+                places, counts = one.postings(group)
+                own[places] += idf * (counts / (counts + norms[places]))
+        return totals
+
+    def _located(self, rows: Sequence[int] | Ints) -> Iterator[tuple[Segment, Floats, Ints, Ints]]:
+        """Give for each segment which of some rows it has, and their places."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        for one, norms in zip(self.segments, self._norms, strict=True):
+            places = one.places_of(wanted)
+            at = np.flatnonzero(places >= 0)
+            if len(at):
+                yield one, norms, at, places[at]
+
+    def _order_of(self, rows: Sequence[int] | Ints) -> tuple[Codes, Ints]:
+        """Return the codes of the terms of some rows one after the other, and how many each has."""
+        codes: list[Codes] = [np.empty(0, dtype=np.uint16)] * len(rows)
+        for one, _, at, places in self._located(rows):
+            starts, stops = one.starts[places].tolist(), one.starts[places + 1].tolist()
+            for number, start, stop in zip(at.tolist(), starts, stops, strict=True):
+                codes[number] = one.codes[start:stop]
+        lengths = np.array([len(own) for own in codes], dtype=np.int64)
+        return np.concatenate([np.empty(0, dtype=np.uint16), *codes]), lengths
+
+    # Keeping it on disk
+
+    def save(self, folder: Path, stamp: str) -> KeywordEngine:
+        """Keep it in a folder, and return the same engine, mapped from there.
+
+        Args:
+            folder: Made where it is missing.
+            stamp: What :meth:`load` returns beside it.
+
+        Raises:
+            StorageError: The folder cannot be written.
+        """
+        with writing(folder):
+            return self.commit(folder, stamp)
+
+    def commit(self, folder: Path, stamp: str) -> KeywordEngine:
+        """Do the work of :meth:`save`, for a caller that is ``writing`` other files there, too."""
+        return self._with(write_segments(folder, self.segments, self.analyzer.fingerprint, stamp))
+
+    @classmethod
+    def load(
+        cls, folder: Path, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B
+    ) -> tuple[KeywordEngine, str] | None:
+        """Return what was saved and its stamp; None where there is none that is whole and made by this analyzer."""
+        try:
+            return cls.read(folder, analyzer, k1=k1, b=b)
+        except DAMAGE:
+            return None
+
+    @classmethod
+    def read(
+        cls, folder: Path, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B
+    ) -> tuple[KeywordEngine, str]:
+        """Do the work of :meth:`load`; one of ``DAMAGE`` says why there is none."""
+        empty = cls(analyzer, k1=k1, b=b)
+        segments, stamp = read_segments(folder, empty.analyzer.fingerprint)
+        return empty._with(segments), stamp
+
+
+def _sorted(parts: Iterable[Ints]) -> Ints:
+    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+
+
+def _tidy(segments: Iterable[Segment]) -> list[Segment]:
+    """Drop empty segments, compact those mostly dead, merge neighbours of one size class once there are enough.
+
+    So an engine of n rows has O(log n) segments, and two more for each :data:`MOST_ROWS`; each row is merged O(log n)
+    times.
+    """
+    kept = [one if 2 * one.count >= len(one) else Segment.merge([one]) for one in segments if one.count]
+    while len(kept) > 1:
+        last, start, rows, codes = _size_class(kept[-1].count), len(kept), 0, 0
+        while start and _size_class(kept[start - 1].count) <= last:
+            rows, codes = rows + kept[start - 1].count, codes + kept[start - 1].length
+            if rows > MOST_ROWS or codes > MOST_CODES:
+                break
+            start -= 1
+        run = len(kept) - start
+        if run < (2 if last >= _size_class(MOST_ROWS // _FAN) else _FAN):  # of the largest each counts in every query
+            break
+        kept[start:] = [Segment.merge(kept[start:])]
+    return kept
+
+
+def _size_class(rows: int) -> int:
+    """Return 0 below :data:`_SMALLEST` rows, 1 below four times as many, and so on."""
+    return ((rows // _SMALLEST).bit_length() + 1) // 2
+
+
+def _floor(scores: Floats, top_k: int) -> float:
+    """Return a score that at least ``top_k`` rows reach, so that others can be skipped; 0 where none is known.
+
+    It is the k-th largest of the maxima of many blocks: reading the scores once is faster than partitioning all.
+    """
+    block = len(scores) // (4 * top_k)
+    if block < _SHORT:
+        return 0.0
+    maxima = scores[: len(scores) // block * block].reshape(-1, block).max(axis=1)
+    return float(np.partition(maxima, len(maxima) - top_k)[len(maxima) - top_k])
