@@ -139,7 +139,7 @@ class Matrix:
         if not _is_ascending(numbers):
             numbers, last = np.unique(numbers[::-1], return_index=True)
             wide = wide[::-1][last]
-        units = _units(wide)
+        units = units_of(wide)
         if len(self) and units.shape[1] != self.dimensions:
             raise FingerprintError(
                 f"vectors of {units.shape[1]} dimensions do not compare with those of {self.dimensions} that are "
@@ -190,7 +190,7 @@ class Matrix:
                 f"a question of {wide.shape[1]} dimensions does not compare with vectors of {self.dimensions}. Cure: "
                 "the embedding that made the vectors."
             )
-        asked = _units(wide)[0]
+        asked = units_of(wide)[0]
         if len(places) > max(top_k, _FEW):
             # Faster than matrix @ vector, which OpenBLAS spreads over threads that wait for one another.
             every = np.concatenate([np.einsum("ij,j->i", piece, asked) for piece in self.pieces])
@@ -311,7 +311,7 @@ def _joined(before: Sequence[Floats], units: Floats, first: int) -> list[Floats]
     return pieces
 
 
-def _units(vectors: npt.NDArray[Any]) -> Floats:
+def units_of(vectors: npt.NDArray[Any]) -> Floats:
     """Return vectors of length 1, shape ``(rows, dimensions)``; one without a direction becomes zeros."""
     units = np.empty(vectors.shape, np.float32)
     for start in range(0, len(vectors), _BLOCK):

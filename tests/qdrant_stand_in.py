@@ -88,6 +88,7 @@ class Collection:
                 filter=_condition(asked.filter),
                 with_payload=_payload(asked.with_payload or False),
                 with_vector=asked.with_vector or False,
+                params=edge.SearchParams(exact=bool(asked.params and asked.params.exact)),
             )
         )
         return {"points": [{**_record(one), "version": one.version, "score": one.score} for one in found]}
@@ -106,7 +107,7 @@ class Collection:
                 with_vector=asked.with_vector or False,
             )
         )
-        return {"points": list(map(_record, points)), "next_page_offset": offset and str(offset)}
+        return {"points": list(map(_record, points)), "next_page_offset": _id(offset)}
 
     def retrieve(self, body: dict) -> list:
         asked = models.PointRequest(**body)
@@ -155,7 +156,11 @@ def _record(point: object) -> dict:
             name: {"indices": one.indices, "values": one.values} if isinstance(one, edge.SparseVector) else one
             for name, one in vectors.items()
         }
-    return {"id": str(point.id), "payload": point.payload, "vector": vectors}
+    return {"id": _id(point.id), "payload": point.payload, "vector": vectors}
+
+
+def _id(given: object) -> object:
+    return given if given is None or isinstance(given, int) else str(given)
 
 
 def _vectors(given: dict) -> dict:
