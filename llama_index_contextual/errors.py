@@ -9,7 +9,8 @@
     ├── StorageError          the index on disk cannot be opened, written or trusted
     │   ├── FingerprintError  it was made with other settings
     │   ├── ConfirmationError a refresh would delete or pay for much, and nobody has agreed to that
-    │   └── LockedError       another process is writing it
+    │   ├── LockedError       another process is writing it
+    │   └── DamagedError      something on disk is lost or cannot be read, and can be made again
     ├── EmbeddingError        the embedding model failed or is not what it should be
     ├── ContextError          a context generator failed and no fallback was allowed
     ├── RetrievalError        every retrieval arm failed
@@ -59,6 +60,10 @@ class ConfirmationError(StorageError):
 
 class LockedError(StorageError):
     """Another process holds the index's write lock."""
+
+
+class DamagedError(StorageError):
+    """What is kept on disk, or by a server, is lost or cannot be read; it can be made again."""
 
 
 class EmbeddingError(ContextualError):

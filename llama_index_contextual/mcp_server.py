@@ -273,7 +273,7 @@ def _add_reading(server: MCPServer[None], notes: Notes) -> None:
 
 
 def _add_health(server: MCPServer[None], notes: Notes) -> None:
-    """Add what a supervisor asks over HTTP. It names neither folder nor notes, and looks at the manifest only."""
+    """Add what a supervisor asks over HTTP. It names neither folder nor notes, and looks at no file."""
     from starlette.responses import JSONResponse
 
     async def health(request: Request) -> Response:
@@ -281,10 +281,10 @@ def _add_health(server: MCPServer[None], notes: Notes) -> None:
             return JSONResponse({"status": "error", "error": "this host is not served"}, 421)
         known = {"name": server.name, "version": __version__, "refreshing": notes.keeper.refreshing}
         try:
-            manifest = await asyncio.to_thread(notes.index.manifest)
+            documents = await asyncio.to_thread(notes.index.documents)
         except ContextualError:  # its message names the folder
             return JSONResponse({"status": "error", "error": "the index cannot be read", **known}, 503)
-        return JSONResponse({"status": "ok", "documents": len(manifest.documents), **known})
+        return JSONResponse({"status": "ok", "documents": len(documents), **known})
 
     server.custom_route("/health", methods=["GET"])(health)
 

@@ -19,7 +19,8 @@ from filelock import FileLock, Timeout
 from llama_index_contextual.errors import DocumentError, LockedError, RetrievalError, SettingError, StorageError
 from llama_index_contextual.index.files import find_files, stamp_of
 from llama_index_contextual.index.sources import read_bytes
-from llama_index_contextual.index.state import DEFAULT_NAME, Layout, write_atomically
+from llama_index_contextual.atomic import write_atomically
+from llama_index_contextual.index.state import DEFAULT_NAME, Layout
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import shown_path
@@ -127,14 +128,15 @@ class Notes:
         return "\n".join([*map(shown_path, paths[:MOST_LISTED]), *more]) or "(no notes)"
 
     async def status(self) -> str:
-        """Return what the manifest says, and how far it is behind."""
+        """Return what is indexed, and how far that is behind."""
         note = await self.keeper.alook()
-        manifest = await asyncio.to_thread(self.index.manifest)
+        documents = await asyncio.to_thread(self.index.documents)
+        state = await asyncio.to_thread(self.index.settings.state)
         held = {
             "folder": str(self.index.folder),
-            "documents": len(manifest.documents),
-            "chunks": sum(entry.nodes for entry in manifest.documents.values()),
-            "complete": manifest.complete,
+            "documents": len(documents),
+            "chunks": sum(one.nodes for one in documents.values()),
+            "complete": state.complete,
             "freshness": {**asdict(note), "text": str(note) or "up to date"},
         }
         return json.dumps(held, ensure_ascii=False, indent=2)

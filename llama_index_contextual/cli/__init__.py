@@ -79,7 +79,6 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 for command in (
     writing.index,
-    writing.move,
     reading.search,
     reading.preview,
     measuring.evaluate,

@@ -351,7 +351,7 @@ def status(
 
 
 def verify(folder: Indexed = None, storage: Storage = None, as_json: AsJson = False) -> None:
-    """Check that files, manifest, vectors and keyword index agree. Exit code 3 if they do not."""
+    """Check that files, database and engines agree. Exit code 3 if they do not."""
     with open_index(folder, storage, create=False, reindex="ignore") as index:
         found = index.verify()
     print_report(found, as_json=as_json)

@@ -26,8 +26,8 @@ from llama_index_contextual.errors import SettingError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.state import IndexState
 
 _INTRODUCTION: Final = f"""# Settings
 
@@ -72,7 +72,7 @@ def config(
         print_text(f"{path}: every setting with its default, commented out")
         return
     with open_index(folder, storage, config, reindex="ignore") as index:
-        rows = in_force(index.settings, index.manifest())
+        rows = in_force(index.settings, index.settings.state())
     if as_json:
         print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
@@ -89,7 +89,7 @@ def write_first(path: Path) -> None:
         SettingError: There is one, or a link to one.
         StorageError: It cannot be written.
     """
-    from llama_index_contextual.index.state import write_atomically  # slow
+    from llama_index_contextual.atomic import write_atomically  # slow
 
     def refuse() -> None:
         if os.path.lexists(path):
@@ -106,9 +106,8 @@ def trust(
     remove: Annotated[bool, typer.Option("--remove", help="Trust the folder no longer.")] = False,
 ) -> None:
     """Obey what a folder's settings and its index say of servers, models, stores and paths, until they change."""
-    from llama_index_contextual.index.manifest import load_manifest  # slow
-    from llama_index_contextual.index.recipe import digest_of_choices, trusted_choices
-    from llama_index_contextual.index.state import DEFAULT_NAME
+    from llama_index_contextual.index.recipe import digest_of_choices, trusted_choices  # slow
+    from llama_index_contextual.index.resolve import stored_state
 
     if list_:
         print_text("\n".join(map(_trusted, trusted_folders())) or "none")
@@ -119,13 +118,13 @@ def trust(
         return
     if not root.is_dir():
         raise SettingError(f"{root} is no folder. Cure: name one that exists.")
-    asked, manifest = asked_of(root), load_manifest((storage or root / DEFAULT_NAME) / "manifest.json")
-    of_index = [] if manifest is None else trusted_choices(manifest, root)[1]
+    asked, state = asked_of(root), stored_state(root, storage)
+    of_index = trusted_choices(state, root)[1]
     said = [(asked.said.origins[key], key, asked.said.values[key]) for key in asked.keys]
     digests = [asked.digest]
-    if manifest is not None:
-        said += [("its index", name, dict(manifest.choices).get(name, "an object")) for name in of_index]
-        digests.append(digest_of_choices(manifest))
+    if state.settings:
+        said += [("its index", name, dict(state.choices).get(name, "an object")) for name in of_index]
+        digests.append(digest_of_choices(state))
     lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in said]
     if not lines:
         print_text(f"{root} says nothing that needs trust")
@@ -143,14 +142,14 @@ def _trusted(folder: str) -> str:
     return folder if holds else f"{folder}: its configuration says something else now, and is not obeyed"
 
 
-def in_force(settings: IndexSettings, manifest: Manifest) -> list[tuple[str, Any, str]]:
+def in_force(settings: IndexSettings, state: IndexState) -> list[tuple[str, Any, str]]:
     """Return key, value and origin of every setting: what was said, else what the index has, else the default.
 
     Args:
         settings: Of an open index.
-        manifest: What the index remembers.
+        state: What the index remembers.
     """
-    said, known, rows = settings.configuration, manifest.choices, []
+    said, known, rows = settings.configuration, state.choices, []
     for key, info in fields_of():
         value: Any = said
         for part in key.split("."):
@@ -184,7 +183,7 @@ def _real(settings: IndexSettings, key: str) -> Any:
     if key == "embedding.model":
         return settings.remembered.choices.get("embed_model")
     if key == "store.place":
-        return settings.place.name or None
+        return settings.store.name or None
     if key == "context.mode":
         return contexts.context
     if key == "context.llm.model":

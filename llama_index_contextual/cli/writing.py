@@ -50,8 +50,8 @@ def index(
     config: Config = None,
     embed_model: EmbedModel = None,
     store: Store = None,
-    shared_cache: Annotated[
-        str | None, typer.Option(help="redis://HOST:PORT: vectors and paid contexts that several machines share.")
+    database: Annotated[
+        str | None, typer.Option(help="postgresql://USER@HOST/DATABASE#NAME, where several machines share an index.")
     ] = None,
     context: Annotated[
         str | None,
@@ -113,7 +113,7 @@ def index(
     settings = {
         "embedding.model": embed_model,
         "store.place": store,
-        "store.shared_cache": shared_cache,
+        "store.database": database,
         "context.mode": context,
         "files.include": include,
         "files.exclude": exclude,
@@ -133,27 +133,6 @@ def index(
             raise typer.Exit(code)
 
 
-def move(
-    to: Annotated[str, typer.Option(help="chroma, chroma:http://HOST:PORT or qdrant:http://HOST:PORT.")],
-    folder: Indexed = None,
-    storage: Storage = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring an index to another store. Nothing is embedded; a kill leaves it where it was."""
-    with open_index(folder, storage, create=False, reindex="ignore") as contextual:
-        moved = contextual.move(to)
-        place, said = contextual.settings.place.name, contextual.settings.configuration
-    if as_json:
-        print_json({"chunks": moved, "place": place})
-    else:
-        print_text(f"moved {counted(moved, 'chunk')} to {place}, with their vectors; nothing was embedded")
-    if said.store.place not in (None, place):
-        tell(
-            f"{said.origins.get('store.place')} still says {said.store.place}: change it to {place}, or remove it.",
-            "note:",
-        )
-
-
 def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
     """Refuse before any work what cannot end well.
 
@@ -169,7 +148,7 @@ def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
     if given and mode != "llm":
         raise SettingError(f"{', '.join(given)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     if contextual.exists:
-        contextual.settings.check_writing(contextual.manifest())
+        contextual.settings.check_writing(contextual.settings.state())
     else:
         found = find_files(contextual.folder, contextual.settings.files)
         if not found.files and not found.problems:

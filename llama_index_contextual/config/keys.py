@@ -174,22 +174,22 @@ class Context(Section):
 
 
 class Store(Section):
-    """Where the chunks are kept."""
+    """Where the index is kept."""
 
+    database: str | None = setting(
+        "`postgresql://USER@HOST/DATABASE#NAME`, where several machines share an index.",
+        "(a file in the storage folder)",
+        option="--database",
+        example="postgresql://notes@127.0.0.1/notes",
+        min_length=1,
+    )
     place: str | None = setting(
-        "`chroma` in the storage folder, `chroma:http://HOST:PORT` or `qdrant:http://HOST:PORT`.",
+        "Vector store: `chroma` in the storage folder, `chroma:http://HOST:PORT` or `qdrant:http://HOST:PORT`.",
         "chroma",
         python="vector_store",
         option="--store",
         min_length=1,
         safe=("chroma",),
-    )
-    shared_cache: str | None = setting(
-        "`redis://HOST:PORT`, where several machines find the vectors and contexts that one of them has paid for.",
-        "(none)",
-        option="--shared-cache",
-        example="redis://127.0.0.1:6379",
-        min_length=1,
     )
     exact_limit: int | None = setting(
         "Chunks up to which a question is compared with every vector; in a larger index the store's graph answers.",

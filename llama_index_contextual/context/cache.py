@@ -146,8 +146,8 @@ class ContextCache:
         text_hash, versions = short_hash([document.text]), self._versions_of(document)
         keys = [[key for one in versions for key in self._keys(node, document, text_hash, one)] for node in nodes]
         wanted = [key for some in keys for key in some]
-        if isinstance(self.store, SQLiteKVStore):
-            found = self.store.get_many(wanted, collection)
+        if (get_many := getattr(self.store, "get_many", None)) is not None:
+            found = get_many(wanted, collection)
         else:
             values = ((key, self.store.get(key, collection)) for key in wanted)
             found = {key: value for key, value in values if value is not None}
@@ -160,7 +160,7 @@ class ContextCache:
             return
         text_hash, version = short_hash([document.text]), self._versions_of(document)[0]
         pairs = [(key, value) for node, value in values for key in self._keys(node, document, text_hash, version)]
-        if isinstance(self.store, SQLiteKVStore):
+        if hasattr(self.store, "get_many"):
             self.store.put_all(pairs, collection)
         else:  # not every store takes a batch
             for key, value in pairs:

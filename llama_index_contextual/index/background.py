@@ -19,11 +19,13 @@ from llama_index_contextual.index.sources import read_bytes, rules_of, sha256_of
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from typing_extensions import Self
 
-    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.tables import DocumentRow
 
 logger = logging.getLogger(__name__)
 
@@ -65,22 +67,22 @@ class Freshness:
         return f"{changed}run index" if self.changed else ""
 
 
-def look_at(settings: IndexSettings, manifest: Manifest, budget: float) -> Freshness:
+def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budget: float) -> Freshness:
     """Compare a folder with what is indexed of it: by size and times, and by content only where these differ.
 
     Args:
         settings: Folder and file rules.
-        manifest: What is indexed.
+        documents: What is indexed, and which files failed.
         budget: Seconds that this may take.
     """
     until = time.monotonic() + budget
     found = find_files(settings.folder, rules_of(settings), exclude=settings.layout.root, until=until)
     changed, certain = 0, not found.unfinished
     for file in found.files:
-        entry = manifest.documents.get(file.path)
-        if manifest.failed.get(file.path) == file.stamp:  # what it holds cannot be indexed, and is the same
+        entry = documents.get(file.path)
+        if entry is not None and entry.failed_stamp == file.stamp:  # what it holds cannot be indexed, and is the same
             continue
-        if entry is None:
+        if entry is None or not entry.is_indexed:
             changed += os.access(file.absolute, os.R_OK)  # one that nobody can read is not waited for
         elif entry.stamp != file.stamp:
             if time.monotonic() > until:
@@ -93,8 +95,8 @@ def look_at(settings: IndexSettings, manifest: Manifest, budget: float) -> Fresh
     if not found.unfinished:
         names, spared = {file.path for file in found.files}, tuple(problem.path for problem in found.problems)
         changed += sum(
-            entry.kind == "file" and key not in names and not is_spared(key, spared)
-            for key, entry in manifest.documents.items()
+            entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
+            for key, entry in documents.items()
         )
     return Freshness(changed, certain)
 

@@ -5,17 +5,16 @@ A document that cannot be read, parsed or stored is reported, and concerns itsel
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import DocumentError, EmbeddingError
-from llama_index_contextual.index.chroma import refused_key
 from llama_index_contextual.index.files import Problem
+from llama_index_contextual.index.nodes import Chunk
 from llama_index_contextual.index.sources import Loaded
-from llama_index_contextual.index.store import Row, store_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.pipeline import NodePipeline
     from llama_index_contextual.index.progress import RefreshProgress
     from llama_index_contextual.index.sources import Source
-    from llama_index_contextual.index.store import Stored
+    from llama_index_contextual.index.tables import NodeRow
     from llama_index_contextual.index.vectors import Vectorizer
     from llama_index_contextual.index.workers import Workers
 
@@ -45,23 +44,16 @@ class _Cut:
 
 @dataclass(slots=True)
 class Work:
-    """One document on its way into the store: its rows, and what the store has of it now."""
+    """One document on its way into the database, with its chunks."""
 
     source: Source
     loaded: Loaded
-    rows: list[Row]
-    stored: Mapping[str, Stored]
+    chunks: list[Chunk]
 
     @property
-    def fresh(self) -> list[Row]:
-        """Return the rows that need a vector."""
-        return [row for row in self.rows if row.is_fresh]
-
-    @property
-    def gone(self) -> list[str]:
-        """Return the ids of nodes that the document no longer has."""
-        kept = {row.node.node_id for row in self.rows}
-        return [id_ for id_ in self.stored if id_ not in kept]
+    def fresh(self) -> list[Chunk]:
+        """Return the chunks whose embedded text is new."""
+        return [chunk for chunk in self.chunks if chunk.is_fresh]
 
 
 @dataclass(slots=True)
@@ -80,7 +72,7 @@ class Batches:
         pipeline: Documents to nodes.
         workers: Who parses.
         vectors: Is shown documents, for embeddings that see them whole.
-        stored: Gives what the store has of some documents.
+        stored: Gives the nodes that the database has of some documents.
         progress: Is told how far it is.
         repaired: Gets the files whose text was repaired.
     """
@@ -88,10 +80,9 @@ class Batches:
     pipeline: NodePipeline
     workers: Workers
     vectors: Vectorizer
-    stored: Callable[[list[str]], Mapping[str, Sequence[Stored]]]
+    stored: Callable[[list[str]], Mapping[str, Sequence[NodeRow]]]
     progress: RefreshProgress
     repaired: list[Problem]
-    _taken: set[str] = field(default_factory=set)  # ids of the nodes of the batch that is being prepared
 
     def of(self, sources: Sequence[Source]) -> Iterator[Batch]:
         """Read, parse and give contexts; yield what is to be written together, in the order of the sources."""
@@ -104,7 +95,6 @@ class Batches:
                 if waiting >= BATCH_CHUNKS * self.workers.embedders:
                     yield batch
                     batch, waiting = Batch(), 0
-                    self._taken.clear()
         yield batch
 
     def _cut(self, sources: Iterable[Source]) -> Iterator[_Cut]:
@@ -130,50 +120,30 @@ class Batches:
             self.progress.read(len(cut.nodes))
             yield cut
 
-    def _prepare(self, group: Sequence[_Cut], stored: Mapping[str, Sequence[Stored]], batch: Batch) -> list[Work]:
+    def _prepare(self, group: Sequence[_Cut], stored: Mapping[str, Sequence[NodeRow]], batch: Batch) -> list[Work]:
         """Give some sources contexts; one that cannot be read or parsed is reported, and concerns it alone."""
-        parsed: list[tuple[Source, Loaded, list[BaseNode], dict[str, Stored]]] = []
+        parsed: list[tuple[_Cut, dict[str, NodeRow]]] = []
         for cut in group:
-            source, loaded, nodes = cut.source, cut.loaded, cut.nodes
-            known = {item.id: item for item in stored.get(source.id, [])}
-            problem = cut.problem or self._refusal(nodes)
-            if problem:
-                batch.failed.append((source, problem))
+            known = {node.node_id: node for node in stored.get(cut.source.id, [])}
+            if cut.problem:
+                batch.failed.append((cut.source, cut.problem))
                 continue
-            self.pipeline.take_over(nodes, known)
-            parsed.append((source, loaded, nodes, known))
-            if loaded.repair:
-                self.repaired.append(Problem(source.id, loaded.repair))
-        read = [document for _, loaded, _, _ in parsed for document in loaded.documents]
-        chunks = [node for _, _, nodes, _ in parsed for node in nodes]
+            self.pipeline.take_over(cut.nodes, known)
+            parsed.append((cut, known))
+            if cut.loaded.repair:
+                self.repaired.append(Problem(cut.source.id, cut.loaded.repair))
+        documents = [document for cut, _ in parsed for document in cut.loaded.documents]
+        nodes = [node for cut, _ in parsed for node in cut.nodes]
         if not self.workers.write_contexts:
-            self.pipeline.contextualize(chunks, read, self.progress.contexts)
-        self.progress.group_done(len(chunks))
+            self.pipeline.contextualize(nodes, documents, self.progress.contexts)
+        self.progress.group_done(len(nodes))
         works = []
-        for source, loaded, nodes, known in parsed:
-            rows = [Row(node, store_metadata(node, source.id, source.kind), known.get(node.node_id)) for node in nodes]
+        for cut, known in parsed:
+            chunks = [Chunk.of(node, known.get(node.node_id)) for node in cut.nodes]
             try:
-                self.vectors.see_documents(rows)
+                self.vectors.see_documents(chunks)
             except EmbeddingError as error:  # one of its chunks is too long for the model
-                batch.failed.append((source, str(error)))
+                batch.failed.append((cut.source, str(error)))
                 continue
-            works.append(Work(source, loaded, rows, known))
+            works.append(Work(cut.source, cut.loaded, chunks))
         return works
-
-    def _refusal(self, nodes: Sequence[BaseNode]) -> str:
-        """Return why nodes cannot be stored, or "": their ids have to be their own, or a whole write would fail."""
-        for key in map(refused_key, (node.metadata for node in nodes)):
-            if key is not None:
-                return (
-                    f"its metadata key {key!r} is none that Chroma takes. Cure: rename it; a key is not empty, does "
-                    "not start with '$' or '#', and is not 'chroma:document'."
-                )
-        ids = [node.node_id for node in nodes]
-        twice = next((id_ for id_, count in Counter(ids).items() if count > 1 or id_ in self._taken), None)
-        if twice is not None:
-            return (
-                f"two of its chunks, or one of another document, have the id {twice!r}. Cure: a node parser whose "
-                "id_func gives each chunk an id of its own."
-            )
-        self._taken.update(ids)
-        return ""

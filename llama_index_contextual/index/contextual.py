@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from llama_index_contextual.checks import one_of, refuse_unknown, whole
-from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding
+from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, model_id
 from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
 from llama_index_contextual.index.files import Problem, find_files
 from llama_index_contextual.index.inspection import Pending
-from llama_index_contextual.index.places import resolve_place
-from llama_index_contextual.index.reader import arms_over
+from llama_index_contextual.index.nodes import to_node
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.sources import gather, read_bytes, readable_documents, rules_of
-from llama_index_contextual.index.storage import Storage
-from llama_index_contextual.index.store import to_node
+from llama_index_contextual.index.writing import Storage
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
     from llama_index.core.schema import BaseNode, Document
-    from llama_index.core.storage.kvstore.types import BaseKVStore
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Self, Unpack
 
@@ -47,11 +43,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.index.files import FileRules
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
-    from llama_index_contextual.index.manifest import Manifest
     from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import Plan, RefreshReport
     from llama_index_contextual.index.settings import Reindex
-    from llama_index_contextual.index.store import Stored
+    from llama_index_contextual.index.tables import DocumentRow
     from llama_index_contextual.index.workers import Hiring
     from llama_index_contextual.preview import Preview
     from llama_index_contextual.retrievers.options import FusionOptions
@@ -67,10 +62,11 @@ class ContextualIndex:
             for hit in index.as_retriever().retrieve("How do I pin a version?"):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
-    The vector store holds the nodes; everything else in the storage folder is derived from it or from the files. One
-    process writes at a time; readers in other processes notice what it wrote. An object may be used by many threads.
+    One database holds the index; everything else in the storage folder is derived from it. One process writes at a time,
+    or many where PostgreSQL has the database; readers in other processes notice what was written. An object may be used
+    by many threads.
 
-    Only :meth:`refresh`, :meth:`delete`, :meth:`move` and :meth:`contextualize` change an index. Questions change
+    Only :meth:`refresh`, :meth:`delete` and :meth:`contextualize` change an index. Questions change
     nothing on disk, embed no document and ask no context model. :meth:`freshness` says how far the index is behind
     its folder.
     """
@@ -96,8 +92,8 @@ class ContextualIndex:
         show_context_to_llm: bool | None = None,
         create: bool = True,
         lock_timeout: float = 0.0,
+        database: str | None = None,
         vector_store: Any = None,
-        shared_cache: str | BaseKVStore | None = None,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
         **context_options: Unpack[StepOptions],
     ) -> ContextualIndex:
@@ -121,12 +117,12 @@ class ContextualIndex:
             show_context_to_llm: Whether an answering LLM sees contexts. Default: it does not.
             create: Whether an index that does not exist may be made; False is an error then.
             lock_timeout: Seconds to wait while another process writes.
-            vector_store: Where the nodes are kept: ``"chroma"`` in the storage folder, ``"chroma:http://HOST:PORT"``,
-                ``"qdrant:http://HOST:PORT"``, a client of Chroma or Qdrant, or a
-                :class:`~llama_index_contextual.index.store.Database` of your own. By default where the index is, else
-                ``"chroma"``. On a server several processes and machines write at once.
-            shared_cache: ``"redis://HOST:PORT"`` (extra ``redis``) or a ``BaseKVStore`` of LlamaIndex, where several
-                machines find the vectors and contexts that one of them has paid for. By default none.
+            database: ``"postgresql://USER@HOST/DATABASE#NAME"`` (extra ``postgres``), where several machines share an
+                index and write at once. By default a file in the storage folder.
+            vector_store: What keeps vectors beside the matrix: ``"chroma"`` in the storage folder, for more chunks than
+                ``[store] exact_limit``; ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, a client of
+                Chroma or Qdrant, or a :class:`~llama_index_contextual.index.engines.VectorEngine` of your own. It is
+                derived from the database: naming another one fills that at the next refresh. Default: ``"chroma"``.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one; of a folder that you do not
                 trust only what docs/security.md lists as safe. Arguments come before it, and it comes before what the
@@ -151,14 +147,15 @@ class ContextualIndex:
             readers=readers,
             reindex=reindex,
             lock_timeout=lock_timeout,
+            database=database,
             vector_store=vector_store,
-            shared_cache=shared_cache,
             config=config,
         )
         index = cls(settings)
+        state = settings.state()
         if not create:
-            settings.require_index()
-        settings.check(index.manifest())
+            settings.require_index(state)
+        settings.check(state)
         return index
 
     @classmethod
@@ -206,7 +203,7 @@ class ContextualIndex:
         self.close()
 
     def close(self) -> None:
-        """Let go of Chroma and of the context generator; what was written is safe already."""
+        """Let go of the database and of the context generator; what was written is safe already."""
         self._storage.reader.close()
         if self.settings.pipeline.contexts.generator is not None:
             self.settings.pipeline.contexts.generator.close()
@@ -224,11 +221,11 @@ class ContextualIndex:
     @property
     def exists(self) -> bool:
         """Whether anything has been indexed yet."""
-        return self._storage.exists
+        return self.settings.exists
 
-    def manifest(self) -> Manifest:
-        """What is indexed, by document: hashes, sizes, numbers of nodes."""
-        return self._storage.manifest()
+    def documents(self) -> dict[str, DocumentRow]:
+        """What is indexed, by path or id: hashes, sizes, numbers of nodes."""
+        return {key: one for key, one in self._storage.documents().items() if one.is_indexed}
 
     def files(self, below: str = "") -> list[str]:
         """List the paths of the files that the index reads: POSIX, relative to the folder, in order.
@@ -311,9 +308,9 @@ class ContextualIndex:
             budget: Seconds after which the look ends, with what it has seen.
 
         Raises:
-            StorageError: The manifest cannot be read.
+            StorageError: The database cannot be read.
         """
-        return look_at(self.settings, self._storage.manifest(), budget)
+        return look_at(self.settings, self._storage.documents(), budget)
 
     def estimate(self, prices: Prices | None = None) -> ContextEstimate:
         """Say what contexts for the whole folder would cost, without making any; those in the cache cost nothing.
@@ -331,47 +328,15 @@ class ContextualIndex:
     def estimate_embedding(self) -> EmbeddingEstimate:
         """Say what a refresh would embed and how long that takes, where contexts cost nothing.
 
-        Only documents that are new, changed or outdated are read. A text is embedded once: not where the index or its
-        own cache has the vector. What a shared cache has is not asked for. Nothing is written, and no server of a model
-        is asked. A local model embeds a few texts, to see how fast it is here.
+        Only documents that are new, changed or outdated are read. A text is embedded once: not where the index
+        has the vector. Nothing is written, and no server of a model is asked. A local model embeds a few texts, to see how fast it is here.
 
         Raises:
             SettingError: An LLM would write the contexts, and without them the texts are not known.
         """
         if self.settings.pipeline.paid_source is not None:
             raise SettingError("contexts by an LLM cost something. Cure: estimate() says what.")
-        manifest, failed = self.manifest(), list[Problem]()
-        if self._storage.replaces():  # a successor begins with nothing
-            manifest = replace(manifest, documents={})
-        sources, _ = gather(None, self.settings, manifest.documents, failed)
-
-        def stored(ids: list[str]) -> Mapping[str, Sequence[Stored]]:
-            return self._storage.reader.ask(lambda view: view.store.of_entries(ids)) if manifest.documents else {}
-
-        return inspection.embedding_work(self.settings, manifest, sources, failed, stored)
-
-    def move(self, to: Any) -> int:
-        """Bring the index to another store; nothing is embedded. Return how many chunks there are.
-
-        A kill leaves it where it was. Afterwards this object works on the new store, and the old one no longer has it.
-        No other machine should write meanwhile.
-
-        Args:
-            to: As ``vector_store`` of :meth:`open`.
-
-        Raises:
-            SettingError: It is there already, or ``to`` names no place.
-            StorageError: Another index is there, or one of the stores cannot be read or written.
-        """
-        from llama_index_contextual.index.move import move_index
-
-        self.settings.require_index()
-        place = resolve_place(to, self.settings.layout, self.folder, self.manifest())
-        moved = move_index(self._storage, place)
-        self.close()
-        self.settings = self.settings.kept_in(place)
-        self._storage = Storage(self.settings)
-        return moved
+        return inspection.embedding_work(self.settings, {} if self._storage.replaces() else self.documents())
 
     def delete(self, ref_doc_id: str) -> int:
         """Take a document out of the index; returns how many chunks went.
@@ -380,10 +345,14 @@ class ContextualIndex:
             ref_doc_id: Its path relative to the folder, or the id that was given. A file that is still in the folder
                 comes back with the next refresh of it.
         """
-        if not self.exists and not self.settings.shared:
+        if not self.exists:
             return 0  # writing would make an index
         with self._storage.writing() as writer:
-            return writer.delete(ref_doc_id)
+            if ref_doc_id not in writer.documents:
+                return 0
+            count = writer.delete([ref_doc_id])
+            writer.finish(whole=False)
+            return count
 
     def as_retriever(
         self,
@@ -421,7 +390,7 @@ class ContextualIndex:
         if similarity_top_k is None:
             similarity_top_k = said.top_k or 10
         similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        arms = arms_over(self._storage.reader, self.settings.embedding, filters)
+        arms = self._storage.reader.arms(filters)
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
         options.setdefault("min_score", said.min_score or 0.0)
         if "node_postprocessors" not in options:
@@ -500,25 +469,15 @@ class ContextualIndex:
 
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
-        return self._storage.reader.ask(
-            lambda view: inspection.status(
-                self.settings, self._storage.manifest(), view.store, Pending.of(*self._planned())
-            )
-        )
+        pending = Pending.of(*self._planned())
+        return self._storage.reader.ask(lambda view: inspection.status(self.settings, view.snapshot, pending))
 
     def verify(self) -> Verification:
-        """Whether files, manifest, vector store and keyword index agree; nothing is changed. Reads everything."""
-        reader, embeds = self._storage.reader, not isinstance(self.settings.embedding, NoEmbedding)
-        return reader.ask(
-            lambda view: inspection.verify(
-                self.folder,
-                self._storage.manifest(),
-                view.store,
-                reader.keyword_search(view),
-                reader.dense_search(view) if embeds else None,
-                *self._planned(),
-            )
-        )
+        """Whether files, database and engines agree; nothing is changed. Reads everything."""
+        plan, failed = self._planned()
+        self.settings.require_index()
+        self.settings.database.check()
+        return self._storage.reader.ask(lambda view: inspection.verify(self.settings, view, plan, failed))
 
     def preview(self, path: str | Path) -> Preview:
         """Return the chunks that a file has with this index's settings; a notebook draws them as a page.
@@ -537,21 +496,20 @@ class ContextualIndex:
         return preview_file((self.folder / path).resolve(), pipeline.parser, pipeline.contexts, self.folder)
 
     def nodes(self) -> list[BaseNode]:
-        """Every node of the index, as new objects without vectors, in no particular order."""
-        return self._storage.reader.ask(
-            lambda view: [to_node(stored, text) for stored, text in view.store.all_with_text()]
-        )
+        """Every node of the index, as new objects without vectors, in the order in which they were written."""
+        return self._storage.reader.ask(lambda view: [to_node(row) for row in view.snapshot.nodes()])
 
     def likeness(self) -> Likeness:
         """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""
         if isinstance(self.settings.embedding, NoEmbedding):
             return inspection.Likeness(0.0, 0.0, 0.0)
-        return self._storage.reader.ask(lambda view: inspection.likeness(view.store))
+        model = model_id(self.settings.embedding)
+        return self._storage.reader.ask(lambda view: inspection.likeness(view.snapshot, model))
 
     def export(self, target: str | Path | IO[str]) -> int:
         """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""
         with contextlib.ExitStack() as stack:
-            nodes = self._storage.reader.ask(lambda view: inspection.exported(view.store))
+            nodes = self._storage.reader.ask(lambda view: inspection.exported(view.snapshot))
             file = (
                 stack.enter_context(Path(target).open("w", encoding="utf-8"))
                 if isinstance(target, str | Path)
@@ -561,6 +519,6 @@ class ContextualIndex:
 
     def _planned(self) -> tuple[Plan, list[Problem]]:
         failed: list[Problem] = []
-        manifest = self._storage.manifest()
-        sources, _ = gather(None, self.settings, manifest.documents, failed)
-        return inspection.planned(self.settings, manifest, sources, failed)
+        documents = self._storage.documents()
+        sources, _ = gather(None, self.settings, documents, failed)
+        return inspection.planned(self.settings, documents, sources, failed)

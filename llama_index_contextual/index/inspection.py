@@ -8,36 +8,35 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual import metadata as names
-from llama_index_contextual.embedding import EmbeddingEstimate, estimate_embedding, model_id
+from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.index.files import Problem
-from llama_index_contextual.index.manifest import nodes_digest
+from llama_index_contextual.index.nodes import Chunk, text_of, to_node
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.settings import plain_settings
-from llama_index_contextual.index.sources import read_all
-from llama_index_contextual.index.store import Row, store_metadata, to_node
-from llama_index_contextual.index.vector_cache import fault_of, kept_hashes
-from llama_index_contextual.index.vectors import see_documents
+from llama_index_contextual.index.sources import gather, read_all
+from llama_index_contextual.index.state import state_of
+from llama_index_contextual.index.vectors import fault_of, see_documents
 from llama_index_contextual.retrievers.recall import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.index.manifest import Manifest
+    import numpy.typing as npt
+
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.state import Layout
-    from llama_index_contextual.index.store import NodeStore, Stored
-    from llama_index_contextual.retrievers.search import DenseSearch, KeywordSearch
+    from llama_index_contextual.index.tables import DocumentRow, NodeRow, Snapshot
+    from llama_index_contextual.index.view import View
 
 
 _NAMED: Final = 20  # files that differ; --json names all
-_AT_ONCE: Final = 500  # documents that the store is asked about
+_AT_ONCE: Final = 500  # documents whose nodes are read together
 _SAMPLE: Final = 1000  # vectors that verify looks at
 _COMPARED: Final = 500  # chunks that are compared with all
 _NEIGHBOURS: Final = 5
@@ -75,7 +74,8 @@ class IndexStatus:
     Attributes:
         folder: The documents.
         storage: Where the index lives.
-        store: Where its nodes are kept, as ``vector_store=`` says it.
+        database: Where it is kept.
+        store: What keeps vectors beside the matrix, as ``vector_store=`` says it.
         documents: How many documents.
         chunks: How many nodes.
         contexts: Nodes by what made their context; "" counts those without.
@@ -85,11 +85,12 @@ class IndexStatus:
         differences: Settings that are given otherwise now.
         pending: What a refresh would do.
         complete: False while a refresh is at work, or after one was killed: the next one finishes it.
-        generation: How many writes there have been.
+        change: How many writes there have been.
     """
 
     folder: str
     storage: str
+    database: str
     store: str
     documents: int
     chunks: int
@@ -100,7 +101,7 @@ class IndexStatus:
     differences: list[str]
     pending: Pending
     complete: bool
-    generation: int
+    change: int
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
@@ -113,6 +114,7 @@ class IndexStatus:
         lines = [
             f"folder      {self.folder}",
             f"storage     {self.storage} ({size:.1f} MB)",
+            f"database    {self.database}",
             f"store       {self.store}",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
             f"contexts    {contexts}",
@@ -164,7 +166,7 @@ class Verification:
         found = "" if self.recall is None else f"{self.recall:.1%} of the ten nearest chunks are found"
         if self.ok:
             found = found and f"; {found}"
-            return f"ok: {checked} agree with the files, in manifest, vector store and keyword index{found}"
+            return f"ok: {checked} agree with the files, in the database and its engines{found}"
         lost = (
             f"Only {found}, by a sample: the store's graph loses the others. Cure: [store] exact_limit = {self.chunks} "
             "or more, so that a question is compared with every vector; then refresh."
@@ -178,16 +180,17 @@ class Verification:
 
 
 def planned(
-    settings: IndexSettings, manifest: Manifest, sources: Sequence[Source], failed: Sequence[Problem]
+    settings: IndexSettings,
+    documents: Mapping[str, DocumentRow],
+    sources: Sequence[Source],
+    failed: Sequence[Problem],
 ) -> tuple[Plan, list[Problem]]:
-    """Compare the manifest with the folder as it is: what a refresh would do, and which files cannot be indexed."""
-    failed = [
-        *failed,
-        *(Problem(one.id, "") for one in sources if one.stamp and manifest.failed.get(one.id) == one.stamp),
-    ]
+    """Compare what is indexed with the folder as it is: what a refresh would do, and which files cannot be indexed."""
+    failing = (one for one in sources if one.stamp and one.id in documents and documents[one.id].failed_stamp == one.stamp)
+    failed = [*failed, *(Problem(one.id, "") for one in failing)]
     unread = {problem.path for problem in failed}
     plan = make_plan(
-        manifest.documents,
+        {key: one for key, one in documents.items() if one.is_indexed},
         {source.id: source.sha256 for source in sources if source.id not in unread},
         made_with=settings.fingerprint.nodes_hash,
         covered="",
@@ -196,60 +199,55 @@ def planned(
     return plan, failed
 
 
-def embedding_work(
-    settings: IndexSettings,
-    manifest: Manifest,
-    sources: Sequence[Source],
-    failed: list[Problem],
-    stored: Callable[[list[str]], Mapping[str, Sequence[Stored]]],
-) -> EmbeddingEstimate:
-    """Say what a refresh would embed: only texts of documents that it indexes, and whose vectors are nowhere kept.
+def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> EmbeddingEstimate:
+    """Say what a refresh would embed: only texts of documents that it indexes, and whose vectors are not there.
 
     Args:
         settings: Whose contexts cost nothing.
-        manifest: What is indexed, by the embedding of today.
-        sources: The folder.
-        failed: What cannot be read.
-        stored: Returns what the store has of some documents.
+        documents: What is indexed, by the embedding of today.
     """
-    plan, _ = planned(settings, manifest, sources, failed)
+    failed: list[Problem] = []
+    sources, _ = gather(None, settings, documents, failed)
+    plan, _ = planned(settings, documents, sources, failed)
     wanted, pipeline = set(plan.to_index), settings.pipeline
     read = read_all((source for source in sources if source.id in wanted), failed)
-    cut = [(source, pipeline.parse(documents), documents) for source, documents in read]
-    pipeline.contextualize([one for _, nodes, _ in cut for one in nodes], [one for *_, given in cut for one in given])
-    rows: list[Row] = []
-    for part in iter_batch(cut, _AT_ONCE):
-        held = stored([source.id for source, *_ in part])
-        for source, nodes, _ in part:
-            known = {item.id: item for item in held.get(source.id, [])}
-            made = [Row(one, store_metadata(one, source.id, source.kind), known.get(one.node_id)) for one in nodes]
-            see_documents(settings.embedding, made)
-            rows += made
-    fresh = {row.embed_hash: row for row in rows if row.is_fresh}
-    kept = kept_hashes(settings.layout.cache, model_id(settings.embedding), list(fresh))
-    missing = [row.node.get_content(metadata_mode=MetadataMode.EMBED) for key, row in fresh.items() if key not in kept]
-    before = sum(manifest.documents[key].nodes for key in plan.unchanged)
-    known_now = before + sum(not row.is_fresh or row.embed_hash in kept for row in rows)
-    return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(rows), known=known_now)
+    cut = [(pipeline.parse(parts), parts) for _, parts in read]
+    pipeline.contextualize([one for nodes, _ in cut for one in nodes], [one for _, parts in cut for one in parts])
+    chunks: list[Chunk] = []
+    for nodes, _ in cut:
+        of_document = [Chunk.of(one) for one in nodes]
+        see_documents(settings.embedding, of_document)
+        chunks += of_document
+    by_hash = {chunk.embed_hash: chunk for chunk in chunks}
+    known: set[str] = set()
+    if settings.database.exists:
+        with settings.database.reading() as snapshot:
+            known = snapshot.with_vectors(model_id(settings.embedding), by_hash)
+    missing = [text_of(chunk.node) for key, chunk in by_hash.items() if key not in known]
+    before = sum(documents[key].nodes for key in plan.unchanged)
+    known_now = before + sum(chunk.embed_hash in known for chunk in chunks)
+    return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)
 
 
-def status(settings: IndexSettings, manifest: Manifest, store: NodeStore, waiting: Pending) -> IndexStatus:
+def status(settings: IndexSettings, snapshot: Snapshot, pending: Pending) -> IndexStatus:
     """Gather what there is to say about an index."""
-    contexts, paid = manifest.context_sources(), settings.pipeline.paid_source
+    contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
+    state = state_of(snapshot.state, settings.database.name, settings.command())
     return IndexStatus(
         folder=str(settings.folder),
         storage=str(settings.layout.root),
-        store=settings.place.name or "an object that was given as vector_store=",
-        documents=len(manifest.documents),
-        chunks=store.count(),
+        database=settings.database.name,
+        store=settings.store.name or "an object that was given as vector_store=",
+        documents=sum(one.is_indexed for one in snapshot.documents().values()),
+        chunks=sum(contexts.values()),
         contexts=contexts,
         stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
         bytes_on_disk=sizes(settings.layout),
-        settings=plain_settings(manifest.fingerprint),
-        differences=[str(difference) for difference in settings.differences(manifest)],
-        pending=waiting,
-        complete=manifest.complete,
-        generation=manifest.generation,
+        settings=plain_settings(state.settings),
+        differences=[str(difference) for difference in settings.differences(state)],
+        pending=pending,
+        complete=state.complete,
+        change=state.change,
     )
 
 
@@ -262,85 +260,75 @@ def sizes(layout: Layout) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def verify(
-    folder: Path,
-    manifest: Manifest,
-    store: NodeStore,
-    keywords: KeywordSearch,
-    dense: DenseSearch | None,
-    plan: Plan,
-    failed: Sequence[Problem],
-) -> Verification:
-    """Compare the folder, manifest, vector store and keyword index; ask for what is near; nothing is changed."""
-    nodes: dict[str, list[Stored]] = {}
-    for stored in store.all():
-        nodes.setdefault(stored.entry, []).append(stored)
-    ids = {item.id for items in nodes.values() for item in items}
-    problems = [] if manifest.complete else ["A refresh was interrupted."]
-    problems += _disagreements(manifest, nodes)
-    faults = list(_vectors(store))
-    problems += faults
-    recall = None if dense is None or faults else _recall(store, dense, list(nodes.values()))
-    keyword = set(keywords.selected_ids())
-    if keyword != ids:
-        problems.append(
-            f"The keyword index lacks {counted(len(ids - keyword), 'chunk')} and has {len(keyword - ids)} too many."
-        )
-    files = sorted(_files(folder, manifest, plan, failed))
-    waiting = Pending.of(plan, failed)
-    return Verification(problems, files, waiting, len(manifest.documents), len(ids), recall)
+def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Problem]) -> Verification:
+    """Compare the folder, the database and the engines; ask for what is near; nothing is changed."""
+    snapshot, model = view.snapshot, model_id(settings.embedding)
+    embeds = not isinstance(settings.embedding, NoEmbedding)
+    documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
+    problems = [] if snapshot.state.get("complete") else ["A refresh was interrupted."]
+    problems += _disagreements(snapshot, documents)
+    faults = list(_vectors(snapshot, model)) if embeds else []
+    problems += [*faults, *view.engine_problems(embeds=embeds and not faults)]
+    recall = _recall(view, model) if embeds and not faults else None
+    files = sorted(_files(settings.folder, documents, plan, failed))
+    return Verification(problems, files, Pending.of(plan, failed), len(documents), snapshot.count(), recall)
 
 
-def _recall(store: NodeStore, dense: DenseSearch, documents: Sequence[Sequence[Stored]]) -> float | None:
+def _recall(view: View, model: str) -> float | None:
     """Return which share of the ten nearest is found for questions made of chunks: of any, and of any document."""
-    rng = np.random.default_rng(0)
-    every = [item.id for items in documents for item in items]
-    chosen = {every[row] for row in rng.permutation(len(every))[:_ASKED].tolist()}
-    for number in rng.permutation(len(documents))[:_ASKED].tolist():
-        chosen.add(documents[number][int(rng.integers(len(documents[number])))].id)
-    pages = [vectors for _, vectors in store.vectors(sorted(chosen))]
+    rng, snapshot = np.random.default_rng(0), view.snapshot
+    rows = snapshot.rows()
+    chosen = {int(rows[at]) for at in rng.permutation(len(rows))[:_ASKED].tolist()}
+    by_document = sorted(snapshot.first_rows().values())
+    chosen |= {by_document[at] for at in rng.permutation(len(by_document))[:_ASKED].tolist()}
+    pages = [vectors for _, vectors in snapshot.vectors(model, np.array(sorted(chosen), dtype=np.int64))]
     if not pages:
         return None
     questions = made_questions(np.concatenate(pages))
-    answers = [[one.node_id for one in dense.dense_query(question.tolist(), TOP)] for question in questions]
-    return found_share(store.vectors(), questions, answers)
+    answers = [[one.node_id for one in view.dense_query(question.tolist(), TOP)] for question in questions]
+    return found_share(_by_id(snapshot, model), questions, answers)
 
 
-def _files(folder: Path, manifest: Manifest, plan: Plan, failed: Sequence[Problem]) -> Iterator[str]:
+def _by_id(snapshot: Snapshot, model: str) -> Iterator[tuple[list[str], npt.NDArray[np.float32]]]:
+    for rows, vectors in snapshot.vectors(model):
+        ids = snapshot.node_ids(rows.tolist())
+        yield [ids[row] for row in rows.tolist()], vectors
+
+
+def _files(
+    folder: Path, documents: Mapping[str, DocumentRow], plan: Plan, failed: Sequence[Problem]
+) -> Iterator[str]:
     before = dict(plan.renamed)
     moved = set(before.values())
-    seen = [key for key in plan.changed if manifest.documents[key].sha256]  # nodes of a migration came from elsewhere
+    seen = [key for key in plan.changed if documents[key].sha256]  # nodes of a migration came from elsewhere
     yield from (f"{key}: edited since it was indexed." for key in seen)
     for key in set(plan.deleted) - moved:
         there = os.path.lexists(folder / key)
         yield f"{key}: {'left out by the settings now' if there else 'deleted since it was indexed'}."
-    reads_files = any(entry.kind == "file" for entry in manifest.documents.values())  # else all were given by hand
+    reads_files = any(one.kind == "file" for one in documents.values())  # else all were given by hand
     for key in plan.added if reads_files else ():
         yield f"{key}: {f'moved from {before[key]} since that was indexed' if key in before else 'not indexed yet'}."
     for problem in failed:
-        if problem.reason and any(is_spared(key, (problem.path,)) for key in manifest.documents):
+        if problem.reason and any(is_spared(key, (problem.path,)) for key in documents):
             yield f"{problem} What is indexed of it may be old."
 
 
-def _disagreements(manifest: Manifest, nodes: dict[str, list[Stored]]) -> Iterator[str]:
-    for key, entry in manifest.documents.items():
-        held = nodes.get(key, [])
-        if len(held) != entry.nodes:
-            yield f"{key}: the manifest says {counted(entry.nodes, 'chunk')}, the store has {len(held)}."
-        elif nodes_digest({item.id: item.embed_hash for item in held}) != entry.digest:
-            yield f"{key}: the store holds other chunks than the manifest says."
-    for key in sorted(set(nodes) - set(manifest.documents)):
-        yield f"{key}: {counted(len(nodes[key]), 'chunk')} in the store that the manifest does not know."
+def _disagreements(snapshot: Snapshot, documents: Mapping[str, DocumentRow]) -> Iterator[str]:
+    counts = snapshot.nodes_by_document()
+    for key, one in documents.items():
+        if counts.get(key, 0) != one.nodes:
+            yield f"{key}: it should have {counted(one.nodes, 'chunk')}, and {counts.get(key, 0)} are there."
+    for key in sorted(set(counts) - set(documents)):
+        yield f"{key}: {counted(counts[key], 'chunk')} of a document that is not indexed."
 
 
-def _vectors(store: NodeStore) -> Iterator[str]:
-    lost = store.without_vectors()
+def _vectors(snapshot: Snapshot, model: str) -> Iterator[str]:
+    lost = snapshot.without_vectors(model)
     if lost:
         yield f"{counted(len(lost), 'chunk')} without a vector, which was lost, e.g. {lost[0]}."
         return
-    _, read = next(store.vectors(), ([], np.empty(0)))
-    sample: Any = read[:_SAMPLE]
-    faults = [fault for vector in sample if (fault := fault_of(vector))]
+    _, sample = next(snapshot.vectors(model), ([], np.empty((0, 1))))
+    faults = [fault for vector in sample[:_SAMPLE] if (fault := fault_of(vector))]
     if faults:
         yield f"{len(faults)} of {len(sample)} vectors that were read cannot be used: {faults[0]}."
 
@@ -362,9 +350,9 @@ class Likeness(NamedTuple):
     shared: float
 
 
-def likeness(store: NodeStore) -> Likeness:
+def likeness(snapshot: Snapshot, model: str) -> Likeness:
     """See :meth:`ContextualIndex.likeness`. The mean is of all chunks, the rest of 500 of them against all."""
-    pages = [vectors for _, vectors in store.vectors()]
+    pages = [vectors for _, vectors in snapshot.vectors(model)]
     vectors = np.concatenate(pages) if pages else np.zeros((0, 1))
     count = len(vectors)
     if count < 2:  # noqa: PLR2004
@@ -373,8 +361,7 @@ def likeness(store: NodeStore) -> Likeness:
     units = vectors / np.where(lengths == 0, 1, lengths)
     total = units.sum(axis=0)
     mean = float((total @ total - count) / (count * (count - 1)))
-    nodes = (to_node(stored, text) for stored, text in store.all_with_text())
-    contexts = np.array([names.context_of(node.metadata) for node in nodes], object)
+    contexts = np.array([names.context_of(row.metadata) for row in snapshot.nodes()], object)
     chosen = np.random.default_rng(0).permutation(count)[:_COMPARED]
     cosines = units[chosen] @ units.T
     own = (np.arange(len(chosen)), chosen)
@@ -385,13 +372,14 @@ def likeness(store: NodeStore) -> Likeness:
     return Likeness(mean, float(rest.std()), float(same.mean()))
 
 
-def exported(store: NodeStore) -> list[dict[str, Any]]:
+def exported(snapshot: Snapshot) -> list[dict[str, Any]]:
     """Every node as plain data, sorted by document and place.
 
     Keys: ``id``, ``document``, ``text`` and ``context`` (what is embedded is the context, a blank line, and the text),
     ``metadata`` (everything else that the node carries).
     """
-    lines = sorted(_exported(store.all_with_text()), key=lambda line: (line["document"], line["place"], line["id"]))
+    lines = [_exported(document, row) for document, row in snapshot.nodes_with_document()]
+    lines.sort(key=lambda line: (line["document"], line["place"], line["id"]))
     return [{key: value for key, value in line.items() if key != "place"} for line in lines]
 
 
@@ -402,17 +390,16 @@ def export(nodes: Sequence[dict[str, Any]], target: IO[str]) -> int:
     return len(nodes)
 
 
-def _exported(stored: Iterable[tuple[Stored, str]]) -> Iterator[dict[str, Any]]:
-    for item, text in stored:
-        metadata = dict(to_node(item, text).metadata)
-        context = names.context_of(metadata)
-        metadata.pop(own if (own := names.own_name(names.CONTEXT)) in metadata else names.CONTEXT, None)
-        place = names.value_of(metadata, names.START_LINE)
-        yield {
-            "id": item.id,
-            "document": item.entry,
-            "text": text,
-            "context": context,
-            "metadata": metadata,
-            "place": place if isinstance(place, int) else 0,
-        }
+def _exported(document: str, row: NodeRow) -> dict[str, Any]:
+    metadata = dict(row.metadata)
+    context = names.context_of(metadata)
+    metadata.pop(own if (own := names.own_name(names.CONTEXT)) in metadata else names.CONTEXT, None)
+    place = names.value_of(metadata, names.START_LINE)
+    return {
+        "id": row.node_id,
+        "document": document,
+        "text": row.text,
+        "context": context,
+        "metadata": metadata,
+        "place": place if isinstance(place, int) else 0,
+    }

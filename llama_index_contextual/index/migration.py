@@ -1,4 +1,4 @@
-"""Contexts for an index that somebody already has: its chunks, ids and texts, embedded anew into a new collection."""
+"""Contexts for an index that somebody already has: its chunks, ids and texts, embedded anew into a new index."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index.core.schema import BaseNode, Document, MetadataMode
+from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import iter_batch
+from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.index.recovery import entry_of
+from llama_index_contextual.index.nodes import Chunk
 from llama_index_contextual.index.sources import read_bytes
-from llama_index_contextual.index.store import Row, Stored, store_metadata, to_node
+from llama_index_contextual.index.tables import DocumentRow
+from llama_index_contextual.index.writing import Indexed
 from llama_index_contextual.metadata import (
-    CONTEXT_SOURCE,
     END_LINE,
     HEADER_PATH,
     PATH,
     START_LINE,
     join_header_path,
-    value_of,
 )
 from llama_index_contextual.text import counted, decode
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.index.storage import Storage
-    from llama_index_contextual.index.writer import Writer
+    from llama_index_contextual.index.writing import Storage, Writer
     from llama_index_contextual.markdown import Span
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
     from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
@@ -96,11 +95,9 @@ def migrate(existing: Any, storage: Storage) -> MigrationReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
     settings = storage.settings
     with storage.writing() as writer:
-        writer.manifest = settings.written_in(writer.manifest)
-        writer.begin()
         sources = SourceFiles(settings.folder, default_parser(settings.embedding))
         report = _copy(existing, writer, settings.pipeline.contexts, settings.fingerprint.nodes_hash, sources)
-        writer.end()
+        writer.finish(whole=False)
     return report
 
 
@@ -108,30 +105,29 @@ def _copy(
     existing: Any,
     writer: Writer,
     contexts: ContextualNodePostprocessor,
-    settings: str,
+    made_with: str,
     sources: SourceFiles,
 ) -> MigrationReport:
     report = MigrationReport()
-    held: dict[str, list[Stored]] = {}
-    made: Counter[str] = Counter()
-    for page in _pages(collection_of(existing)):
-        nodes = [node for node in page if node.get_content(metadata_mode=MetadataMode.NONE).strip()]
-        report.empty += len(page) - len(nodes)
+    counts: Counter[str] = Counter()
+    for documents in _documents(collection_of(existing), sources, report):
+        nodes = [node for _, some in documents for node in some]
         before = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
         report.located += sum(sources.locate(node) for node in nodes)
         contexts(nodes, sources.documents(nodes))
-        rows = [Row(node, store_metadata(node, sources.entry(node), "document")) for node in nodes]
-        report.embedded += writer.vectors.embed_all(rows)
-        writer.write(rows)
-        for row, old in zip(rows, before, strict=True):
-            entry = sources.entry(row.node)
-            held.setdefault(entry, []).append(Stored(row.node.node_id, entry, row.embed_hash, row.metadata))
-            made[str(value_of(row.metadata, CONTEXT_SOURCE) or "")] += 1
-            if len(report.samples) < _SAMPLES:
-                report.samples.append((old, row.node.get_content(metadata_mode=MetadataMode.EMBED)))
+        indexed = []
+        for key, some in documents:
+            document = DocumentRow(key, "document", made_with=made_with, nodes=len(some))
+            indexed.append(Indexed(document, [Chunk.of(node) for node in some]))
+        chunks = [chunk for one in indexed for chunk in one.chunks]
+        report.embedded += writer.vectors.embed_all(chunks)
+        writer.write(indexed)
+        counts.update(chunk.row.context_source for chunk in chunks)
+        for chunk, old in zip(chunks[: _SAMPLES - len(report.samples)], before, strict=False):
+            report.samples.append((old, chunk.node.get_content(metadata_mode=MetadataMode.EMBED)))
         report.nodes += len(nodes)
-    writer.record({key: entry_of(nodes, settings) for key, nodes in held.items()})
-    report.documents, report.contexts = len(held), dict(made)
+        report.documents += len(documents)
+    report.contexts = dict(counts)
     return report
 
 
@@ -148,7 +144,7 @@ class SourceFiles:
         self._parser = parser
         self._read: dict[str, tuple[str, list[Span]] | None] = {}
 
-    def entry(self, node: BaseNode) -> str:
+    def document_of(self, node: BaseNode) -> str:
         """Under which document a node is kept: its path in the folder, else whatever document it names."""
         return self._path(node) or str(node.ref_doc_id or node.node_id)
 
@@ -198,17 +194,31 @@ class SourceFiles:
         return self._read[path]
 
 
-def _pages(collection: Any) -> Iterator[Sequence[BaseNode]]:
-    """All nodes of a collection, some hundreds at a time, those of a document together."""
+def _documents(
+    collection: Any, sources: SourceFiles, report: MigrationReport
+) -> Iterator[list[tuple[str, list[BaseNode]]]]:
+    """Yield documents with their nodes, some hundreds of nodes at a time, each document whole."""
+    waiting: dict[str, list[BaseNode]] = {}
     everything = collection.get(include=["metadatas"])
-    order = sorted(
-        zip(everything["ids"], everything["metadatas"], strict=True), key=lambda pair: (_document(pair[1]), pair[0])
-    )
-    for part in iter_batch([id_ for id_, _ in order], _PAGE):
+    bare = map(_node, everything["ids"], everything["metadatas"], [""] * len(everything["ids"]))
+    owners = {node.node_id: sources.document_of(node) for node in bare}
+    left = Counter(owners.values())
+    for part in iter_batch(sorted(owners, key=lambda id_: (owners[id_], id_)), _PAGE):
         page = collection.get(ids=part, include=["metadatas", "documents"])
-        rows = zip(page["ids"], page["metadatas"], page["documents"], strict=True)
-        yield [to_node(Stored(id_, "", "", dict(metadata or {})), text or "") for id_, metadata, text in rows]
+        for node in map(_node, page["ids"], page["metadatas"], page["documents"]):
+            key = owners[node.node_id]
+            left[key] -= 1
+            if node.get_content(metadata_mode=MetadataMode.NONE).strip():
+                waiting.setdefault(key, []).append(node)
+            else:
+                report.empty += 1
+        whole = [(key, waiting.pop(key)) for key in list(waiting) if not left[key]]
+        if whole:
+            yield whole
 
 
-def _document(metadata: Any) -> str:
-    return str((metadata or {}).get("document_id", ""))
+def _node(id_: str, metadata: dict[str, Any] | None, text: str | None) -> BaseNode:
+    try:
+        return metadata_dict_to_node(dict(metadata or {}), text=text or "")
+    except (ValueError, TypeError):  # a collection that LlamaIndex did not write
+        return TextNode(id_=id_, text=text or "", metadata=dict(metadata or {}))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.embedding import embedding_limit
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.index.store import to_node
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,
     CONTEXT_VERSION,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.context.base import Progress
-    from llama_index_contextual.index.store import Stored
+    from llama_index_contextual.index.tables import NodeRow
     from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 
@@ -81,12 +80,12 @@ class NodePipeline:
         """Return the nodes of some documents, without contexts; all pages of a file together."""
         return self.parser.get_nodes_from_documents(documents)
 
-    def take_over(self, nodes: Sequence[BaseNode], stored: Mapping[str, Stored]) -> None:
+    def take_over(self, nodes: Sequence[BaseNode], stored: Mapping[str, NodeRow]) -> None:
         """Give nodes the contexts that were paid for, from what the index holds under their ids."""
         for node in nodes if self.paid_source else ():
             known = stored.get(node.node_id)
             if known is not None:
-                former = to_node(known, "").metadata
+                former = known.metadata
                 if has_context(former):
                     about = (value_of(former, key) or "" for key in (CONTEXT_SOURCE, CONTEXT_VERSION, LEXICAL_CONTEXT))
                     put_context(node.metadata, context_of(former), *about)
@@ -158,7 +157,7 @@ class Fingerprint:
         return short_hash([self.parser, self.context, self.reading], escaped=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for the manifest."""
+        """Plain data for the database."""
         return {
             "parser": self.parser,
             "context": self.context,

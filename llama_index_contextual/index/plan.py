@@ -1,4 +1,4 @@
-"""What a refresh has to do: a pure function of what the manifest remembers and what is there now."""
+"""What a refresh has to do: a pure function of what is indexed and what is there now."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from llama_index_contextual.index.files import Problem
-    from llama_index_contextual.index.manifest import Entry
     from llama_index_contextual.index.pipeline import Difference
+    from llama_index_contextual.index.tables import DocumentRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Plan:
 
 
 def make_plan(
-    old: Mapping[str, Entry],
+    old: Mapping[str, DocumentRow],
     now: Mapping[str, str],
     *,
     made_with: str | None,
@@ -52,7 +52,7 @@ def make_plan(
     """Compare.
 
     Args:
-        old: What the manifest remembers.
+        old: What is indexed.
         now: What is there: the hash of the content by id.
         made_with: Hash of the settings of today; None leaves what other settings made.
         covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
@@ -99,7 +99,7 @@ def is_spared(path: str, blocked: tuple[str, ...]) -> bool:
 
 
 def _renames(
-    added: list[str], gone: list[str], now: Mapping[str, str], old: Mapping[str, Entry]
+    added: list[str], gone: list[str], now: Mapping[str, str], old: Mapping[str, DocumentRow]
 ) -> tuple[tuple[str, str], ...]:
     """Pair added documents with deleted ones of equal content, each used once."""
     by_hash: dict[str, list[str]] = {}

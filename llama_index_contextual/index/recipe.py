@@ -1,9 +1,9 @@
-"""What made an index, as plain values: kept in the manifest, and made again from it where nobody says otherwise.
+"""What made an index, as plain values: kept in its database, and made again from it where nobody says otherwise.
 
 What cannot be written down (a lambda, an object that cannot be imported or made again) is kept as a name alone. A
 process that is not given it again may read the index, and may not write it.
 
-A manifest may be a stranger's. What a folder's configuration may not say by itself, a manifest may not either, unless
+An index may be a stranger's. What a folder's configuration may not say by itself, an index may not either, unless
 it has this user's seal or the user trusts the folder. Nothing of the rest is imported, opened or asked.
 """
 
@@ -27,23 +27,22 @@ from llama_index_contextual.config.trust import digest_of, is_sealed, is_trusted
 from llama_index_contextual.context.fallback import resolve_generator
 from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id
-from llama_index_contextual.index.manifest import Choices
 from llama_index_contextual.index.pipeline import parser_settings
-from llama_index_contextual.index.state import DEFAULT_NAME
+from llama_index_contextual.index.state import DEFAULT_NAME, Choices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.index.files import FileRules
-    from llama_index_contextual.index.manifest import Manifest
+    from llama_index_contextual.index.state import IndexState
 
 _CLASS: Final = "class"
 _SETTINGS: Final = "settings"
 _SKIPPED: Final = frozenset({"callback_manager", "id_func", "class_name"})
 
 
-# The key of the configuration, or its table, that each name of a manifest's choices stands for.
+# The key of the configuration, or its table, that each name of the choices stands for.
 _KEYS: Final = {
     "embed_model": "embedding.model",
     "context": "context.mode",
@@ -141,7 +140,7 @@ def read_object(written: Mapping[str, Any], kind: type[Any]) -> Any:
         found = _imported(str(written[_CLASS]))
     except (ImportError, AttributeError, KeyError, ValueError) as error:
         raise UnwritableError(f"{written.get(_CLASS)} ({type(error).__name__}: {error})") from error
-    if not (isinstance(found, type) and issubclass(found, kind)):  # before it is called: a manifest names no commands
+    if not (isinstance(found, type) and issubclass(found, kind)):  # before it is called: an index names no commands
         raise UnwritableError(f"{written[_CLASS]} is no {kind.__name__}")
     try:
         return found(**written[_SETTINGS])
@@ -207,7 +206,7 @@ def is_plain(value: object) -> bool:
 
 
 def safe_choices(choices: Choices) -> Choices:
-    """Return what a manifest may say that is not known to be this user's."""
+    """Return what an index may say that is not known to be this user's."""
     safe = Choices()
     for name, value in choices.items():
         if name in _KEYS and _may_say(_KEYS[name], value):
@@ -227,37 +226,35 @@ def _may_say(key: str, value: object) -> bool:
     return is_safe(key, value)
 
 
-def trusted_choices(manifest: Manifest, root: Path) -> tuple[Choices, list[str]]:
+def trusted_choices(state: IndexState, root: Path) -> tuple[Choices, list[str]]:
     """Return which choices of an index count, and the names of those that do not, as only its owner may say them.
 
     Args:
-        manifest: Of the index.
+        state: Of the index.
         root: The folder of the documents.
     """
-    safe = safe_choices(manifest.choices)
-    asked = [name for name, value in manifest.choices.items() if safe.get(name) != value]
-    if "vector_store" in manifest.unremembered:  # in a database that is given, it would choose the collection
-        asked.append("vector_store")
-    return (manifest.choices, []) if not asked or is_own(manifest, root) else (safe, asked)
+    safe = safe_choices(state.choices)
+    asked = [name for name, value in state.choices.items() if safe.get(name) != value]
+    return (state.choices, []) if not asked or is_own(state, root) else (safe, asked)
 
 
-def is_own(manifest: Manifest, root: Path) -> bool:
-    """Return whether a manifest's settings are this user's, or the user trusts the folder with them."""
-    said = _said_by(manifest)
-    return is_sealed(said, manifest.seal) or is_trusted(root, digest_of(said))
+def is_own(state: IndexState, root: Path) -> bool:
+    """Return whether an index's settings are this user's, or the user trusts the folder with them."""
+    said = _said_by(state)
+    return is_sealed(said, state.seal) or is_trusted(root, digest_of(said))
 
 
-def sealed(manifest: Manifest, storage: Path) -> Manifest:
-    """Return a manifest with this user's seal, where it says anything that needs one."""
-    says = safe_choices(manifest.choices) != manifest.choices or "vector_store" in manifest.unremembered
-    elsewhere = storage != Path(manifest.folder) / DEFAULT_NAME  # then it says of which folder it is
-    return replace(manifest, seal=seal_of(_said_by(manifest)) if says or elsewhere else "")
+def sealed(state: IndexState, storage: Path) -> IndexState:
+    """Return a state with this user's seal, where it says anything that needs one."""
+    says = safe_choices(state.choices) != state.choices
+    elsewhere = storage != Path(state.folder) / DEFAULT_NAME  # then it says of which folder it is
+    return replace(state, seal=seal_of(_said_by(state)) if says or elsewhere else "")
 
 
-def digest_of_choices(manifest: Manifest) -> str:
-    """Return the hash by which the user trusts what a manifest says."""
-    return digest_of(_said_by(manifest))
+def digest_of_choices(state: IndexState) -> str:
+    """Return the hash by which the user trusts what an index says."""
+    return digest_of(_said_by(state))
 
 
-def _said_by(manifest: Manifest) -> list[Any]:
-    return [manifest.folder, manifest.choices, manifest.unremembered]
+def _said_by(state: IndexState) -> list[Any]:
+    return [state.folder, state.choices, state.unremembered]

@@ -1,8 +1,8 @@
-"""One refresh: what changed is made again, in an order that a kill at any instant leaves repairable.
+"""One refresh: what changed is made again, in an order that a kill at any instant leaves whole.
 
-Per batch of documents: new vectors into the cache, new nodes into the store, then the stale ones out of it, and last
-the manifest. What was not finished is not in the manifest, so the next refresh does it again; ids are deterministic and
-vectors cached, so doing it again embeds nothing twice.
+New vectors and contexts are in the database before the nodes that they are for. Each document is written whole in one
+transaction. What was not finished is not in the database, so the next refresh does it; ids are deterministic and vectors
+kept, so doing it again embeds nothing twice.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import logging
 import threading
 import time
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.document_services import VendorEmbedding
-from llama_index_contextual.errors import ConfirmationError, SettingError
+from llama_index_contextual.errors import ConfirmationError, DamagedError, SettingError
 from llama_index_contextual.index.batches import Batch, Batches, Work
 from llama_index_contextual.index.files import Problem
-from llama_index_contextual.index.manifest import PAID, Entry, count_contexts, nodes_digest
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.progress import RefreshProgress
 from llama_index_contextual.index.ray_workers import resolve_workers
+from llama_index_contextual.index.settings import PAID
 from llama_index_contextual.index.sources import UNREAD, check_source, gather, settled
-from llama_index_contextual.index.store import DamagedError, Stored
+from llama_index_contextual.index.tables import DocumentRow
 from llama_index_contextual.index.workers import Here
+from llama_index_contextual.index.writing import Indexed
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.index.pipeline import NodePipeline
     from llama_index_contextual.index.sources import Source
-    from llama_index_contextual.index.storage import Storage
+    from llama_index_contextual.index.tables import NodeRow
     from llama_index_contextual.index.workers import Hiring, Workers
-    from llama_index_contextual.index.writer import Writer
+    from llama_index_contextual.index.writing import Storage, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def refresh_index(
             report = refreshed()
         except DamagedError as error:  # deeper than opening looks
             logger.info("%s", error)  # the repair warns of it
-            storage.repair()
+            storage.salvage()
             report = refreshed()
         facts |= {
             name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
@@ -108,26 +109,20 @@ def _refreshed(
     hiring: Hiring | None,
 ) -> RefreshReport:
     started, report, settings = time.monotonic(), RefreshReport(), storage.settings
-    if not storage.exists and settings.shared_cache is None and isinstance(settings.embedding, VendorEmbedding):
+    if not settings.exists and isinstance(settings.embedding, VendorEmbedding):
         settings.embedding.require_key()  # before files are read, and a language model is paid
-    replacing = storage.replaces()
-    if replacing and source is not None:
+    if source is not None and settings.exists and storage.replaces():
         raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
-    with storage.writing(replacing=replacing) as writer:
-        sources, covered = gather(source, settings, writer.manifest.documents, report.failed)
-        report.differences = settings.differences(writer.manifest)
-        before = writer.manifest
-        if settings.remembered.lost and before.documents:
-            logger.warning("%s", settings.assumed())
-        settings.remembered.lost = False
-        writer.manifest = settings.written_in(before)
+    with storage.writing() as writer:
+        sources, covered = gather(source, settings, writer.documents, report.failed)
+        report.differences = settings.differences(writer.state)
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
             Refresh(
                 writer=writer,
                 pipeline=settings.pipeline,
                 made_with=settings.fingerprint.nodes_hash,
                 confirmed=confirm,
-                pays_again=settings.pays_again(before),
+                pays_again=settings.pays_again(writer.state),
                 hire=None if hiring is None else partial(hiring.hired, settings),
                 workers=Here(settings.pipeline, writer.vectors.ask),
                 keep_outdated=settings.reindex == "ignore",
@@ -135,10 +130,8 @@ def _refreshed(
                 progress=progress,
                 report=report,
             ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
-        if replacing:
-            storage.promote(writer)
-        report.chunks = writer.store.count()
-        report.context_sources = writer.manifest.context_sources()
+        with writer.reading() as snapshot:
+            report.chunks, report.context_sources = snapshot.count(), snapshot.context_sources()
     report.seconds = time.monotonic() - started
     return report
 
@@ -148,7 +141,7 @@ class Refresh:
     """The working parts of one refresh.
 
     Attributes:
-        writer: Store, vectors and manifest.
+        writer: Documents and vectors.
         pipeline: Documents to nodes.
         made_with: Hash of the settings that shape nodes.
         keep_outdated: Whether documents made with other settings stay as they are.
@@ -172,15 +165,14 @@ class Refresh:
     workers: Workers
     progress: RefreshProgress
     report: RefreshReport
-    _store: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time asks it or writes
+    _writing: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
 
     def run(self, sources: Sequence[Source], *, covered: str | None, blocked: Iterable[str]) -> None:
-        """Bring the store up to date with some sources; see :func:`make_plan` for ``covered`` and ``blocked``."""
+        """Bring the index up to date with some sources; see :func:`make_plan` for ``covered`` and ``blocked``."""
         by_id = {source.id: source for source in sources}
-        known = self._doubted(self._known(), list(by_id))
         plan = make_plan(
-            known,
+            self._indexed(),
             {key: source.sha256 for key, source in by_id.items()},
             made_with=None if self.keep_outdated else self.made_with,
             covered=covered,
@@ -189,21 +181,15 @@ class Refresh:
         if not self.confirmed:
             self._ask(plan)
         self._note(plan)
+        self.writer.leaving = set(plan.deleted)
         if plan.to_index or plan.deleted:
             with self._hired(plan):
-                self.writer.begin()
                 self.progress.begin(len(plan.to_index))
                 self._index([by_id[key] for key in plan.to_index])
-            self._delete(plan.deleted)
-        stamps = self._stamps(by_id[key] for key in plan.unchanged)
-        others_failed = self._remember_failed(by_id, covered)
-        if plan.to_index or plan.deleted or stamps or others_failed or not self.writer.manifest.complete:
-            self.writer.record(stamps)
-            self.writer.end()
-        elif not self.writer.hidden:
-            self.writer.reader.save_keywords()  # where it was lost, or a kill came before it was kept
-        if covered == "" and not self.writer.shared:
-            self.writer.prune()
+            for group in iter_batch(plan.deleted, 500):
+                self.report.removed += self.writer.delete(group)
+        self.writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
+        self.writer.finish(whole=covered == "")
 
     @contextlib.contextmanager
     def _hired(self, plan: Plan) -> Iterator[None]:
@@ -221,7 +207,7 @@ class Refresh:
 
     def _ask(self, plan: Plan) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
-        documents = self.writer.manifest.documents
+        documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
         gone = len(plan.deleted) - len(plan.renamed)
         if gone > len(documents) * _MOST_DELETED:
             raise ConfirmationError(
@@ -229,13 +215,12 @@ class Refresh:
                 "process no longer find them. Cure: check that the folder is mounted, and that rules and readers are "
                 "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
             )
-        chunks = sum(entry.nodes for entry in documents.values())
-        paid = sum(
-            number
-            for key in (plan.outdated if self.pays_again else ())
-            for source, number in documents[key].contexts.items()
-            if source.startswith(PAID)
-        )
+        chunks, paid = sum(one.nodes for one in documents.values()), 0
+        if self.pays_again:
+            outdated = set(plan.outdated)
+            with self.writer.reading() as snapshot:
+                by_document = snapshot.contexts_by_document()
+                paid = sum(n for key, source, n in by_document if key in outdated and source.startswith(PAID))
         if paid > chunks * _MOST_PAID:
             raise ConfirmationError(
                 f"this refresh would ask a language model again for the contexts of {paid} of {chunks} chunks, because "
@@ -243,56 +228,45 @@ class Refresh:
                 "these contexts again: refresh(confirm=True), or index --yes."
             )
 
-    def _known(self) -> dict[str, Entry]:
-        """Return what the manifest remembers; documents in which a fallback stood in count as outdated.
+    def _indexed(self) -> dict[str, DocumentRow]:
+        """Return what is indexed; documents in which a fallback stood in count as outdated.
 
-        Only their missing contexts are asked for again: the others are in the cache.
+        Only their missing contexts are asked for again: the others are kept.
         """
-        documents = self.writer.manifest.documents
+        documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
         wanted = self.pipeline.paid_source
         if wanted is None or not self.retry_contexts:
-            return dict(documents)
+            return documents
+        with self.writer.reading() as snapshot:
+            incomplete = {key for key, source, _ in snapshot.contexts_by_document() if source != wanted}
+        return {key: one._replace(made_with="") if key in incomplete else one for key, one in documents.items()}
+
+    def _stamps(self, unchanged: Iterable[Source]) -> dict[str, DocumentRow | None]:
+        """Return documents that were read in vain, with today's size and times, so that they are not again."""
+        documents = self.writer.documents
         return {
-            key: replace(entry, made_with="") if set(entry.contexts) - {wanted} else entry
-            for key, entry in documents.items()
-        }
-
-    def _doubted(self, known: dict[str, Entry], ids: Sequence[str]) -> dict[str, Entry]:
-        """Let documents count as changed whose nodes on a server are not those that were recorded.
-
-        Two processes that write one document at the same instant leave the chunks of both, as neither knows the other's
-        to be stale. (A store of our own has one writer, and what a kill left of it is reconciled when it is opened.)
-        """
-        store = self.writer.store
-        if not self.writer.shared or store.count() == sum(entry.nodes for entry in known.values()):
-            return known  # looking costs a second for 20,000 chunks
-        for group in iter_batch([key for key in ids if key in known], 500):
-            stored = store.of_entries(group)
-            for key in group:
-                if nodes_digest({item.id: item.embed_hash for item in stored.get(key, [])}) != known[key].digest:
-                    known[key] = replace(known[key], sha256="")
-        return known
-
-    def _stamps(self, unchanged: Iterable[Source]) -> dict[str, Entry | None]:
-        """Return entries of files that were read in vain, with today's size and times, so that they are not again."""
-        documents = self.writer.manifest.documents
-        return {
-            source.id: replace(documents[source.id], stamp=settled(source.stamp))
+            source.id: documents[source.id]._replace(stamp=stamp)
             for source in unchanged
-            if source.stamp and settled(source.stamp) not in ("", documents[source.id].stamp)
+            if source.stamp and (stamp := settled(source.stamp)) not in ("", documents[source.id].stamp)
         }
 
-    def _remember_failed(self, sources: Mapping[str, Source], covered: str | None) -> bool:
-        """Note which files could not be indexed for what they hold; return whether these are others than before."""
-        before = self.writer.manifest.failed
-        kept = {} if covered == "" else {key: stamp for key, stamp in before.items() if key not in sources}
-        now = {
-            problem.path: sources[problem.path].stamp
+    def _failures(self, sources: Mapping[str, Source], covered: str | None) -> dict[str, DocumentRow | None]:
+        """Return documents that cannot be indexed for what they hold, and those that no longer fail."""
+        failed = {
+            problem.path: problem.reason
             for problem in self.report.failed
-            if problem.path in sources and not problem.reason.startswith(UNREAD)
+            if problem.path in sources and sources[problem.path].stamp and not problem.reason.startswith(UNREAD)
         }
-        self.writer.manifest = replace(self.writer.manifest, failed={**kept, **{k: s for k, s in now.items() if s}})
-        return self.writer.manifest.failed != before
+        changes: dict[str, DocumentRow | None] = {}
+        for key, reason in failed.items():
+            before = self.writer.documents.get(key) or DocumentRow(key)
+            now = before._replace(failed=reason, failed_stamp=sources[key].stamp)
+            if now != before:
+                changes[key] = now
+        for key, one in self.writer.documents.items():
+            if one.failed and key not in failed and (covered == "" or key in sources):
+                changes[key] = one._replace(failed="", failed_stamp="") if one.is_indexed else None
+        return changes
 
     def _note(self, plan: Plan) -> None:
         report = self.report
@@ -314,7 +288,7 @@ class Refresh:
         try:
             report = self.report
             batches = Batches(
-                self.pipeline, self.workers, self.writer.vectors, self._stored, self.progress, report.repaired
+                self.pipeline, self.workers, self.writer.vectors, self.writer.nodes_of, self.progress, report.repaired
             )
             for batch in batches.of(sources):
                 if written is not None:
@@ -322,15 +296,11 @@ class Refresh:
                 written = in_thread(self._write, batch)
             if written is not None:
                 written.result()
-        except BaseException as error:  # before the store is closed nothing may be writing any more
+        except BaseException as error:  # before the index is closed nothing may be writing any more
             self._stopped = not isinstance(error, Exception)  # the user's Ctrl-C
             wait([] if written is None else [written], timeout=_ENDING if self._stopped else None)
-            with self._store:
+            with self._writing:
                 raise
-
-    def _stored(self, ids: list[str]) -> Mapping[str, Sequence[Stored]]:
-        with self._store:
-            return self.writer.store.of_entries(ids)
 
     def _failed(self, source: Source, reason: str) -> None:
         self.report.failed.append(Problem(source.id, reason))
@@ -344,32 +314,33 @@ class Refresh:
             self._failed(source, why)
         if not batch.works:
             return
-        embedded = self.writer.vectors.embed([row for work in batch.works for row in work.fresh], self._embedded)
-        sound = []
+        embedded = self.writer.vectors.embed([chunk for work in batch.works for chunk in work.chunks], self._embedded)
+        sound: list[Work] = []
         for work in batch.works:
-            reasons = [reason for row in work.fresh if (reason := embedded.failed.get(row.embed_hash))]
+            reasons = [reason for chunk in work.chunks if (reason := embedded.failed.get(chunk.embed_hash))]
             if reasons:
                 self._failed(work.source, reasons[0])
             else:
                 sound.append(work)
         if not sound:
             return
-        fresh = [row for work in sound for row in work.fresh]
-        relocated = [row for work in sound for row in work.rows if row.is_relocated]
-        gone = [id_ for work in sound for id_ in work.gone]
-        moved = {new for _, new in self.report.moved}
-        with self._store:
+        with self._writing:
             self._check_stopped()
-            self.writer.write(fresh, relocated, gone)
-            self.writer.record({work.source.id: self._entry(work) for work in sound})
+            written = self.writer.write([Indexed(self._document(work), work.chunks) for work in sound])
+        for work in sound:
+            if reason := written.refused.get(work.source.id):
+                self._failed(work.source, reason)
+        fresh = [chunk for work in sound for chunk in work.fresh]
+        moved = {new for _, new in self.report.moved}
         self.report.embedded += len(embedded.fresh)
         self.report.embedded_for_moves += sum(
-            row.embed_hash in embedded.fresh for work in sound if work.source.id in moved for row in work.fresh
+            chunk.embed_hash in embedded.fresh for work in sound if work.source.id in moved for chunk in work.fresh
         )
-        self.report.reused += len(fresh) - len(embedded.fresh) if self.writer.vectors.embeds else 0
-        self.report.relocated += len(relocated)
-        self.report.removed += len(gone)
-        self.progress.batch_done(sum(len(work.rows) for work in batch.works))
+        if self.writer.vectors.embeds:
+            self.report.reused += sum(chunk.embed_hash not in embedded.fresh for chunk in fresh)
+        self.report.relocated += written.relocated
+        self.report.removed += written.removed
+        self.progress.batch_done(sum(len(work.chunks) for work in batch.works))
 
     def _embedded(self, texts: int) -> None:
         self.progress.embedded(texts)
@@ -379,21 +350,13 @@ class Refresh:
         if self._stopped:
             raise CancelledError
 
-    def _entry(self, work: Work) -> Entry:
-        return Entry(
-            sha256=work.loaded.sha256,
-            made_with=self.made_with,
+    def _document(self, work: Work) -> DocumentRow:
+        return DocumentRow(
+            key=work.source.id,
             kind=work.source.kind,
+            sha256=work.loaded.sha256,
             size=work.loaded.size,
-            nodes=len(work.rows),
-            digest=nodes_digest({row.node.node_id: row.embed_hash for row in work.rows}),
-            contexts=count_contexts(row.metadata for row in work.rows),
             stamp=work.loaded.stamp,
+            made_with=self.made_with,
+            nodes=len(work.chunks),
         )
-
-    def _delete(self, entries: Sequence[str]) -> None:
-        for group in iter_batch(entries, 500):
-            ids = [item.id for items in self.writer.store.of_entries(group).values() for item in items]
-            self.writer.write(gone=ids)
-            self.writer.record(dict.fromkeys(group))
-            self.report.removed += len(ids)

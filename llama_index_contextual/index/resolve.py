@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +13,13 @@ from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.config import Configuration, load_configuration
-from llama_index_contextual.context.cache import CONTEXTS
 from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id, resolve_embedding
-from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
+from llama_index_contextual.errors import ContextualWarning, DamagedError, SettingError, StorageError
+from llama_index_contextual.index.database import Database, DatabaseKVStore
+from llama_index_contextual.index.engines import FOLDER_STORE, resolve_store
 from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
-from llama_index_contextual.index.manifest import ManifestDamagedError, load_manifest
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
-from llama_index_contextual.index.places import EMBEDDED, place_of, resolve_place
 from llama_index_contextual.index.recipe import (
     UnwritableError,
     is_own,
@@ -34,9 +34,8 @@ from llama_index_contextual.index.recipe import (
     written_reader,
 )
 from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered
-from llama_index_contextual.index.state import DEFAULT_NAME, Layout
+from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
-from llama_index_contextual.shared_store import SharedKVStore, resolve_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,8 +44,8 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.index.manifest import Choices, Manifest
-    from llama_index_contextual.index.store import Place
+    from llama_index_contextual.index.engines import Store
+    from llama_index_contextual.index.state import Choices
 
 
 _OPTIONS: Final = ("llm", "prompt", "fallback")  # of a language model's contexts, that may be objects
@@ -65,8 +64,8 @@ def resolve_settings(
     readers: Mapping[str, BaseReader] | None,
     reindex: Reindex,
     lock_timeout: float,
+    database: str | None,
     vector_store: Any,
-    shared_cache: str | BaseKVStore | None,
     config: str | Path | Configuration | Callable[[Path], Configuration] | None,
 ) -> IndexSettings:
     """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
@@ -78,12 +77,14 @@ def resolve_settings(
     if reindex not in POLICIES:
         raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
     lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
-    root, layout, manifest = _places(folder, storage)
+    root, layout = _places(folder, storage)
     if callable(config):
         said = config(root)
     else:
         said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
-    choices, asked = ({}, []) if manifest is None else trusted_choices(manifest, root)
+    place = _database(database or said.store.database, layout, root)
+    state = _checked(_state(place), layout, root)
+    choices, asked = trusted_choices(state, root)
     given = {
         "embed_model": embed_model or said.embedding.model,
         "parser": node_parser or said.chunks.given(),
@@ -101,13 +102,9 @@ def resolve_settings(
             ContextualWarning,
             stacklevel=4,
         )
-    chosen = _Chosen(manifest, said, Remembered(refused=refused), choices)
+    chosen = _Chosen(state, said, Remembered(refused=refused), choices)
     embedding = chosen.embedding(embed_model)
-    shared = resolve_shared(shared_cache or said.store.shared_cache)
-    kept = str(layout.cache) if shared is None else SharedKVStore(layout.cache, shared, CONTEXTS)
-    contexts = chosen.contexts(context, context_options, show_context_to_llm, kept)
-    place = chosen.place(vector_store, layout, root, reindex)
-    chosen.remembered.lost = manifest is None and not place.shared and place.exists()
+    contexts = chosen.contexts(context, context_options, show_context_to_llm, DatabaseKVStore(place))
     return IndexSettings(
         root,
         layout,
@@ -118,14 +115,14 @@ def resolve_settings(
         reindex,
         lock_timeout,
         place,
+        chosen.store(vector_store, layout),
         chosen.remembered,
         said,
-        shared,
     )
 
 
-def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path, Layout, Manifest | None]:
-    """Return the folder of the documents, the storage, and its manifest where there is one."""
+def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path, Layout]:
+    """Return the folder of the documents, and the storage."""
     if folder is None and storage is None:
         raise SettingError(
             "folder=None says nothing of what to index. Cure: name a folder, or the storage= of an index."
@@ -133,17 +130,14 @@ def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path
     root = None if folder is None else Path(folder).expanduser().resolve()
     layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
     layout.refuse_links()
-    try:
-        manifest = load_manifest(layout.manifest)
-    except ManifestDamagedError as error:
-        manifest = error.head
     if root is None:
-        if manifest is None or not manifest.folder:
+        state = _state(_database(None, layout, layout.root))
+        if not state.folder:
             raise SettingError(
                 f"storage={str(storage)!r} does not say of which folder it is. Cure: name the folder too."
             )
-        root = Path(manifest.folder)
-        if layout.root != root / DEFAULT_NAME and not is_own(manifest, root):
+        root = Path(state.folder)
+        if layout.root != root / DEFAULT_NAME and not is_own(state, root):
             raise SettingError(
                 f"storage={str(storage)!r} says that it is of the folder {str(root)!r}, and it is not known to be "
                 "yours. Cure: name the folder too."
@@ -152,20 +146,48 @@ def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path
         raise SettingError(f"folder={str(folder or root)!r} is no folder. Cure: name one that exists.")
     if layout.root == root:
         raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")
-    former = Path(manifest.folder) if manifest and manifest.folder else root
+    return root, layout
+
+
+def _database(address: str | None, layout: Layout, root: Path) -> Database:
+    elsewhere = layout.root != root / DEFAULT_NAME
+    storage = ["--storage", str(layout.root)] if elsewhere else []
+    return Database(address or layout.database, shlex.join(["llama-index-contextual", "index", str(root), *storage]))
+
+
+def _state(database: Database) -> IndexState:
+    """Return what an index says of itself; of a damaged one nothing is known before a writer has mended it."""
+    if not database.exists:
+        return IndexState()
+    try:
+        with database.reading() as snapshot:
+            return state_of(snapshot.state, database.name, "refresh")
+    except DamagedError:
+        return IndexState()
+
+
+def stored_state(folder: Path, storage: Path | None) -> IndexState:
+    """Return what the index in a storage folder says of itself; an empty state where there is none."""
+    layout = Layout((storage or folder / DEFAULT_NAME).expanduser().resolve())
+    return _state(_database(None, layout, folder))
+
+
+def _checked(state: IndexState, layout: Layout, root: Path) -> IndexState:
+    """Refuse the index of another folder."""
+    former = Path(state.folder) if state.folder else root
     if former != root and layout.root != root / DEFAULT_NAME and former.is_dir():  # else both were moved together
         raise StorageError(
             f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
             "choose another storage= for this one."
         )
-    return root, layout, manifest
+    return state
 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
     """Each setting by precedence: what was given, the configuration, what the index was made with, the default."""
 
-    manifest: Manifest | None
+    state: IndexState
     said: Configuration
     remembered: Remembered
     choices: Choices
@@ -179,7 +201,7 @@ class _Chosen:
 
     def _is_missing(self, name: str) -> bool:
         """Note that a setting which could not be written down was not given now."""
-        lost = self.manifest is not None and name in self.manifest.unremembered
+        lost = name in self.state.unremembered
         if lost:
             self.remembered.missing.append(name)
             self.remembered.unremembered.append(name)
@@ -197,30 +219,20 @@ class _Chosen:
             self._remember("embed_model", next(known, None))
         return embedding
 
-    def place(self, given: Any, layout: Layout, root: Path, reindex: Reindex) -> Place:
-        """Return where the nodes are; with ``reindex="ignore"`` a configuration does not say it of an index that is."""
-        known = place_of(self.manifest) if self.manifest and self.manifest.fingerprint else None
-        if known and known != EMBEDDED and known != self.choices.get("vector_store"):
-            known = None
-        if given is None and known == "":
-            raise FingerprintError(
-                f"the index in {layout.root} is kept in a store that was given as an object. Cure: "
-                "ContextualIndex.open(…, vector_store=…) with it"
-            )
-        if given is None:
-            said = self.said.store.place
-            given = (known or said) if reindex == "ignore" else (said or known)
-        own = self.manifest if self.manifest and is_own(self.manifest, root) else None
-        place = resolve_place(given or EMBEDDED, layout, root, own)
-        self.remembered.remember_place(place)
-        return place
+    def store(self, given: Any, layout: Layout) -> Store:
+        """Return what keeps the vectors beside the matrix; it is derived, so another one may be named at any time."""
+        store = resolve_store(
+            given or self.said.store.place or self._known("vector_store") or FOLDER_STORE, layout.chroma
+        )
+        self._remember("vector_store", store.name if store.name != FOLDER_STORE else None)
+        return store
 
     def contexts(
         self,
         given: str | ContextGenerator | None,
         options: dict[str, Any],
         show_to_llm: bool | None,
-        kept: str | BaseKVStore,
+        kept: BaseKVStore,
     ) -> ContextualNodePostprocessor:
         if show_to_llm is None:
             show_to_llm = self.said.context.show_to_llm
@@ -244,7 +256,7 @@ class _Chosen:
         self,
         context: str | ContextGenerator | dict[str, Any],
         options: dict[str, Any],
-        kept: str | BaseKVStore,
+        kept: BaseKVStore,
         *,
         shown: bool,
     ) -> ContextualNodePostprocessor:

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from llama_index.core.readers.base import BaseReader
 
     from llama_index_contextual.index.files import FileRules, FoundFile
-    from llama_index_contextual.index.manifest import Entry
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.tables import DocumentRow
 
 # LlamaIndex gives each document that it loads such an id, another one each time.
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -50,7 +50,7 @@ class Loaded:
         documents: The documents.
         sha256: Hash of the bytes that were read; empty where they changed while a reader read them.
         size: In bytes.
-        stamp: Of the file, as :class:`Entry` keeps it.
+        stamp: Of the file, as :class:`DocumentRow` keeps it.
         repair: What had to be repaired, or "".
     """
 
@@ -63,7 +63,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the documents of one entry of the manifest come from.
+    """Where the documents of one file, or of one id, come from.
 
     Attributes:
         id: Path relative to the folder, or the id that the user set.
@@ -83,7 +83,7 @@ class Source:
 def gather(
     source: str | Path | Iterable[Document] | None,
     settings: IndexSettings,
-    known: Mapping[str, Entry],
+    known: Mapping[str, DocumentRow],
     failed: list[Problem],
 ) -> tuple[list[Source], str | None]:
     """Return what to index, and which part of the folder that covers (None: no part of it).
@@ -91,7 +91,7 @@ def gather(
     Args:
         source: As :meth:`ContextualIndex.refresh` takes it.
         settings: Folder, rules and readers.
-        known: What the manifest remembers: a file whose size and times are the same is not read.
+        known: What is indexed: a file whose size and times are the same is not read.
         failed: Gets what cannot be read.
 
     Raises:
@@ -175,7 +175,7 @@ def part_of(folder: Path, source: str | Path | None) -> str:
 def file_sources(
     files: Sequence[FoundFile],
     readers: Mapping[str, BaseReader],
-    known: Mapping[str, Entry],
+    known: Mapping[str, DocumentRow],
 ) -> list[Source]:
     """Return a source for each file.
 

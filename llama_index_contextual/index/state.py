@@ -1,23 +1,16 @@
-"""The state of an index on disk: where each file lies, who may write, and how a file is replaced as a whole.
+"""The storage folder of an index, who may write in it, and what is true of the whole index.
 
 ::
 
     .contextual/
-      manifest.json   what is indexed, with which settings; replaced as a whole, written last; a memory of work done
-      building.json   the manifest of an index that is being made to replace this one
-      generation      a number that grows with every write: readers compare it, and open the store again when it grew
-      chroma/         the nodes, their texts and vectors: the truth, unless a server keeps them
-      cache.sqlite3   vectors by the hash of their text, and contexts that were paid for; a cache
-      bm25/           the keyword index, derived from the nodes; a cache
-      matrix/         the vectors once more, to be compared with a question one by one; a cache
+      index.sqlite3   the index: documents, nodes, vectors, contexts that were paid for, settings; or PostgreSQL has it
+      keywords/       the keyword engine, derived from the nodes
+      matrix/         the vectors once more, to be compared with a question one by one, derived from the database
+      chroma/         the same in a graph, beyond the limit of the matrix
       write.lock      held by the process that writes, for as long as it does (write.lock.owner says who it is)
-      chroma.lock     held while Chroma's files change, and while a reader opens them
       .gitignore      keeps the folder out of version control
 
-The generation is a file of its own because it changes with every batch, and the manifest of 100,000 documents takes a
-second to write. Without the manifest the next refresh reads and parses every file again, and embeds nothing that Chroma
-has. A cache can be deleted at any time. Earlier versions had ``vectors.sqlite3`` and ``contexts.sqlite3`` in place of
-``cache.sqlite3``: their rows are moved over at the next write.
+What is derived can be deleted at any time: the next refresh, or a question in memory, derives it again.
 """
 
 from __future__ import annotations
@@ -25,26 +18,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import socket
-import stat
 import sys
 import threading
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from filelock import FileLock, Timeout
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
-from llama_index_contextual.errors import LockedError, StorageError
+from llama_index_contextual.errors import DamagedError, LockedError, StorageError
+from llama_index_contextual.index.tables import LAYOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 DEFAULT_NAME: Final = ".contextual"
-DEFAULT_COLLECTION: Final = "contextual"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,54 +46,14 @@ class Layout:
     root: Path
 
     @property
-    def manifest(self) -> Path:
-        """Return the path of the manifest."""
-        return self.root / "manifest.json"
-
-    @property
-    def building(self) -> Path:
-        """Return the path of the manifest of a successor that is being made."""
-        return self.root / "building.json"
-
-    @property
-    def moving(self) -> Path:
-        """Return the path of the marker of a move to another store that is under way."""
-        return self.root / "moving.json"
-
-    @property
-    def generation(self) -> Path:
-        """Return the path of the file that changes with every write."""
-        return self.root / "generation"
+    def database(self) -> Path:
+        """Return the path of the database."""
+        return self.root / "index.sqlite3"
 
     @property
     def chroma(self) -> Path:
         """Return Chroma's folder."""
         return self.root / "chroma"
-
-    @property
-    def cache(self) -> Path:
-        """Return the path of the cache of vectors and contexts."""
-        return self.root / "cache.sqlite3"
-
-    @property
-    def former_caches(self) -> tuple[Path, ...]:
-        """Return the paths of the caches of earlier versions."""
-        return self.root / "vectors.sqlite3", self.root / "contexts.sqlite3"
-
-    @property
-    def bm25(self) -> Path:
-        """Return the folder of the saved keyword index."""
-        return self.root / "bm25"
-
-    @property
-    def matrix(self) -> Path:
-        """Return the folder of the vectors that are compared one by one."""
-        return self.root / "matrix"
-
-    @property
-    def chroma_lock(self) -> Path:
-        """Return the path of the lock of Chroma's files."""
-        return self.root / "chroma.lock"
 
     @property
     def lock(self) -> Path:
@@ -139,13 +91,99 @@ class Layout:
                     "where it leads with storage=."
                 )
 
-    def sweep(self, seconds: float) -> None:
-        """Delete what killed processes left of :func:`write_atomically`, at least so many seconds ago."""
-        for name in ("manifest.json", "building.json", "moving.json", "generation"):
-            for left in self.root.glob(f".{name}.????????"):
-                with contextlib.suppress(OSError):
-                    if time.time() - left.stat().st_mtime >= seconds:
-                        left.unlink()
+
+class Choices(TypedDict, total=False):
+    """What was asked for, as :mod:`llama_index_contextual.index.recipe` writes it."""
+
+    embed_model: str
+    show_context_to_llm: bool
+    context: str | dict[str, Any]
+    context_options: dict[str, Any]
+    llm: str
+    chunks: dict[str, Any]
+    parser: dict[str, Any]
+    files: dict[str, Any]
+    readers: dict[str, dict[str, Any]]
+    vector_store: str
+
+
+def _names_its_model(fingerprint: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Refuse settings that do not say whose vectors an index holds: they are damaged."""
+    if fingerprint.get("embedding") and "model" not in fingerprint["embedding"]:
+        raise ValueError("the embedding has no model")
+    return fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """What is true of the whole index.
+
+    Attributes:
+        settings: By section, as ``Fingerprint`` describes them; empty before anything was indexed.
+        choices: What was asked for, so that it is said once.
+        unremembered: Names of settings that could not be written down; who does not give them again cannot write.
+        folder: Of the documents.
+        seal: Of the user who made it, over what a stranger may not say: see ``recipe``.
+        complete: False while a refresh is at work or was killed.
+        change: How many writes there have been.
+        edition: Which of its editions readers see.
+        next: The settings of the edition that is to replace it; empty where there is none.
+        store: What keeps the vectors beside the matrix, and which edition it was filled with.
+        identity: Tells it from all others.
+        layout: Version of the tables.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    settings: Annotated[dict[str, dict[str, Any]], AfterValidator(_names_its_model)] = field(default_factory=dict)
+    choices: Choices = field(default_factory=Choices)
+    unremembered: list[str] = field(default_factory=list)
+    folder: str = ""
+    seal: str = ""
+    complete: bool = True
+    change: int = 0
+    edition: int = 0
+    next: dict[str, dict[str, Any]] = field(default_factory=dict)
+    store: dict[str, Any] = field(default_factory=dict)
+    identity: str = ""
+    layout: int = LAYOUT
+
+    @property
+    def model(self) -> str:
+        """Return the identity of the embedding model; "" where nothing was indexed."""
+        return str((self.settings.get("embedding") or {}).get("model", ""))
+
+    def written(self) -> dict[str, Any]:
+        """Return what a writer writes down of it; the rest the database counts itself."""
+        return {name: getattr(self, name) for name in ("settings", "choices", "unremembered", "folder", "seal")}
+
+
+_STATE: Final = TypeAdapter(IndexState)
+
+
+def state_of(values: Mapping[str, Any], name: str, cure: str) -> IndexState:
+    """Return the state that a database holds.
+
+    Args:
+        values: Its table ``state``.
+        name: Of the database, for messages.
+        cure: What a reader of a damaged one is told to do.
+
+    Raises:
+        DamagedError: It makes no sense.
+        StorageError: A newer version of this package wrote it.
+    """
+    layout = values.get("layout")
+    if isinstance(layout, int) and layout > LAYOUT:
+        raise StorageError(
+            f"{name} has layout {layout}, this package reads up to {LAYOUT}. Cure: upgrade llama-index-contextual."
+        )
+    try:
+        return _STATE.validate_python(dict(values))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise DamagedError(f"{name} is damaged ({place}{': ' * bool(place)}{fault['msg']}). Cure: {cure}") from error
 
 
 class WriteLock:
@@ -213,42 +251,3 @@ class WriteLock:
             return f"process {owner['pid']} on {owner['host']}, since {owner['since']} ({owner['command']})"
         except (OSError, ValueError, KeyError, TypeError):
             return "an unknown process"
-
-
-def write_atomically(
-    path: Path, data: bytes | Iterable[bytes], *, check: Callable[[], None] | None = None
-) -> os.stat_result:
-    """Replace a file's content, and keep its mode; return what the new file says of itself.
-
-    Args:
-        path: The file.
-        data: What it holds afterwards, perhaps in parts.
-        check: Called when all of it is on disk, right before the file is replaced. Where it raises, the old content
-            is kept.
-
-    Raises:
-        StorageError: That failed; the old content is kept.
-    """
-    temporary = ""
-    try:
-        temporary = str(path.with_name(f".{path.name}.{secrets.token_hex(4)}"))
-        with Path(temporary).open("xb") as file:  # as readable for others as all files of this user
-            file.writelines([data] if isinstance(data, bytes) else data)
-            file.flush()
-            os.fsync(file.fileno())
-            found = os.fstat(file.fileno())
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).chmod(stat.S_IMODE(path.stat().st_mode))
-        if check is not None:
-            check()
-        Path(temporary).replace(path)
-    except BaseException as error:  # the parts may fail, too, or be interrupted
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        if not isinstance(error, OSError):
-            raise
-        raise StorageError(
-            f"{path} cannot be written ({error.strerror}). What was there before is unharmed. "
-            "Cure: free space or make the folder writable, then refresh."
-        ) from error
-    return found

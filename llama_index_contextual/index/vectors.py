@@ -1,40 +1,37 @@
-"""Vectors of texts: from the cache, else from the model; checked, and on disk before anything else happens."""
+"""Vectors of texts: from the database, else from the model; checked, and on disk before anything else happens."""
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from llama_index.core.schema import MetadataMode
+import numpy as np
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.document_embedding import DocumentEmbedding
-from llama_index_contextual.embedding import NoEmbedding
+from llama_index_contextual.embedding import NoEmbedding, model_id
 from llama_index_contextual.errors import EmbeddingError, SettingError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.index.store import EMBED_HASH
-from llama_index_contextual.index.vector_cache import fault_of
+from llama_index_contextual.index.nodes import text_of, with_hashes
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import numpy.typing as npt
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-    from llama_index_contextual.index.store import Row
-    from llama_index_contextual.index.vector_cache import VectorCache
+    from llama_index_contextual.index.database import Database
+    from llama_index_contextual.index.nodes import Chunk
 
     Vectors = Sequence[Sequence[float]]
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
-# The one number of a node without an embedding: Chroma takes no node without a vector, and this one costs 0.25 kB.
-_NOTHING: Final = 1.0
 _ABSENT: Final = 404  # what Ollama answers for a model that was not pulled
 _SHOWN: Final = 60  # characters of a text in a message
 
@@ -56,97 +53,92 @@ class Vectorizer:
     """Gives nodes the vectors of their embedded texts.
 
     Args:
-        cache: Where vectors are kept.
+        database: Where vectors are kept.
         embedding: Makes those that are not known.
 
     Attributes:
+        model: Identity of the embedding model.
         ask: Embeds some lists of texts, as :func:`embed_here` does. A refresh may have it done in other processes.
     """
 
-    def __init__(self, cache: VectorCache, embedding: BaseEmbedding) -> None:
-        self.cache = cache
+    def __init__(self, database: Database, embedding: BaseEmbedding) -> None:
+        self.model = model_id(embedding)
+        self._database = database
         self.ask: Callable[[Iterable[list[str]]], Iterator[tuple[int, Vectors]]] = partial(embed_here, embedding)
         self._embedding = embedding
-        self._dimensions = cache.dimensions
+        self._dimensions = 0
 
     @property
     def embeds(self) -> bool:
         """Return whether there is an embedding at all."""
         return not isinstance(self._embedding, NoEmbedding)
 
-    def see_documents(self, rows: Sequence[Row]) -> None:
+    def see_documents(self, chunks: Sequence[Chunk]) -> None:
         """See :func:`see_documents`."""
-        see_documents(self._embedding, rows)
+        see_documents(self._embedding, chunks)
 
-    def embed(self, rows: Sequence[Row], progress: Callable[[int], object] | None = None) -> Embedded:
-        """Give rows their vectors; a row whose text has no usable vector keeps None.
+    def embed(self, chunks: Sequence[Chunk], progress: Callable[[int], object] | None = None) -> Embedded:
+        """Have the database hold the vectors of chunks; those of texts that it has already are not made again.
 
         New vectors are kept after every :data:`BATCH_TEXTS` texts, or after each window of a document, so that an
         interruption costs no more than those that are being made.
 
         Args:
-            rows: The rows.
+            chunks: The chunks.
             progress: Called with how many more texts were embedded.
 
         Raises:
             EmbeddingError: The model failed, or gave nothing that can be used.
-            StorageError: The cache cannot be written.
+            StorageError: The database cannot be written.
         """
         if not self.embeds:
-            for row in rows:
-                row.vector = [_NOTHING]
             return Embedded()
-        with step("embed", model=self._embedding.model_name, rows=len(rows)) as facts:
-            result = self._embed(rows, progress)
+        with step("embed", model=self._embedding.model_name, rows=len(chunks)) as facts:
+            result = self._embed(chunks, progress)
             facts |= {"embedded": len(result.fresh), "failed": len(result.failed)}
         return result
 
-    def _embed(self, rows: Sequence[Row], progress: Callable[[int], object] | None) -> Embedded:
-        kept = self.cache.get(list(dict.fromkeys(row.embed_hash for row in rows)), self._length)
-        vectors = {key: array("f", vector) for key, vector in kept.items()}  # a list takes eight times as much
-        missing = {row.embed_hash: row for row in rows if row.embed_hash not in vectors}
-        if isinstance(self._embedding, DocumentEmbedding):  # a row of which no document is known is embedded alone
-            for row in missing.values():
-                row.window = row.window or ((_text_of(row),), 0)
+    def _embed(self, chunks: Sequence[Chunk], progress: Callable[[int], object] | None) -> Embedded:
+        with self._database.reading() as snapshot:
+            known = snapshot.with_vectors(self.model, {chunk.embed_hash for chunk in chunks})
+            self._dimensions = self._dimensions or snapshot.dimensions(self.model)
+        missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
+        if isinstance(self._embedding, DocumentEmbedding):  # a chunk of which no document is known is embedded alone
+            for chunk in missing.values():
+                chunk.window = chunk.window or ((text_of(chunk.node),), 0)
         result = Embedded(set(missing))
         parts = list(_parts(missing))
-        for number, made_now in self.ask(_texts_to_send(part) for part in parts):
+        for number, answers in self.ask(_texts_to_send(part) for part in parts):
             part = parts[number]
-            made, failed = self._checked(part, _picked(part, made_now))
-            self.cache.put(made)
-            vectors |= {key: array("f", vector) for key, vector in made.items()}
+            vectors, failed = self._checked(part, _picked(part, answers))
+            with self._database.writing() as transaction:
+                transaction.put_vectors(self.model, vectors)
             result.failed |= failed
             if progress is not None:
                 progress(len(part))
-        for row in rows:
-            row.vector = vectors.get(row.embed_hash)
         return result
 
-    def embed_all(self, rows: Sequence[Row]) -> int:
-        """Give rows their vectors; return how many texts were embedded.
+    def embed_all(self, chunks: Sequence[Chunk]) -> int:
+        """Have the database hold the vectors of chunks; return how many texts were embedded.
 
         Raises:
             EmbeddingError: A text has no usable vector.
         """
-        result = self.embed(rows)
+        result = self.embed(chunks)
         if result.failed:
             raise EmbeddingError(f"{next(iter(result.failed.values()))} Cure: see to the model, then try again.")
         return len(result.fresh)
 
-    def _length(self) -> int:
-        self._dimensions = query_length(self._embedding)
-        return self._dimensions
-
     def _checked(
-        self, rows: Mapping[str, Row], answers: dict[str, Sequence[float]]
+        self, chunks: Mapping[str, Chunk], answers: dict[str, Sequence[float]]
     ) -> tuple[dict[str, Sequence[float]], dict[str, str]]:
-        """Return which vectors of some rows can be used, and why others cannot; those are asked for once more."""
-        texts = {key: _text_of(row) for key, row in rows.items()}
+        """Return which vectors of chunks can be used, and why others cannot; those are asked for once more."""
+        texts = {key: text_of(chunk.node) for key, chunk in chunks.items()}
         if not self._dimensions:
             self._dimensions = self._agreed(answers.values())
         faults = self._faults(answers)
         if faults:
-            again = {key: rows[key] for key in faults}
+            again = {key: chunks[key] for key in faults}
             for _, vectors in self.ask([_texts_to_send(again)]):
                 answers |= _picked(again, vectors)
             faults = self._faults(answers)
@@ -183,49 +175,66 @@ class Vectorizer:
         return lengths[-1]
 
 
-def see_documents(embedding: BaseEmbedding, rows: Sequence[Row]) -> None:
-    """Tell the rows of one document what they are embedded with, if the embedding reads chunks together.
+def see_documents(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
+    """Tell the chunks of one document what they are embedded with, if the embedding reads chunks together.
 
-    The hash of a row is then that of its window and its place, so that an edit embeds its whole window anew.
+    The hash of a chunk is then that of its window and its place, so that an edit embeds its whole window anew.
 
     Raises:
         EmbeddingError: A chunk is longer than what the model reads.
     """
     if not isinstance(embedding, DocumentEmbedding):
         return
-    texts = [_text_of(row) for row in rows]
+    texts = [text_of(chunk.node) for chunk in chunks]
+    hashes = [chunk.embed_hash for chunk in chunks]
     for window in embedding.windows(texts):
         together = tuple(texts[window.start : window.end])
         name = short_hash(together)
         for at in range(window.first, window.last):
-            rows[at].window = together, at - window.start
-            rows[at].metadata[EMBED_HASH] = short_hash([name, at - window.start])
+            chunks[at].window = together, at - window.start
+            hashes[at] = short_hash([name, at - window.start])
+    with_hashes(chunks, hashes)
 
 
-def _text_of(row: Row) -> str:
-    return row.node.get_content(metadata_mode=MetadataMode.EMBED)
-
-
-def _parts(rows: Mapping[str, Row]) -> Iterator[dict[str, Row]]:
-    """Yield rows that are embedded together: those of one window, else some that have none."""
-    for window, group in groupby(rows, lambda key: _window_of(rows[key])):
+def _parts(chunks: Mapping[str, Chunk]) -> Iterator[dict[str, Chunk]]:
+    """Yield chunks that are embedded together: those of one window, else some that have none."""
+    for window, group in groupby(chunks, lambda key: _window_of(chunks[key])):
         for keys in iter_batch(group, BATCH_TEXTS) if window is None else [list(group)]:
-            yield {key: rows[key] for key in keys}
+            yield {key: chunks[key] for key in keys}
 
 
-def _texts_to_send(rows: Mapping[str, Row]) -> list[str]:
-    window = _window_of(next(iter(rows.values())))
-    return [_text_of(row) for row in rows.values()] if window is None else list(window)
+def _texts_to_send(chunks: Mapping[str, Chunk]) -> list[str]:
+    window = _window_of(next(iter(chunks.values())))
+    return [text_of(chunk.node) for chunk in chunks.values()] if window is None else list(window)
 
 
-def _window_of(row: Row) -> tuple[str, ...] | None:
-    return None if row.window is None else row.window[0]
+def _window_of(chunk: Chunk) -> tuple[str, ...] | None:
+    return None if chunk.window is None else chunk.window[0]
 
 
-def _picked(rows: Mapping[str, Row], vectors: Vectors) -> dict[str, Sequence[float]]:
-    """Return the vectors of rows from those of the texts that were sent for them."""
-    places = enumerate(rows.items())
-    return {key: vectors[number if row.window is None else row.window[1]] for number, (key, row) in places}
+def _picked(chunks: Mapping[str, Chunk], vectors: Vectors) -> dict[str, Sequence[float]]:
+    """Return the vectors of chunks from those of the texts that were sent for them."""
+    places = enumerate(chunks.items())
+    return {key: vectors[number if chunk.window is None else chunk.window[1]] for number, (key, chunk) in places}
+
+
+def fault_of(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int = 0) -> str | None:
+    """Return why a vector cannot be used, or None where it can.
+
+    Args:
+        vector: Of any length.
+        dimensions: How long it should be; 0 where that is not known.
+    """
+    if not len(vector):
+        return "it is empty"
+    if dimensions and len(vector) != dimensions:
+        return f"it has {len(vector)} dimensions instead of {dimensions}"
+    with np.errstate(over="ignore"):
+        values = np.asarray(vector, np.float32)  # as stores keep it
+        square = float(values @ values)
+    if not np.isfinite(values).all() or not np.isfinite(square):
+        return "its numbers are too large or no numbers"
+    return None if square > 0 else "all its numbers are 0"
 
 
 def query_length(embedding: BaseEmbedding) -> int:

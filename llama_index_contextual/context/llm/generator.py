@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import nullcontext
 from copy import copy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -26,7 +25,6 @@ from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
 from llama_index_contextual.errors import ContextError, SettingError, StorageError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.shared_store import SharedKVStore
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
@@ -229,8 +227,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
         """Return what a run over these chunks would cost, without asking the model about them."""
-        with self._store.only_read() if isinstance(self._store, SharedKVStore) else nullcontext():
-            return estimate(self._settings(), batches, prices)
+        return estimate(self._settings(), batches, prices)
 
     def probe(self) -> str | None:
         """Return why the model cannot be used now, or None where its server shows a sign of life in time."""

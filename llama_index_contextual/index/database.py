@@ -1,0 +1,327 @@
+"""Open the database of an index: a SQLite file in the storage folder, or a schema of PostgreSQL that machines share.
+
+It is the one place where the state of an index is. Everything else is derived from it or from the files. Of a SQLite
+file there is one writer at a time, and readers see the moment at which they began. What is damaged is set aside, and
+what can still be read of it goes into a new file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sqlite3
+import tempfile
+import threading
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import sqlalchemy as sa
+from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
+
+from llama_index_contextual.errors import DamagedError, MissingExtraError, SettingError, StorageError
+from llama_index_contextual.index.tables import LAYOUT, STATE, TABLES, Snapshot, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+FILE: Final = "index.sqlite3"
+_BUSY_SECONDS: Final = 30.0  # how long a writer waits for another one
+# trusted_schema and cell_size_check: the file may be a stranger's.
+_CAREFUL: Final = ("PRAGMA trusted_schema=OFF", "PRAGMA cell_size_check=ON")
+_WRITING: Final = (
+    "PRAGMA page_size=8192",  # of a new file: five vectors of 384 numbers; 4096 bytes hold two
+    "PRAGMA journal_mode=WAL",
+    "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
+)
+_TRIES: Final = 3
+# What SQLite says of a broken file. Other errors tell of a full disk, a lock, a permission: the file is sound.
+_DAMAGE: Final = ("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode")
+
+
+class Database:
+    """The database of one index.
+
+    Args:
+        location: The SQLite file, or ``postgresql://[USER@]HOST/DATABASE[#NAME]``. ``NAME`` is the schema; each index
+            has its own. Default: ``contextual``.
+        cure: What a reader of a damaged file is told to do.
+
+    Raises:
+        SettingError: The address is none of these.
+        MissingExtraError: The driver of PostgreSQL is not installed.
+    """
+
+    def __init__(self, location: Path | str, cure: str) -> None:
+        self.file = location if isinstance(location, Path) else None
+        self.shared = self.file is None
+        self._cure = cure
+        self._schema: str | None = None
+        self._guard = threading.Lock()
+        self._opened: tuple[object, sa.Engine, tempfile.TemporaryDirectory[str] | None] | None = None
+        self._url = ""
+        if isinstance(location, str):
+            address, _, name = location.partition("#")
+            if urlsplit(address).scheme.partition("+")[0] not in {"postgresql", "postgres"}:
+                raise SettingError(f"database={location!r} is not known. Cure: postgresql://USER@HOST/DATABASE[#NAME]")
+            self._url = address.replace("postgres://", "postgresql://", 1)
+            self._schema = name or "contextual"
+            if not self._schema.isidentifier():
+                raise SettingError(f"database={location!r}: #NAME has to be letters, digits and _. Cure: another name.")
+
+    def __deepcopy__(self, memo: object) -> Database:
+        return self
+
+    @property
+    def name(self) -> str:
+        """Return what messages call it."""
+        return str(self.file or f"{sa.make_url(self._url).render_as_string(hide_password=True)}#{self._schema}")
+
+    @property
+    def exists(self) -> bool:
+        """Return whether there is an index in it."""
+        if self.file is not None:
+            return self.file.is_file()
+        with self._explained(), self._engine().connect() as connection:
+            return sa.inspect(connection).has_table(STATE.name, self._schema)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Snapshot]:
+        """Return one moment of the database: whatever others write meanwhile, it shows the same.
+
+        Raises:
+            DamagedError: It cannot be read.
+            StorageError: There is none, or it cannot be reached now.
+        """
+        if not self.exists:
+            raise StorageError(f"there is no index in {self.name}. Cure: {self._cure}")
+        with self._explained(), self._engine().connect() as connection, connection.begin():
+            yield Snapshot(connection, self._schema, self._explained)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Transaction]:
+        """Write in one transaction: all of it is on disk when this ends, or nothing of it is.
+
+        Raises:
+            DamagedError: The database cannot be read.
+            StorageError: It cannot be written: a full disk, no permission, a server that is away.
+        """
+        with self._explained(), self._engine(create=True).connect() as connection:
+            options: dict[str, Any] = {"writes": True}
+            if self.shared:  # who waited for another writer has to see what that one wrote
+                options["isolation_level"] = "READ COMMITTED"
+            connection.execution_options(**options)
+            with connection.begin():
+                yield Transaction(connection, self._schema, self._explained)
+
+    def create(self) -> None:
+        """Make the tables where they are missing.
+
+        Raises:
+            StorageError: That is not possible.
+        """
+        with self._explained(), self._engine(create=True).connect() as connection:
+            connection.execution_options(writes=True)
+            with connection.begin():
+                if self._schema is not None:
+                    connection.execute(sa.schema.CreateSchema(self._schema, if_not_exists=True))
+                TABLES.create_all(connection)
+                if connection.execute(sa.select(sa.func.count()).select_from(STATE)).scalar() == 0:
+                    state = {"layout": LAYOUT, "identity": uuid.uuid4().hex, "change": 0, "edition": 0}
+                    connection.execute(sa.insert(STATE), [{"key": key, "value": value} for key, value in state.items()])
+
+    def check(self) -> None:
+        """Refuse a file that is damaged or that is none of ours; all of a SQLite file is read.
+
+        Raises:
+            DamagedError: It is.
+        """
+        with self.reading() as snapshot:
+            if self.shared:
+                return
+            problem = snapshot.connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if problem != "ok":
+                raise DamagedError(f"{self.name} is damaged ({problem}). Cure: {self._cure}")
+
+    def close(self) -> None:
+        """Let go of it; the next use opens it again."""
+        with self._guard:
+            if self._opened is not None:
+                self._opened[1].dispose()
+                if self._opened[2] is not None:
+                    self._opened[2].cleanup()
+                self._opened = None
+
+    def _engine(self, *, create: bool = False) -> sa.Engine:
+        """Return what opens connections: again where this process was forked, or the file is another one by now."""
+        with self._guard:
+            key = (os.getpid(), None if self.file is None else _inode(self.file))
+            if self._opened is not None and self._opened[0] != key:
+                self._opened[1].dispose(close=self._opened[0][0] == key[0])  # type: ignore[index]
+                self._opened = None
+            if self._opened is None:
+                if self.file is None:
+                    self._opened = (key, self._served(), None)
+                else:
+                    self._opened = (key, *self._local(self.file, create=create))
+            return self._opened[1]
+
+    def _served(self) -> sa.Engine:
+        try:
+            engine = sa.create_engine(self._url, isolation_level="REPEATABLE READ", pool_pre_ping=True)
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("the driver of PostgreSQL", "postgres") from error
+        return engine.execution_options(schema_translate_map={None: self._schema})
+
+    def _local(self, file: Path, *, create: bool) -> tuple[sa.Engine, tempfile.TemporaryDirectory[str] | None]:
+        copy, query = None, ""
+        if create:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        elif not _is_writable(file):
+            copy = _copied(file) if _log_of(file).exists() and _log_of(file).stat().st_size else None
+            file = file if copy is None else Path(copy.name) / file.name
+            query = "" if copy is not None else "?mode=ro&immutable=1"
+        address = f"{file.resolve().as_uri()}{query}"
+        arguments = {"uri": True, "timeout": _BUSY_SECONDS, "check_same_thread": False, "isolation_level": None}
+        engine = sa.create_engine(
+            "sqlite+pysqlite://", creator=lambda: sqlite3.connect(address, **arguments), poolclass=sa.QueuePool
+        )
+
+        @sa.event.listens_for(engine, "connect")
+        def _prepare(connection: sqlite3.Connection, _: object) -> None:
+            for pragma in (*_CAREFUL, *(() if query else _WRITING)):
+                connection.execute(pragma)
+
+        @sa.event.listens_for(engine, "begin")
+        def _begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(
+                "BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN"
+            )
+
+        return engine, copy
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of an error of the database what it means and what mends it."""
+        try:
+            yield
+        except (sa.exc.DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
+            problem = str(getattr(error, "orig", error))
+            if self.file is not None and (
+                isinstance(error, UnicodeDecodeError) or any(sign in problem.lower() for sign in _DAMAGE)
+            ):
+                raise DamagedError(f"{self.name} is damaged ({problem}). Cure: {self._cure}") from error
+            cure = (
+                "see that the server runs and lets you in" if self.shared else "free space or make the folder writable"
+            )
+            raise StorageError(
+                f"{self.name} cannot be used now ({problem.strip()}). What was indexed before is unharmed. "
+                f"Cure: {cure}, then try again."
+            ) from error
+
+
+def _inode(file: Path) -> int:
+    try:
+        return file.stat().st_ino
+    except OSError:
+        return 0
+
+
+def _log_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}-wal")
+
+
+def _is_writable(file: Path) -> bool:
+    return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
+
+
+def _copied(file: Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a copy of a file whose log cannot be read where it is, because the folder cannot be written.
+
+    Raises:
+        StorageError: There is no room for it.
+    """
+    copy = tempfile.TemporaryDirectory(prefix="llama-index-contextual-", ignore_cleanup_errors=True)
+    try:
+        for _ in range(_TRIES):  # another user, who may write, may do so now
+            before = [one.stat() for one in (file, _log_of(file))]
+            for one in (file, _log_of(file)):
+                shutil.copyfile(one, Path(copy.name) / one.name)
+            if [one.stat().st_mtime_ns for one in (file, _log_of(file))] == [one.st_mtime_ns for one in before]:
+                break
+    except OSError as error:
+        copy.cleanup()
+        raise StorageError(
+            f"{file} has a log that is read only where its folder can be written, and cannot be copied to {copy.name} "
+            f"({error}). Cure: make one of them writable, or name a folder with room in TMPDIR."
+        ) from error
+    return copy
+
+
+class DatabaseKVStore(BaseKVStore):
+    """A LlamaIndex key-value store in the database of an index: contexts that were paid for are kept in it.
+
+    Args:
+        database: It need not exist before the first value is written.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        """Write one value; it survives the death of the process from here on."""
+        self.put_all([(key, val)], collection)
+
+    def put_all(
+        self,
+        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
+        collection: str = DEFAULT_COLLECTION,
+        batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
+    ) -> None:
+        """Write several values, all of them or none."""
+        if not self._database.exists:
+            self._database.create()
+        with self._database.writing() as transaction:
+            transaction.put_values(collection, dict(kv_pairs))
+
+    def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """Return one value; None where there is none."""
+        return self.get_many([key], collection).get(key)
+
+    def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return those of several values that there are."""
+        if not self._database.exists:
+            return {}
+        with self._database.reading() as snapshot:
+            return snapshot.values(collection, keys)
+
+    def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return everything."""
+        if not self._database.exists:
+            return {}
+        with self._database.reading() as snapshot:
+            return snapshot.values(collection)
+
+    def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Delete one value; return whether there was one."""
+        with self._database.writing() as transaction:
+            return transaction.delete_values(collection, [key]) > 0
+
+    async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        """Write one value without blocking the event loop."""
+        await asyncio.to_thread(self.put, key, val, collection)
+
+    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """Return one value without blocking the event loop."""
+        return await asyncio.to_thread(self.get, key, collection)
+
+    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return everything without blocking the event loop."""
+        return await asyncio.to_thread(self.get_all, collection)
+
+    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Delete one value without blocking the event loop."""
+        return await asyncio.to_thread(self.delete, key, collection)

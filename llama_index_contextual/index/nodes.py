@@ -1,0 +1,134 @@
+"""Nodes on their way into the database and out of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode, Node, TextNode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
+
+from llama_index_contextual.index.tables import NodeRow
+from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CLASSES: Final[dict[str, type[BaseNode]]] = {"T": TextNode, "I": IndexNode, "P": ImageNode, "N": Node}
+_LETTERS: Final = {cls: letter for letter, cls in _CLASSES.items()}
+# Text that most nodes have, so that zlib writes it as a reference. A change needs another layout of the database.
+_COMMON: Final = (
+    b'"excluded_embed_metadata_keys":["heading_level","content_type","token_count","chunk_hash","start_line",'
+    b'"end_line","(hidden by the context)","path","title","header_path","context_source","context_version"],'
+    b'"excluded_llm_metadata_keys":["heading_level","content_type","token_count","chunk_hash",'
+    b'"(hidden by the context)","title","context","context_source","context_version"],'
+    b'"relationships":{"1":{"node_id":"","node_type":"4","hash":"","class_name":"RelatedNodeInfo"},'
+    b'"2":{"node_id":"","node_type":"1","class_name":"RelatedNodeInfo"},'
+    b'"3":{"node_id":"","node_type":"1","class_name":"RelatedNodeInfo"}},"start_char_idx":,"end_char_idx":}T'
+)
+_EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A node on its way into the database.
+
+    Attributes:
+        node: The node.
+        row: It as the database will have it, without a number.
+        stored: What the database has under its id, if anything.
+        window: The texts that are embedded together with its own, and its place among them; None where it is embedded
+            alone.
+    """
+
+    node: BaseNode
+    row: NodeRow
+    stored: NodeRow | None = None
+    window: tuple[tuple[str, ...], int] | None = None
+
+    @classmethod
+    def of(cls, node: BaseNode, stored: NodeRow | None = None) -> Chunk:
+        """Return the chunk of a node."""
+        return cls(node, row_of(node), stored)
+
+    @property
+    def embed_hash(self) -> str:
+        """Return the hash of its embedded text."""
+        return self.row.embed_hash
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether its id is new, or its embedded text changed."""
+        return self.stored is None or self.stored.embed_hash != self.embed_hash
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Return whether the database has it as it is."""
+        return self.stored is not None and self.stored[1:] == self.row[1:]
+
+
+def row_of(node: BaseNode) -> NodeRow:
+    """Return a node as the database keeps it; metadata without a value are left out."""
+    if type(node) not in _LETTERS:  # what a vector store makes of a class that it does not know
+        node = metadata_dict_to_node(node_to_metadata_dict(node, remove_text=True), text=node.get_content())
+    text, left_out = node.get_content(metadata_mode=MetadataMode.NONE), {"embedding", "metadata"}
+    if isinstance(node, TextNode):
+        left_out.add("text")
+    if isinstance(node, IndexNode):
+        left_out.add("obj")  # it may be anything; a retriever finds it through object_map
+    fields = node.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+    fields.pop("class_name", None)
+    fields["id_"] = node.node_id
+    for kind, related in fields.get("relationships", {}).items():
+        fields["relationships"][kind] = [*map(_filled, related)] if isinstance(related, list) else _filled(related)
+    content = _LETTERS[type(node)] + json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    packer = zlib.compressobj(6, zdict=_COMMON)
+    return NodeRow(
+        0,
+        node.node_id,
+        node.ref_doc_id,
+        text,
+        json.loads(json.dumps(node.metadata, default=str)),
+        packer.compress(content.encode("utf-8", "surrogatepass")) + packer.flush(),
+        embed_hash(node),
+        str(value_of(node.metadata, CONTEXT_SOURCE) or ""),
+    )
+
+
+def to_node(row: NodeRow) -> BaseNode:
+    """Return the node of a row, a new object each time."""
+    unpacker = zlib.decompressobj(zdict=_COMMON)
+    content = unpacker.decompress(row.rest).decode("utf-8", "surrogatepass")
+    fields = {**json.loads(content[1:]), "metadata": dict(row.metadata)}
+    cls = _CLASSES[content[0]]
+    if issubclass(cls, TextNode):
+        fields["text"] = row.text
+    return cls.model_validate(fields)
+
+
+def _filled(related: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in related.items() if value not in _EMPTY}
+
+
+def embed_hash(node: BaseNode) -> str:
+    """Return the hash of what is embedded of a node: the text with its context."""
+    return hash_of(text_of(node))
+
+
+def hash_of(text: str) -> str:
+    """Return the hash of an embedded text."""
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+def text_of(node: BaseNode) -> str:
+    """Return what is embedded of a node: the text with its context."""
+    return str(node.get_content(metadata_mode=MetadataMode.EMBED))
+
+
+def with_hashes(chunks: Sequence[Chunk], hashes: Sequence[str]) -> None:
+    """Give chunks the hashes of what they are embedded with, where that is more than their own text."""
+    for chunk, value in zip(chunks, hashes, strict=True):
+        chunk.row = chunk.row._replace(embed_hash=value)

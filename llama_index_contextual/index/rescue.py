@@ -1,0 +1,202 @@
+"""What can still be read of a damaged database, or of an index of an earlier layout, goes into a new one.
+
+Nothing that was embedded or paid for is so done twice. Files are indexed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index.core.utils import iter_batch
+
+from llama_index_contextual.errors import StorageError
+from llama_index_contextual.index.tables import CONTEXTS, DOCUMENTS, NODES, PAGE, STATE, VECTORS, DocumentRow, NodeRow
+from llama_index_contextual.text import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    import sqlalchemy as sa
+
+    from llama_index_contextual.index.database import Database
+    from llama_index_contextual.index.tables import Transaction
+
+logger = logging.getLogger(__name__)
+
+# What an index of an earlier layout left in its folder. Only its cache is read.
+_FORMER_CACHES: Final = ("cache.sqlite3", "vectors.sqlite3", "contexts.sqlite3")
+_FORMER: Final = (
+    "manifest.json",
+    "building.json",
+    "moving.json",
+    "generation",
+    "chroma.lock",
+    "bm25",
+    "matrix",
+    "chroma",
+)
+_KEPT_STATE: Final = ("settings", "choices", "unremembered", "folder", "seal")
+_DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # SQLite may quote damaged bytes in an error
+
+
+def is_former(folder: Path) -> bool:
+    """Return whether a storage folder has an index of an earlier layout."""
+    return (folder / _FORMER[0]).is_file()
+
+
+def salvage(database: Database) -> None:
+    """Set a damaged SQLite file aside, and begin a new one with what can still be read of it.
+
+    Raises:
+        StorageError: The folder cannot be written.
+    """
+    file = database.file
+    if file is None:
+        raise StorageError(f"{database.name} cannot be read. Cure: restore the server's data.")
+    database.close()
+    aside = file.with_name(f"{file.name}.damaged")
+    try:
+        for suffix in ("-wal", "-shm", ""):
+            part = file.with_name(file.name + suffix)
+            if part.exists():
+                part.replace(file.with_name(f"{aside.name}{suffix}"))
+    except OSError as error:
+        raise StorageError(f"{file} is damaged and cannot be set aside ({error}). Cure: make it writable.") from error
+    database.create()
+    vectors, contexts, lost = 0, 0, list[str]()
+    with _opened(aside) as old, database.writing() as new:
+        state = {key: json.loads(value) for key, value in _read(old, STATE, "key", "value")}
+        new.set_state(**{key: value for key, value in state.items() if key in _KEPT_STATE})
+        vectors = _copy_vectors(old, new)
+        contexts = _copy_contexts(old, new)
+        lost = _copy_given(old, new, state.get("edition", 0))
+    given = f" These documents were given by hand and have to be given again: {', '.join(lost)}." if lost else ""
+    logger.warning(
+        "%s was damaged and is set aside as %s. %s and %s were taken over; files are indexed again.%s",
+        file,
+        aside.name,
+        counted(vectors, "vector"),
+        counted(contexts, "context"),
+        given,
+    )
+
+
+def take_over_former(folder: Path, database: Database) -> None:
+    """Take over the vectors and contexts of an index of an earlier layout, then delete what is left of it."""
+    vectors = contexts = 0
+    for name in _FORMER_CACHES:
+        if (folder / name).is_file():
+            with _opened(folder / name) as old, database.writing() as new:
+                vectors += _copy_former_vectors(old, new)
+                contexts += _copy_former_contexts(old, new)
+    for name in (*_FORMER[1:], *_FORMER_CACHES, *(f"{one}{end}" for one in _FORMER_CACHES for end in ("-wal", "-shm"))):
+        shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / name).unlink(missing_ok=True) if not (folder / name).is_dir() else None
+    (folder / _FORMER[0]).unlink(missing_ok=True)  # last: a kill before it leaves an index of the earlier layout
+    logger.warning(
+        "The index in %s was of an earlier layout and is made anew. %s and %s were taken over.",
+        folder,
+        counted(vectors, "vector"),
+        counted(contexts, "context"),
+    )
+
+
+def _opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
+    return contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True))
+
+
+def _read(old: sqlite3.Connection, table: sa.Table | str, *columns: str) -> Iterator[Sequence[Any]]:
+    """Yield the rows of a table that can be read: of a damaged page only its own rows are lost."""
+    names, bounds = ", ".join(columns), (0, 0)
+    try:
+        bounds = old.execute(f"SELECT min(rowid), max(rowid) FROM {table}").fetchone()  # noqa: S608  our own names
+    except _DAMAGE:
+        with contextlib.suppress(*_DAMAGE):  # a table without numbers: as far as it goes
+            yield from old.execute(f"SELECT {names} FROM {table}")  # noqa: S608
+        return
+    if bounds[0] is None:
+        return
+    parts = [(start, min(start + PAGE, bounds[1] + 1)) for start in range(bounds[0], bounds[1] + 1, PAGE)]
+    while parts:
+        start, stop = parts.pop(0)
+        try:
+            query = f"SELECT {names} FROM {table} WHERE rowid >= ? AND rowid < ?"  # noqa: S608
+            yield from old.execute(query, (start, stop)).fetchall()
+        except _DAMAGE:
+            half = (start + stop) // 2
+            if stop - start > 1:
+                parts[:0] = [(start, half), (half, stop)]
+
+
+def _copy(new: Callable[[Sequence[Any]], object], rows: Iterator[Sequence[Any]]) -> int:
+    total = 0
+    for part in iter_batch(rows, PAGE):
+        new(part)
+        total += len(part)
+    return total
+
+
+def _copy_vectors(old: sqlite3.Connection, new: Transaction) -> int:
+    rows = (one for one in _read(old, VECTORS, "model", "hash", "vector") if _is_vector(one))
+    return _copy(new.copy_vectors, rows)
+
+
+def _copy_former_vectors(old: sqlite3.Connection, new: Transaction) -> int:
+    from llama_index_contextual.index.tables import name_of_model
+
+    rows = (
+        (name_of_model(str(model)), key, blob) for model, key, blob in _read(old, "vectors", "model", "hash", "vector")
+    )
+    return _copy(new.copy_vectors, (one for one in rows if _is_vector(one)))
+
+
+def _is_vector(row: Sequence[Any]) -> bool:
+    return isinstance(row[1], str) and isinstance(row[2], bytes) and len(row[2]) > 0 and len(row[2]) % 4 == 0
+
+
+def _copy_contexts(old: sqlite3.Connection, new: Transaction) -> int:
+    return _copy(lambda part: _put_values(new, part), _read(old, CONTEXTS, "collection", "key", "value"))
+
+
+def _copy_former_contexts(old: sqlite3.Connection, new: Transaction) -> int:
+    return _copy(lambda part: _put_values(new, part), _read(old, "kv", "collection", "key", "value"))
+
+
+def _put_values(new: Transaction, rows: Sequence[Any]) -> None:
+    collections: dict[str, dict[str, Any]] = {}
+    for collection, key, value in rows:
+        with contextlib.suppress(ValueError, TypeError):
+            collections.setdefault(str(collection), {})[str(key)] = json.loads(value)
+    for collection, values in collections.items():
+        new.put_values(collection, values)
+
+
+def _copy_given(old: sqlite3.Connection, new: Transaction, edition: int) -> list[str]:
+    """Copy documents that were given by hand and can be read whole; return the keys of the others."""
+    fields = DocumentRow._fields
+    given: dict[int, DocumentRow] = {}
+    for number, its, *values in _read(old, DOCUMENTS, "id", "edition", *fields):
+        document = DocumentRow._make(values)
+        if its == edition and document.kind == "document":
+            given[number] = document
+    nodes: dict[int, list[NodeRow]] = {}
+    for document, row, *values in _read(old, NODES, "document", "id", *NodeRow._fields[1:]) if given else ():
+        if document in given:
+            node = NodeRow(row, *values)
+            with contextlib.suppress(ValueError, TypeError):
+                nodes.setdefault(document, []).append(node._replace(metadata=json.loads(str(node.metadata))))
+    lost = []
+    for number, document in given.items():
+        rows = nodes.get(number, [])
+        if len(rows) == document.nodes:
+            key = new.put_documents([document])[document.key]
+            new.put_nodes((key, row) for row in rows)
+        else:
+            lost.append(document.key)
+    return sorted(lost)

@@ -1,0 +1,309 @@
+"""Writing an index: who may, what is mended first, and what goes into one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from llama_index.core.utils import iter_batch
+
+from llama_index_contextual.embedding import NoEmbedding
+from llama_index_contextual.errors import DamagedError
+from llama_index_contextual.index.nodes import Chunk, to_node
+from llama_index_contextual.index.rescue import is_former, salvage, take_over_former
+from llama_index_contextual.index.settings import IndexSettings
+from llama_index_contextual.index.state import IndexState, WriteLock
+from llama_index_contextual.index.vectors import Vectorizer
+from llama_index_contextual.index.view import Reader
+from llama_index_contextual.watching import step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from llama_index_contextual.index.tables import DocumentRow, NodeRow, Snapshot, Transaction
+
+logger = logging.getLogger(__name__)
+_SPARE_VECTORS: Final = 1000  # kept whatever the size: 1.5 MB of the local model's
+_AT_ONCE: Final = 256  # chunks that are read, embedded and written together
+
+
+class Storage:
+    """What the methods of an index share: its database, its readers, and writes."""
+
+    def __init__(self, settings: IndexSettings) -> None:
+        self.settings = settings
+        self.lock = WriteLock(settings.layout.lock, settings.lock_timeout)
+        self.reader = Reader(settings.database, settings)
+        self._documents: tuple[object, dict[str, DocumentRow]] = None, {}
+
+    def documents(self) -> dict[str, DocumentRow]:
+        """Return every document, those that failed at their first time too; nobody changes what is returned.
+
+        Raises:
+            DamagedError: The database cannot be read.
+        """
+        if not self.settings.database.exists:
+            return {}
+        with self.settings.database.reading() as snapshot:
+            moment = snapshot.identity, snapshot.edition, snapshot.change
+            if self._documents[0] != moment:  # those of 100,000 files take a third of a second
+                self._documents = moment, snapshot.documents()
+            return self._documents[1]
+
+    def replaces(self, state: IndexState | None = None) -> bool:
+        """Return whether a refresh makes another edition: another embedding model, and ``reindex="all"``."""
+        settings = self.settings
+        return settings.reindex == "all" and settings.other_model(state or settings.state())
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Writer]:
+        """Write: alone, unless a server has the database."""
+        settings = self.settings
+        settings.layout.create()
+        with contextlib.nullcontext() if settings.shared else self.lock.hold():
+            self._mend()
+            state = settings.state()
+            settings.check(state)
+            settings.check_writing(state)
+            with self._writer(state) as writer:
+                yield writer
+
+    def _writer(self, state: IndexState) -> contextlib.AbstractContextManager[Writer]:
+        settings, edition = self.settings, state.edition
+        if self.replaces(state):
+            edition += 1
+            if state.next != settings.fingerprint.to_dict():  # nothing was begun, or with other settings
+                with settings.database.writing() as transaction:
+                    transaction.edition = edition
+                    transaction.delete_documents(transaction.documents())
+                    transaction.set_state(next=settings.fingerprint.to_dict())
+        vectors = Vectorizer(settings.database, settings.embedding)
+        with settings.database.reading() as snapshot:
+            snapshot.edition = edition
+            writer = Writer(self, state, vectors, edition, snapshot.documents())
+        if not state.complete or settings.reindex == "all":
+            writer.embed_lost()
+        return contextlib.nullcontext(writer)
+
+    def _mend(self) -> None:
+        """Make the database where there is none, and again where it is damaged."""
+        settings = self.settings
+        database = settings.database
+        if not database.exists:
+            database.create()
+        try:
+            if not settings.state().complete or settings.reindex == "all":
+                database.check()
+        except DamagedError as error:
+            logger.info("%s", error)  # the salvage warns of it
+            self.reader.engines.forget()
+            salvage(database)
+        if is_former(settings.layout.root):
+            take_over_former(settings.layout.root, database)
+
+    def save_engines(self) -> None:
+        """Keep what is derived on disk, or in its store, as of now, so that no question has to derive it."""
+        settings, engines = self.settings, self.reader.engines
+        with settings.database.reading() as snapshot:
+            engines.save(snapshot, embeds=not isinstance(settings.embedding, NoEmbedding))
+            store = engines.store_state(snapshot)
+            changed = store != (snapshot.state.get("store") or {})
+        if changed:
+            with settings.database.writing() as transaction:
+                transaction.set_state(store=store)
+
+    def salvage(self) -> None:
+        """Make the database again of what can be read of it."""
+        with self.lock.hold():
+            self.reader.engines.forget()
+            salvage(self.settings.database)
+
+
+@dataclass(slots=True)
+class Indexed:
+    """A document as it is to be written.
+
+    Attributes:
+        document: What is known of it.
+        chunks: Its nodes.
+    """
+
+    document: DocumentRow
+    chunks: list[Chunk]
+
+
+@dataclass(slots=True)
+class Written:
+    """What a write changed, in nodes.
+
+    Attributes:
+        relocated: Their text and context stayed, and lines or other metadata changed.
+        removed: They went.
+        refused: Why documents were not written, by key.
+    """
+
+    relocated: int = 0
+    removed: int = 0
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Writer:
+    """What one write needs, under the lock.
+
+    Attributes:
+        storage: Of the index.
+        state: Of the index when the write began.
+        vectors: Gives chunks their vectors.
+        edition: That is written.
+        documents: What it holds, kept up to date.
+        leaving: Keys of documents that are to be deleted: another one may take over their nodes' ids.
+    """
+
+    storage: Storage
+    state: IndexState
+    vectors: Vectorizer
+    edition: int
+    documents: dict[str, DocumentRow]
+    leaving: set[str] = field(default_factory=set)
+    _began: bool = False
+
+    @property
+    def hidden(self) -> bool:
+        """Return whether no reader sees what is written yet."""
+        return self.edition != self.state.edition
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Write in one transaction. The first one says with which settings, and that the index is being changed."""
+        with self.storage.settings.database.writing() as transaction:
+            if not self._began and not self.hidden:
+                written = self.storage.settings.written_in(self.state)
+                transaction.set_state(**written.written(), complete=False)
+            transaction.edition = self.edition
+            yield transaction
+        self._began = True
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Snapshot]:
+        """Read what has been written."""
+        with self.storage.settings.database.reading() as snapshot:
+            snapshot.edition = self.edition
+            yield snapshot
+
+    def nodes_of(self, keys: Sequence[str]) -> dict[str, list[NodeRow]]:
+        """Return the nodes of documents; those without nodes are absent."""
+        with self.reading() as snapshot:
+            return snapshot.nodes_of(keys)
+
+    def write(self, documents: Sequence[Indexed]) -> Written:
+        """Write documents, each whole. Nodes of which nothing changed stay as they are."""
+        result = Written()
+        chunks = sum(len(one.chunks) for one in documents)
+        with step("store", documents=len(documents), chunks=chunks), self.transaction() as transaction:
+            result.refused = self._conflicts(transaction, documents)
+            sound = [one for one in documents if one.document.key not in result.refused]
+            numbers = transaction.put_documents(one.document for one in sound)
+            stored = transaction.nodes_of(list(numbers))
+            gone: list[int] = []
+            fresh: list[tuple[int, NodeRow]] = []
+            for one in sound:
+                before = {node.node_id: node for node in stored.get(one.document.key, [])}
+                for chunk in one.chunks:
+                    known = before.pop(chunk.row.node_id, None)
+                    if known is not None and known[1:] == chunk.row[1:]:
+                        continue
+                    if known is not None:
+                        gone.append(known.row)
+                        result.relocated += known.embed_hash == chunk.embed_hash
+                    fresh.append((numbers[one.document.key], chunk.row))
+                gone += [node.row for node in before.values()]
+                result.removed += len(before)
+            transaction.delete_nodes(gone)
+            transaction.put_nodes(fresh)
+        self.documents.update((one.document.key, one.document) for one in sound)
+        return result
+
+    def _conflicts(self, transaction: Transaction, documents: Sequence[Indexed]) -> dict[str, str]:
+        """Return why documents cannot be written: a node of another document has the id of one of theirs."""
+        owners = {chunk.row.node_id: one.document.key for one in documents for chunk in one.chunks}
+        twice = Counter(chunk.row.node_id for one in documents for chunk in one.chunks)
+        refused = {owners[node_id]: node_id for node_id, count in twice.items() if count > 1}
+        for node_id, row, key in transaction.owners(owners):
+            if key in self.leaving:
+                transaction.delete_nodes([row])
+            elif key != owners[node_id]:
+                refused[owners[node_id]] = node_id
+        return {
+            key: f"two of its chunks, or one of another document, have the id {node_id!r}. Cure: a node parser whose "
+            "id_func gives each chunk an id of its own."
+            for key, node_id in refused.items()
+        }
+
+    def delete(self, keys: Sequence[str]) -> int:
+        """Take documents out of the index; return how many nodes went."""
+        with self.transaction() as transaction:
+            count = transaction.delete_documents(keys)
+        for key in keys:
+            self.documents.pop(key, None)
+        return count
+
+    def record(self, documents: Mapping[str, DocumentRow | None]) -> None:
+        """Note what is known of documents whose nodes stay; None forgets one that has no nodes."""
+        if not documents:
+            return
+        with self.transaction() as transaction:
+            transaction.put_documents(one for one in documents.values() if one is not None)
+            transaction.delete_documents([key for key, one in documents.items() if one is None])
+        for key, one in documents.items():
+            if one is None:
+                self.documents.pop(key, None)
+            else:
+                self.documents[key] = one
+
+    def embed_lost(self) -> int:
+        """Embed the texts of nodes whose vector is lost; return how many there were."""
+        if not self.vectors.embeds:
+            return 0
+        with self.reading() as snapshot:
+            rows = sorted(snapshot.rows_of(snapshot.without_vectors(self.vectors.model)).values())
+        for part in iter_batch(rows, _AT_ONCE):
+            with self.reading() as snapshot:
+                nodes = list(snapshot.nodes(part))
+            self.vectors.embed_all([Chunk(to_node(node), node) for node in nodes])
+        return len(rows)
+
+    def finish(self, *, whole: bool) -> None:
+        """Say that the index is whole again, forget what nobody needs, and keep the engines on disk.
+
+        Args:
+            whole: Whether all of the folder was looked at.
+        """
+        if self.hidden:
+            self._promote()
+        settings, changed = self.storage.settings, self._began
+        if changed or not self.state.complete or self.state.written() != settings.written_in(self.state).written():
+            with self.transaction() as transaction:
+                if whole and not self.hidden:
+                    transaction.forget_vectors(_SPARE_VECTORS)
+                transaction.set_state(complete=True)
+        self.storage.save_engines()
+
+    def _promote(self) -> None:
+        """Let a finished edition take the place of the one that readers see, with what was given by hand."""
+        with self.storage.settings.database.reading() as snapshot:
+            former = snapshot.documents()
+            missing = [key for key, one in former.items() if one.kind == "document" and key not in self.documents]
+            given = snapshot.nodes_of(missing)
+        for key in missing:
+            chunks = [Chunk(to_node(node), node) for node in given.get(key, [])]
+            self.vectors.embed_all(chunks)
+            self.write([Indexed(former[key], chunks)])
+        written = replace(self.storage.settings.written_in(self.state), next={})
+        with self.storage.settings.database.writing() as transaction:
+            transaction.switch_edition(self.edition)
+            transaction.set_state(**written.written(), next=None)
+        self.state = replace(written, edition=self.edition)
