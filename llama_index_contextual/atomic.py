@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def write_atomically(
-    path: Path, data: bytes, *, check: Callable[[], None] | None = None
-) -> os.stat_result:
+def write_atomically(path: Path, data: bytes, *, check: Callable[[], None] | None = None) -> os.stat_result:
     """Replace a file's content, and keep its mode; return what the new file says of itself.
 
     Args:

@@ -18,7 +18,6 @@ from llama_index_contextual.cli.common import (
     Config,
     Documents,
     EmbedModel,
-    Indexed,
     ListSkipped,
     Overlap,
     Storage,

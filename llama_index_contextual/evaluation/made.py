@@ -15,9 +15,9 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.questions import Passage, Question
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.index.database import DatabaseKVStore
 from llama_index_contextual.index.sources import readable_documents
 from llama_index_contextual.metadata import path_of, place_of
-from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import counted, sentence_starts
 
 if TYPE_CHECKING:
@@ -72,11 +72,8 @@ def make_questions(
     generator.require_key()
     documents = readable_documents(settings)
     nodes = [node for one in documents for node in settings.pipeline.parser.get_nodes_from_documents([one])]
-    cache = SQLiteKVStore(settings.layout.cache)
-    try:
-        return questions_by_llm(nodes, generator.llm, model=name, cache=cache, most=most, say=say)
-    finally:
-        cache.close()
+    cache = DatabaseKVStore(settings.database)
+    return questions_by_llm(nodes, generator.llm, model=name, cache=cache, most=most, say=say)
 
 
 def questions_by_llm(

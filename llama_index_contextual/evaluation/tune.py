@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import tomlkit
 
+from llama_index_contextual.atomic import write_atomically
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, check_questions, check_top_k, measure
 from llama_index_contextual.evaluation.folder import CONTEXTS, Workshop, fill
 from llama_index_contextual.evaluation.metrics import interval
-from llama_index_contextual.atomic import write_atomically
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL
 from llama_index_contextual.text import counted

@@ -62,9 +62,9 @@ class ContextualIndex:
             for hit in index.as_retriever().retrieve("How do I pin a version?"):
                 print(hit.node.metadata["path"], hit.node.metadata["start_line"], hit.node.text)
 
-    One database holds the index; everything else in the storage folder is derived from it. One process writes at a time,
-    or many where PostgreSQL has the database; readers in other processes notice what was written. An object may be used
-    by many threads.
+    One database holds the index; everything else in the storage folder is derived from it. One process writes at a
+    time, or many where PostgreSQL has the database. Readers in other processes notice what was written. An object may
+    be used by many threads.
 
     Only :meth:`refresh`, :meth:`delete` and :meth:`contextualize` change an index. Questions change
     nothing on disk, embed no document and ask no context model. :meth:`freshness` says how far the index is behind
@@ -328,8 +328,9 @@ class ContextualIndex:
     def estimate_embedding(self) -> EmbeddingEstimate:
         """Say what a refresh would embed and how long that takes, where contexts cost nothing.
 
-        Only documents that are new, changed or outdated are read. A text is embedded once: not where the index
-        has the vector. Nothing is written, and no server of a model is asked. A local model embeds a few texts, to see how fast it is here.
+        Only documents that are new, changed or outdated are read. A text is embedded once: not where the index has its
+        vector. Nothing is written, and no server of a model is asked. A local model embeds a few texts, to see how fast
+        it is here.
 
         Raises:
             SettingError: An LLM would write the contexts, and without them the texts are not known.

@@ -185,9 +185,11 @@ class Database:
             file = file if copy is None else Path(copy.name) / file.name
             query = "" if copy is not None else "?mode=ro&immutable=1"
         address = f"{file.resolve().as_uri()}{query}"
-        arguments = {"uri": True, "timeout": _BUSY_SECONDS, "check_same_thread": False, "isolation_level": None}
+        arguments: dict[str, Any] = {"uri": True, "timeout": _BUSY_SECONDS, "check_same_thread": False}
         engine = sa.create_engine(
-            "sqlite+pysqlite://", creator=lambda: sqlite3.connect(address, **arguments), poolclass=sa.QueuePool
+            "sqlite+pysqlite://",
+            creator=lambda: sqlite3.connect(address, isolation_level=None, **arguments),
+            poolclass=sa.QueuePool,
         )
 
         @sa.event.listens_for(engine, "connect")

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from llama_index.core.utils import iter_batch
 
 from llama_index_contextual import metadata as names
 from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.index.files import Problem
-from llama_index_contextual.index.nodes import Chunk, text_of, to_node
+from llama_index_contextual.index.nodes import Chunk, text_of
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.sources import gather, read_all
@@ -186,7 +185,9 @@ def planned(
     failed: Sequence[Problem],
 ) -> tuple[Plan, list[Problem]]:
     """Compare what is indexed with the folder as it is: what a refresh would do, and which files cannot be indexed."""
-    failing = (one for one in sources if one.stamp and one.id in documents and documents[one.id].failed_stamp == one.stamp)
+    failing = (
+        one for one in sources if one.stamp and one.id in documents and documents[one.id].failed_stamp == one.stamp
+    )
     failed = [*failed, *(Problem(one.id, "") for one in failing)]
     unread = {problem.path for problem in failed}
     plan = make_plan(
@@ -295,9 +296,7 @@ def _by_id(snapshot: Snapshot, model: str) -> Iterator[tuple[list[str], npt.NDAr
         yield [ids[row] for row in rows.tolist()], vectors
 
 
-def _files(
-    folder: Path, documents: Mapping[str, DocumentRow], plan: Plan, failed: Sequence[Problem]
-) -> Iterator[str]:
+def _files(folder: Path, documents: Mapping[str, DocumentRow], plan: Plan, failed: Sequence[Problem]) -> Iterator[str]:
     before = dict(plan.renamed)
     moved = set(before.values())
     seen = [key for key in plan.changed if documents[key].sha256]  # nodes of a migration came from elsewhere

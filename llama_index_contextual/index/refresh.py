@@ -1,7 +1,7 @@
 """One refresh: what changed is made again, in an order that a kill at any instant leaves whole.
 
-New vectors and contexts are in the database before the nodes that they are for. Each document is written whole in one
-transaction. What was not finished is not in the database, so the next refresh does it; ids are deterministic and vectors
+New vectors and contexts are in the database before the nodes that they are for. Each document is written whole in
+one transaction. What was not finished is not there, so the next refresh does it. Ids are deterministic and vectors
 kept, so doing it again embeds nothing twice.
 """
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.index.pipeline import NodePipeline
     from llama_index_contextual.index.sources import Source
-    from llama_index_contextual.index.tables import NodeRow
     from llama_index_contextual.index.workers import Hiring, Workers
     from llama_index_contextual.index.writing import Storage, Writer
 

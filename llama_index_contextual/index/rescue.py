@@ -71,7 +71,7 @@ def salvage(database: Database) -> None:
     database.create()
     vectors, contexts, lost = 0, 0, list[str]()
     with _opened(aside) as old, database.writing() as new:
-        state = {key: json.loads(value) for key, value in _read(old, STATE, "key", "value")}
+        state = {str(key): value for key, value in map(_plain, _read(old, STATE, "key", "value"))}
         new.set_state(**{key: value for key, value in state.items() if key in _KEPT_STATE})
         vectors = _copy_vectors(old, new)
         contexts = _copy_contexts(old, new)
@@ -156,6 +156,13 @@ def _copy_former_vectors(old: sqlite3.Connection, new: Transaction) -> int:
     return _copy(new.copy_vectors, (one for one in rows if _is_vector(one)))
 
 
+def _plain(row: Sequence[Any]) -> list[Any]:
+    """Return a row whose last value was JSON; SQLite makes a number of one that looks like a number."""
+    with contextlib.suppress(ValueError):
+        return [*row[:-1], json.loads(row[-1]) if isinstance(row[-1], str) else row[-1]]
+    return [*row[:-1], None]
+
+
 def _is_vector(row: Sequence[Any]) -> bool:
     return isinstance(row[1], str) and isinstance(row[2], bytes) and len(row[2]) > 0 and len(row[2]) % 4 == 0
 
@@ -170,9 +177,9 @@ def _copy_former_contexts(old: sqlite3.Connection, new: Transaction) -> int:
 
 def _put_values(new: Transaction, rows: Sequence[Any]) -> None:
     collections: dict[str, dict[str, Any]] = {}
-    for collection, key, value in rows:
-        with contextlib.suppress(ValueError, TypeError):
-            collections.setdefault(str(collection), {})[str(key)] = json.loads(value)
+    for collection, key, value in map(_plain, rows):
+        if value is not None:
+            collections.setdefault(str(collection), {})[str(key)] = value
     for collection, values in collections.items():
         new.put_values(collection, values)
 

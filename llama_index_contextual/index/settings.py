@@ -92,8 +92,8 @@ class IndexSettings:
             return
         if is_former(self.layout.root):
             raise StorageError(
-                f"the index in {self.layout.root} is of an earlier layout. Cure: {self.command()}, which makes it anew; "
-                "nothing is embedded or paid for twice."
+                f"the index in {self.layout.root} is of an earlier layout. Cure: {self.command()}, which makes it "
+                "anew: nothing is embedded or paid for twice."
             )
         raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
 

@@ -23,6 +23,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from filelock import FileLock, Timeout
@@ -34,7 +35,6 @@ from llama_index_contextual.index.tables import LAYOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 DEFAULT_NAME: Final = ".contextual"
 
@@ -179,7 +179,7 @@ def state_of(values: Mapping[str, Any], name: str, cure: str) -> IndexState:
             f"{name} has layout {layout}, this package reads up to {LAYOUT}. Cure: upgrade llama-index-contextual."
         )
     try:
-        return _STATE.validate_python(dict(values))
+        return _STATE.validate_json(json.dumps(dict(values)))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, fault["loc"]))

@@ -29,7 +29,6 @@ from llama_index_contextual.keyword.filters import REF_DOC_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
     from contextlib import AbstractContextManager
 
     import numpy.typing as npt
@@ -412,7 +411,7 @@ class Transaction(Snapshot):
             known = [{**one, "number": numbers[str(one["key"])]} for one in values if one not in fresh]
             if known:
                 change = sa.update(DOCUMENTS).where(DOCUMENTS.c.id == sa.bindparam("number"))
-                names = {name: sa.bindparam(name) for name in DocumentRow._fields if name != "key"}
+                names: dict[str, Any] = {name: sa.bindparam(name) for name in DocumentRow._fields if name != "key"}
                 self.connection.execute(change.values(**names), known)
         return numbers
 

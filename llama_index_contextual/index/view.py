@@ -84,7 +84,7 @@ class Engines:
         return engine
 
     def vectors(self, snapshot: Snapshot, count: int) -> Nearest:
-        """Return what finds the nearest vectors: the matrix, or beyond its limit and where a server was named, the store.
+        """Return what finds the nearest vectors: the matrix; beyond its limit, or where a server was named, the store.
 
         Where the store cannot answer, the matrix does.
         """
@@ -268,7 +268,7 @@ class View:
         self._id_of: dict[int, str] = {}
 
     def enter(self) -> bool:
-        """Keep the transaction open; return False where it has ended: a thread that is late may outlive its question."""
+        """Keep the transaction open; return False where it has ended, as for a thread that outlived its question."""
         with self._guard:
             if self._retired:
                 return False
@@ -297,7 +297,8 @@ class View:
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that filters admit, in the order in which they were written."""
-        return list(self._ids_of(self._rows() if filters is None else self._admitted(filters)).values())
+        rows = self._rows() if filters is None else self._admitted(filters)
+        return list(self._ids_of(rows.tolist()).values())
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key; None where one has none."""
@@ -307,11 +308,12 @@ class View:
             return {}
         numbers = np.array(self._rows_of(wanted), dtype=np.int64)
         at = np.minimum(np.searchsorted(rows, numbers), len(rows) - 1)
-        return {
-            node_id: None if column is None else column.value(place)
-            for node_id, number, place in zip(wanted, numbers.tolist(), at.tolist(), strict=True)
-            if rows[place] == number
-        }
+        places = zip(wanted, numbers.tolist(), at.tolist(), strict=True)
+        known = [(node_id, place) for node_id, number, place in places if rows[place] == number]
+        if column is None:
+            return dict.fromkeys([node_id for node_id, _ in known])
+        values = (*column.values, None)  # code -1 reads the last
+        return {node_id: values[column.codes[place]] for node_id, place in known}
 
     def _rows(self) -> Rows:
         rows: Rows = self._engines.column(self.snapshot, "(rows)", self.snapshot.rows)
@@ -323,15 +325,16 @@ class View:
         )
         return column if column.values else None
 
-    def _admitted(self, filters: MetadataFilters | None) -> Rows | None:
-        if filters is None:
-            return None
-
+    def _admitted(self, filters: MetadataFilters) -> Rows:
         def read() -> Rows:
             holding = partial(holding_words, self._keywords, texts=self._texts)
             return admitted(filters, self._rows(), self._column, holding)
 
-        return self._engines.column(self.snapshot, f"filters {filters.model_dump()!r}", read)
+        rows: Rows = self._engines.column(self.snapshot, f"filters {filters.model_dump()!r}", read)
+        return rows
+
+    def _among(self, filters: MetadataFilters | None) -> Rows | None:
+        return None if filters is None else self._admitted(filters)
 
     def _texts(self, rows: Rows) -> list[str]:
         texts = {one.row: lexical_text(to_node(one)) for one in self.snapshot.nodes(np.sort(rows))}
@@ -372,9 +375,7 @@ class View:
 
     def keyword_query(self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None) -> list[Match]:
         """Return the best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
-        return [
-            Match(*one) for one in self._best(*self._keywords.search(groups, top_k, self._admitted(filters)), top_k)
-        ]
+        return [Match(*one) for one in self._best(*self._keywords.search(groups, top_k, self._among(filters)), top_k)]
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term adds to the keyword score of each node."""
@@ -395,9 +396,8 @@ class View:
     ) -> list[Candidate]:
         """Return the ``top_k`` nodes nearest to a vector, best first, ties by id; scores are cosines, -1 to 1."""
         nearest = self._engines.vectors(self.snapshot, self.count())
-        rows, scores = nearest.nearest(embedding, top_k, self._admitted(filters))
+        rows, scores = nearest.nearest(embedding, top_k, self._among(filters))
         return [Candidate(*one) for one in self._best(rows, scores, top_k)]
-
 
     def engine_problems(self, *, embeds: bool) -> list[str]:
         """Return how the engines differ from the database, a sentence each."""
@@ -433,7 +433,7 @@ class Reader:
 
     def __reduce__(self) -> NoReturn:
         raise CopyError(
-            f"the index in {self._database.name} is open in this process and cannot be pickled, nor can its retrievers. "
+            f"the index in {self._database.name} is open in this process and cannot be pickled, nor its retrievers. "
             "Cure: pickle the folder's path, and ContextualIndex.open() it where it arrives."
         )
 
@@ -509,7 +509,7 @@ class Reader:
 
 
 class _Side:
-    """Asks the newest view for one of the arms; see ``StoreReader`` in :mod:`llama_index_contextual.retrievers.search`."""
+    """Asks the newest view for an arm; see ``StoreReader`` in :mod:`llama_index_contextual.retrievers.search`."""
 
     def __init__(self, reader: Reader, *, vectors: bool) -> None:
         self._reader, self._vectors = reader, vectors

@@ -14,7 +14,6 @@ from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import DamagedError
 from llama_index_contextual.index.nodes import Chunk, to_node
 from llama_index_contextual.index.rescue import is_former, salvage, take_over_former
-from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.state import IndexState, WriteLock
 from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.index.view import Reader
@@ -23,6 +22,7 @@ from llama_index_contextual.watching import step
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.tables import DocumentRow, NodeRow, Snapshot, Transaction
 
 logger = logging.getLogger(__name__)
