@@ -17,7 +17,6 @@ from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import ContextualWarning, DamagedError, SettingError, StorageError
 from llama_index_contextual.index.database import Database, DatabaseKVStore
-from llama_index_contextual.index.engines import FOLDER_STORE, resolve_store
 from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.recipe import (
@@ -35,6 +34,8 @@ from llama_index_contextual.index.recipe import (
 )
 from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered
 from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, state_of
+from llama_index_contextual.index.stores import EMBEDDED, resolve_store
+from llama_index_contextual.index.stores import resolve_store
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
@@ -44,10 +45,11 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.index.engines import Store
     from llama_index_contextual.index.state import Choices
+    from llama_index_contextual.index.stores import Store
 
 
+EXACT_LIMIT: Final = 100_000  # vectors, which a question is compared with in 8 ms
 _OPTIONS: Final = ("llm", "prompt", "fallback")  # of a language model's contexts, that may be objects
 
 
@@ -116,6 +118,7 @@ def resolve_settings(
         lock_timeout,
         place,
         chosen.store(vector_store, layout),
+        chosen.exact_limit,
         chosen.remembered,
         said,
     )
@@ -221,11 +224,16 @@ class _Chosen:
 
     def store(self, given: Any, layout: Layout) -> Store:
         """Return what keeps the vectors beside the matrix; it is derived, so another one may be named at any time."""
-        store = resolve_store(
-            given or self.said.store.place or self._known("vector_store") or FOLDER_STORE, layout.chroma
-        )
-        self._remember("vector_store", store.name if store.name != FOLDER_STORE else None)
+        place = given or self.said.store.place or self._known("vector_store") or EMBEDDED
+        store = resolve_store(place, layout.chroma, self.exact_limit)
+        self._remember("vector_store", None if store.name == EMBEDDED else store.name)
         return store
+
+    @property
+    def exact_limit(self) -> int:
+        """Return the most chunks of which every vector is compared with a question."""
+        limit = self.said.store.exact_limit
+        return EXACT_LIMIT if limit is None else limit
 
     def contexts(
         self,

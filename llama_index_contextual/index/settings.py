@@ -6,7 +6,7 @@ import shlex
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from llama_index_contextual.embedding import NoEmbedding, model_id
+from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
 from llama_index_contextual.index.recipe import sealed
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.config import Configuration
     from llama_index_contextual.index.database import Database
-    from llama_index_contextual.index.engines import Store
     from llama_index_contextual.index.files import FileRules
     from llama_index_contextual.index.pipeline import Fingerprint
+    from llama_index_contextual.index.stores import Store
 
 
 Reindex = Literal["auto", "error", "ignore", "all"]
 POLICIES: Final = ("auto", "error", "ignore", "all")
-EXACT_LIMIT: Final = 100_000  # vectors, which a question is compared with in 8 ms
 PAID: Final = "llm:"  # how the source of a context begins that was paid for
 
 
@@ -47,6 +46,7 @@ class IndexSettings:
     lock_timeout: float
     database: Database
     store: Store
+    exact_limit: int
     remembered: Remembered
     configuration: Configuration
 
@@ -65,14 +65,6 @@ class IndexSettings:
             return IndexState()
         with self.database.reading() as snapshot:
             return state_of(snapshot.state, self.database.name, self.command())
-
-    @property
-    def exact_limit(self) -> int:
-        """Return the most chunks of which every vector is compared with a question."""
-        said = self.configuration.store.exact_limit
-        if isinstance(self.embedding, NoEmbedding):
-            return 0
-        return EXACT_LIMIT if said is None else said
 
     @property
     def exists(self) -> bool:

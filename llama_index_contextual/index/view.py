@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.index.database import Database
-    from llama_index_contextual.index.engines import Store, VectorEngine
+    from llama_index_contextual.index.engines import VectorEngine
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.stores import Store
     from llama_index_contextual.index.tables import Rows, Snapshot
     from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
 
@@ -88,7 +89,7 @@ class Engines:
 
         Where the store cannot answer, the matrix does.
         """
-        if count > self._limit or self._store.is_named:
+        if count > self._limit or self._store.is_shared:
             try:
                 store = self._answering(snapshot)
             except StorageError as error:
@@ -119,10 +120,10 @@ class Engines:
                 self._keywords.keep(keywords.save(self._folder / "keywords", stamp), stamp)
         if not embeds:
             return
-        if count > self._limit or self._store.is_named:
+        if count > self._limit or self._store.is_shared:
             self._fill_store(snapshot)
         with contextlib.suppress(StorageError):
-            if count <= self._limit and not self._store.answers_alone:
+            if count <= self._limit and not self._store.is_shared:
                 matrix = self._matrix.at(snapshot, wait=True)
                 if self._matrix.saved != stamp:
                     self._matrix.keep(matrix.save(self._folder / "matrix", stamp), stamp)
