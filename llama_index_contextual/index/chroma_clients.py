@@ -24,7 +24,7 @@ from filelock import FileLock
 from pydantic import ValidationError
 
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.index.engines import DamagedError
+from llama_index_contextual.index.engines import StoreDamagedError
 
 try:
     import chromadb
@@ -260,14 +260,14 @@ def explained(what: str, *, is_own: bool) -> Iterator[None]:
             ) from error
         elsewhere = any(sign in str(error).lower() for sign in _ELSEWHERE)
         if _is_damage(error) or (what == "read" and is_own and not elsewhere):
-            raise DamagedError(f"Chroma could not {what} vectors ({error}).") from error
+            raise StoreDamagedError(f"Chroma could not {what} vectors ({error}).") from error
         raise StorageError(
             f"Chroma could not {what} vectors ({error}). What is indexed is unharmed. Cure: see that the disk has "
             "room and the folder is writable, or that the server runs, and end other programs that use it."
         ) from error
     except BaseException as error:
         if type(error).__name__ == "PanicException":  # no subclass of Exception, and its module cannot be imported
-            raise DamagedError(f"Chroma broke down ({error}).") from error
+            raise StoreDamagedError(f"Chroma broke down ({error}).") from error
         raise
 
 
@@ -293,7 +293,7 @@ def _local(folder: Path) -> ClientAPI:
     back the stale one. Another spelling of the same path is another system.
 
     Raises:
-        DamagedError: Its database is broken.
+        StoreDamagedError: Its database is broken.
         StorageError: It cannot be opened now.
     """
     name = str(folder) + "".join("/." if bit == "1" else "//." for bit in f"{secrets.randbits(20):020b}")
@@ -311,14 +311,14 @@ def _local(folder: Path) -> ClientAPI:
         ) from error
     except Exception as error:
         if _is_damage(error):
-            raise DamagedError(f"Chroma cannot open {folder} ({error}).") from error
+            raise StoreDamagedError(f"Chroma cannot open {folder} ({error}).") from error
         raise StorageError(
             f"Chroma cannot open {folder} ({error}). What is indexed is unharmed. Cure: make it writable, see that "
             "the disk has room, and end other programs that use it."
         ) from error
     except BaseException as error:
         if type(error).__name__ == "PanicException":
-            raise DamagedError(f"Chroma broke down when it opened {folder} ({error}).") from error
+            raise StoreDamagedError(f"Chroma broke down when it opened {folder} ({error}).") from error
         raise
 
 
@@ -326,7 +326,7 @@ def _check_tables(file: Path) -> None:
     """Read what Chroma reads when it opens: of what it cannot decode there it panics, or aborts the whole process.
 
     Raises:
-        DamagedError: It cannot be read.
+        StoreDamagedError: It cannot be read.
     """
     if not file.is_file() or not file.stat().st_size:
         return
@@ -337,9 +337,9 @@ def _check_tables(file: Path) -> None:
                 database.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  our own names
     except sqlite3.OperationalError as error:
         if "decode" in str(error) or _is_damage(error):
-            raise DamagedError(f"Chroma's database {file} is damaged ({error}).") from error
+            raise StoreDamagedError(f"Chroma's database {file} is damaged ({error}).") from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise DamagedError(f"Chroma's database {file} is damaged ({error}).") from error
+        raise StoreDamagedError(f"Chroma's database {file} is damaged ({error}).") from error
 
 
 def _is_damage(error: BaseException) -> bool:

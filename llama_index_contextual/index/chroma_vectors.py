@@ -11,7 +11,7 @@ from chromadb.errors import InternalError, NotFoundError
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.chroma_clients import explained
-from llama_index_contextual.index.engines import DamagedError, nearest_by, pages
+from llama_index_contextual.index.engines import StoreDamagedError, nearest_by, pages
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import GRAPH
 
@@ -116,14 +116,14 @@ class ChromaVectors:
     def _asked(self, ask: Callable[[Collection], T], nothing: T) -> T:
         """Return what a collection answers; where there never was one, nothing."""
         was_open = self._open is not None
-        with contextlib.suppress(NotFoundError, DamagedError):
+        with contextlib.suppress(NotFoundError, StoreDamagedError):
             return self._answer(ask, nothing)
         self._open = None  # another process may have written meanwhile, or replaced it
         try:
             return self._answer(ask, nothing)
         except NotFoundError as error:
             if was_open:
-                raise DamagedError(f"Chroma has lost the collection {self._name!r}.") from error
+                raise StoreDamagedError(f"Chroma has lost the collection {self._name!r}.") from error
             return nothing
 
     def _answer(self, ask: Callable[[Collection], T], nothing: T) -> T:
@@ -143,7 +143,7 @@ class ChromaVectors:
         if (collection.metadata or {}).get(_INDEX) == self._identity:
             return
         if self._client.is_own:
-            raise DamagedError(f"the vectors in {self._name!r} are of another database.")
+            raise StoreDamagedError(f"the vectors in {self._name!r} are of another database.")
         raise StorageError(
             f"the collection {self._name!r} of Chroma is not of this index. It is unharmed. Cure: another name, by an "
             "address that ends in #NAME; or delete the collection, if nobody needs it."
@@ -154,12 +154,12 @@ def _rows_of(collection: Collection) -> Rows:
     ids = collection.get(include=[])["ids"]
     written = int((collection.metadata or {}).get(_WRITTEN, 0))
     if written - len(ids) > max(len(ids), _LEAST_DEAD):
-        raise DamagedError(f"of {written} places in the graph of {collection.name!r} only {len(ids)} are in use.")
+        raise StoreDamagedError(f"of {written} places in the graph of {collection.name!r} only {len(ids)} are in use.")
     if ids:
         sample: Any = collection.get(ids=ids[:1], include=["embeddings"])["embeddings"]
         hits = collection.query(query_embeddings=[sample[0]], n_results=1, include=[])
         if not hits["ids"][0]:
-            raise DamagedError(f"Chroma has lost the vectors of {collection.name!r}.")
+            raise StoreDamagedError(f"Chroma has lost the vectors of {collection.name!r}.")
     return np.sort(np.array(ids, dtype=np.int64))
 
 

@@ -31,7 +31,7 @@ _WIDE: Final = 1000  # candidates at least that are filtered here
 _SLACK: Final = 1e-5  # more than what rounding changes of a store's scores
 
 
-class DamagedError(StorageError):
+class StoreDamagedError(StorageError):
     """What is derived from the database cannot be used any more, and has to be derived again."""
 
 
@@ -40,7 +40,7 @@ class VectorEngine(Protocol):
 
     A row never changes: what changed of a node is another row. All methods raise a
     :class:`~llama_index_contextual.errors.StorageError` where the store cannot be reached or written, and a
-    :class:`DamagedError` where it has to be cleared and filled again.
+    :class:`StoreDamagedError` where it has to be cleared and filled again.
     """
 
     def rows(self) -> Rows:
@@ -99,7 +99,7 @@ def catch_up(
     """
     try:
         _fill(engine, wanted, vectors_of, newest)
-    except DamagedError as error:
+    except StoreDamagedError as error:
         logger.warning("The vectors are derived from the database again: %s", error)
         engine.clear()
         _fill(engine, wanted, vectors_of, newest)

@@ -19,7 +19,7 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 from qdrant_client.local.qdrant_local import QdrantLocal
 
 from llama_index_contextual.errors import FingerprintError, StorageError
-from llama_index_contextual.index.engines import DamagedError, nearest_by, pages
+from llama_index_contextual.index.engines import StoreDamagedError, nearest_by, pages
 from llama_index_contextual.matrix import units_of
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class QdrantVectors:
     def clear(self) -> None:
         """Delete the collection."""
         if self._is_there():
-            with contextlib.suppress(DamagedError), self._asking("clear") as client:
+            with contextlib.suppress(StoreDamagedError), self._asking("clear") as client:
                 client.delete_collection(self._name)
         self._dimensions, self._counted_at = 0, -math.inf
 
@@ -172,7 +172,7 @@ class QdrantVectors:
         except (ApiException, ValueError, RuntimeError, OSError) as error:
             if getattr(error, "status_code", 0) == _MISSING or str(error).endswith("not found"):
                 self._dimensions = 0
-                raise DamagedError(f"Qdrant has lost the collection {self._name!r} ({error}).") from error
+                raise StoreDamagedError(f"Qdrant has lost the collection {self._name!r} ({error}).") from error
             if isinstance(error, UnexpectedResponse | ValueError | RuntimeError):
                 raise StorageError(
                     f"Qdrant could not {what} vectors ({error}). What is indexed is unharmed. Cure: see what the "

@@ -35,7 +35,6 @@ from llama_index_contextual.index.recipe import (
 from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered
 from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.index.stores import EMBEDDED, resolve_store
-from llama_index_contextual.index.stores import resolve_store
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from qdrant_client import QdrantClient
 
 from llama_index_contextual.errors import FingerprintError, StorageError
-from llama_index_contextual.index.engines import DamagedError, catch_up
+from llama_index_contextual.index.engines import StoreDamagedError, catch_up
 from llama_index_contextual.index.stores import resolve_store
 
 DIMENSIONS = 24
@@ -190,7 +190,7 @@ def test_an_engine_of_another_database_is_left_alone(engine, store, vectors):
     engine.upsert(np.arange(1, 4), vectors[:3])
     other = store.open("another")
     if store.name == "chroma":
-        with pytest.raises(DamagedError, match="another database"):
+        with pytest.raises(StoreDamagedError, match="another database"):
             other.rows()
         catch_up(other, np.array([7]), lambda rows: [(rows, vectors[rows])])
         assert other.rows().tolist() == [7]
