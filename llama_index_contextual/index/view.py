@@ -454,9 +454,12 @@ class Reader:
             view.exit()
 
     def _opened(self) -> View:
-        self._settings.require_index()
+        if not self._database.exists:
+            self._settings.require_index()
         with ExitStack() as stack:
             snapshot = stack.enter_context(self._database.reading())
+            if not snapshot.state.get("settings"):
+                self._settings.require_index()
             view = View(snapshot, self.engines, stack.pop_all().close)
         view.enter()
         return view
