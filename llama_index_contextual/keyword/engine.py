@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llama_index_contextual.keyword.evidence import Codes, Group, Ints
+    from llama_index_contextual.keyword.segments import Counts, Places
 
     Floats = npt.NDArray[np.float64]
 
@@ -47,20 +48,21 @@ class KeywordEngine:
         analyzer: Makes the terms; default ``Analyzer()``.
         k1: BM25's term saturation, greater than 0.
         b: BM25's length normalisation, 0 to 1.
+        segments: Its rows and their terms.
 
     Raises:
         SettingError: A setting cannot work.
     """
 
-    def __init__(self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B) -> None:
+    def __init__(
+        self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B, segments: Iterable[Segment] = ()
+    ) -> None:
         self.analyzer = analyzer or Analyzer()
         self.k1, self.b = amount("k1", k1), amount("b", b, zero=True, most=1)
-        self.segments: tuple[Segment, ...] = ()
+        self.segments = tuple(segments)
 
     def _with(self, segments: Iterable[Segment]) -> KeywordEngine:
-        other = KeywordEngine(self.analyzer, k1=self.k1, b=self.b)
-        other.segments = tuple(segments)
-        return other
+        return KeywordEngine(self.analyzer, k1=self.k1, b=self.b, segments=segments)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: self.__dict__[key] for key in ("analyzer", "k1", "b", "segments")}  # without what is remembered
@@ -146,11 +148,8 @@ class KeywordEngine:
         scores = np.zeros((len(rows), len(distinct)))
         for one, norms, at, wanted in self._located(rows):
             for column, group in enumerate(distinct):
-                places, counts = one.postings(group)
-                if len(places):
-                    near = np.minimum(places.searchsorted(wanted.astype(places.dtype)), len(places) - 1)
-                    count = np.where(places[near] == wanted, counts[near], 0)
-                    scores[at, column] = idfs[column] * (count / (count + norms[wanted]))
+                count = one.counts_of(group, wanted).astype(np.float64)
+                scores[at, column] = count / (count + norms[wanted]) * idfs[column]
         return TermScores(distinct, tuple(map(self.frequency, distinct)), idfs, scores)
 
     def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Nearness:
@@ -166,11 +165,14 @@ class KeywordEngine:
     def frequency(self, group: Group) -> int:
         """Return how many rows hold any of a term's alternatives."""
         known = self._frequencies.get(group)
-        if known is None:
-            if len(self._frequencies) >= _MOST_FREQUENCIES:
-                self._frequencies.clear()
-            known = self._frequencies[group] = sum(len(one.postings(group)[0]) for one in self.segments)
-        return known
+        return self._counted(group, [one.postings(group) for one in self.segments]) if known is None else known
+
+    def _counted(self, group: Group, postings: Iterable[tuple[Places, Counts]]) -> int:
+        """Remember how many rows the postings of a term are of."""
+        if len(self._frequencies) >= _MOST_FREQUENCIES:
+            self._frequencies.clear()
+        number = self._frequencies[group] = sum(len(places) for places, _ in postings)
+        return number
 
     def idf(self, group: Group) -> float:
         """Return the weight of a term: more for a rarer one."""
@@ -195,13 +197,17 @@ class KeywordEngine:
 
     def _scores(self, groups: Iterable[Group]) -> Floats:
         """Return the score of every row, segment by segment: 0 where no term matches."""
-        distinct = [(group, self.idf(group)) for group in dict.fromkeys(groups)]
-        totals, start = np.zeros(len(self._every)), 0
-        for one, norms in zip(self.segments, self._norms, strict=True):
-            own = totals[start : (start := start + len(norms))]
-            for group, idf in distinct:  # term by term, so that equal texts have equal scores in any segments
-                places, counts = one.postings(group)
-                own[places] += idf * (counts / (counts + norms[places]))
+        totals = np.zeros(len(self._every))
+        parts = np.split(totals, np.cumsum([len(one) for one in self.segments[:-1]], dtype=np.int64))
+        for group in dict.fromkeys(groups):  # term by term, so that equal texts have equal scores in any segments
+            postings = [one.postings(group) for one in self.segments]
+            self._counted(group, postings)
+            idf = self.idf(group)
+            for (held, counts), norms, part in zip(postings, self._norms, parts, strict=False):
+                places, earned = held.astype(np.intp), counts.astype(np.float64)
+                earned /= earned + norms.take(places)
+                earned *= idf
+                part[places] += earned
         return totals
 
     def _located(self, rows: Sequence[int] | Ints) -> Iterator[tuple[Segment, Floats, Ints, Ints]]:
@@ -236,34 +242,23 @@ class KeywordEngine:
             StorageError: The folder cannot be written.
         """
         with writing(folder):
-            return self.commit(folder, stamp)
-
-    def commit(self, folder: Path, stamp: str) -> KeywordEngine:
-        """Do the work of :meth:`save`, for a caller that is ``writing`` other files there, too."""
-        return self._with(write_segments(folder, self.segments, self.analyzer.fingerprint, stamp))
+            return self._with(write_segments(folder, self.segments, self.analyzer.fingerprint, stamp))
 
     @classmethod
     def load(
         cls, folder: Path, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B
     ) -> tuple[KeywordEngine, str] | None:
         """Return what was saved and its stamp; None where there is none that is whole and made by this analyzer."""
+        empty = cls(analyzer, k1=k1, b=b)
         try:
-            return cls.read(folder, analyzer, k1=k1, b=b)
+            segments, stamp = read_segments(folder, empty.analyzer.fingerprint)
         except DAMAGE:
             return None
-
-    @classmethod
-    def read(
-        cls, folder: Path, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B
-    ) -> tuple[KeywordEngine, str]:
-        """Do the work of :meth:`load`; one of ``DAMAGE`` says why there is none."""
-        empty = cls(analyzer, k1=k1, b=b)
-        segments, stamp = read_segments(folder, empty.analyzer.fingerprint)
         return empty._with(segments), stamp
 
 
 def _sorted(parts: Iterable[Ints]) -> Ints:
-    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
+    return np.sort(np.concatenate([np.empty(0, dtype=np.int64), *parts]), kind="stable")
 
 
 def _tidy(segments: Iterable[Segment]) -> list[Segment]:

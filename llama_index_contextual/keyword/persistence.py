@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.disk import DAMAGE, map_file, read_manifest, sweep, sync, writing
+from llama_index_contextual.keyword.disk import (
+    DAMAGE,
+    map_file,
+    read_manifest,
+    read_segments,
+    sweep,
+    sync,
+    write_segments,
+    writing,
+)
 from llama_index_contextual.keyword.engine import KeywordEngine
 from llama_index_contextual.keyword.index import KeywordIndex, State, Stored
 from llama_index_contextual.keyword.records import entries_in, entry_of
@@ -68,7 +77,7 @@ def save_index(
         kept = _write_nodes(folder, state, index.kept)
         own = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
         content = {"settings": {**(settings or {}), **own}, "stamp": stamp, "nodes": kept}
-        engine.commit(folder, json.dumps(content))
+        write_segments(folder, engine.segments, engine.analyzer.fingerprint, json.dumps(content))
         index.kept = kept
         sweep(folder, "nodes", {kept.key})
 
@@ -147,7 +156,8 @@ def load_index(
                 f"{folder} is stale: made from {made_from!r}, wanted {stamp!r}. Cure: build it again."
             )
         saved = {key: settings[key] if given is None else given for key, given in (("k1", k1), ("b", b))}
-        engine, _ = KeywordEngine.read(folder, analyzer, **saved)
+        segments, _ = read_segments(folder, analyzer.fingerprint)
+        engine = KeywordEngine(analyzer, **saved, segments=segments)
         index = KeywordIndex(analyzer)
         index.state, index.kept = _read_nodes(folder, engine, own["nodes"])
     except FileNotFoundError as error:

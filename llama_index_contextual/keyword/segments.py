@@ -117,22 +117,37 @@ class Segment:
 
     def postings(self, group: Group) -> tuple[Places, Counts]:
         """Return the live places that hold any alternative of a term, ascending, and how often they do."""
-        numbers = [number for term in group if (number := self._number(term)) >= 0]
-        parts = [slice(int(self.stops[number]), int(self.stops[number + 1])) for number in numbers]
+        parts = [part for term in group if (part := self._part(term))]
         if len(parts) == 1:
             places, counts = self.places[parts[0]], self.counts[parts[0]]
         else:
-            places = np.concatenate([self.places[:0], *(self.places[part] for part in parts)])
-            counts = np.concatenate([self.counts[:0], *(self.counts[part] for part in parts)])
-            order = places.argsort(kind="stable")
-            places, counts = places[order], counts[order]
-            first = np.flatnonzero(np.diff(places, prepend=-1))  # of type int64, where -1 has a place
-            places = places[first]
-            counts = np.minimum(np.add.reduceat(counts, first, dtype=np.int64), _MOST) if len(first) else counts
+            keys = [self.places[part].astype(np.uint32) << 16 | self.counts[part] for part in parts]
+            every = np.sort(np.concatenate([np.empty(0, dtype=np.uint32), *keys]))
+            places, counts = (every >> 16).astype(np.uint16), (every & _MOST).astype(np.uint16)
+            if np.any(same := places[1:] == places[:-1]):  # rows that hold several
+                first = np.flatnonzero(np.concatenate([[True], ~same]))
+                places, sums = places[first], np.add.reduceat(counts, first, dtype=np.int64)
+                counts = np.minimum(sums, _MOST).astype(np.uint16)
         if self.count < len(self):
             alive = self.live[places]
             return places[alive], counts[alive]
         return places, counts
+
+    def counts_of(self, group: Group, wanted: Ints) -> Ints:
+        """Return how often the rows at some places hold any alternative of a term."""
+        total = np.zeros(len(wanted), dtype=np.int64)
+        for term in group:
+            if part := self._part(term):
+                places, counts = self.places[part], self.counts[part]
+                near = np.minimum(places.searchsorted(wanted.astype(np.uint16)), len(places) - 1)
+                total += np.where(places[near] == wanted, counts[near], 0)
+        return np.minimum(total, _MOST)
+
+    def _part(self, term: str) -> slice | None:
+        """Return where the postings of a term are; None where no row holds it."""
+        number = self._number(term)
+        start, stop = map(int, self.stops[number : number + 2]) if number >= 0 else (0, 0)
+        return slice(start, stop) if start < stop else None
 
     def terms(self, prefix: str = "") -> Iterator[str]:
         """Give the terms that begin with a prefix; they may be of rows that were deleted."""
