@@ -17,23 +17,27 @@ save writes new files. The manifest holds the checksums of what it counts, and o
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import json
-import mmap
-import os
-import re
 import uuid
-import zlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock
 
-from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.mapped import (
+    DAMAGE,
+    map_file,
+    packed,
+    path_of,
+    read_manifest,
+    sweep,
+    sync,
+    unpacked,
+    write_manifest,
+    writing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,18 +49,12 @@ Rows = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
 _FORMAT: Final = 2
-_MANIFEST: Final = "manifest.json"
-_LOCK: Final = "write.lock"
-_MOST_BYTES: Final = 64 << 20  # of a manifest: one bit for each place
 _VECTOR: Final = np.dtype("<f4")
 _ROW: Final = np.dtype("<i8")
 _DEAD: Final = 3  # places are thrown away once one of so many is dead
 _BLOCK: Final = 4096  # vectors that are made wide at once
 _FEW: Final = 500  # vectors that are compared exactly at once
 _SLACK: Final = 1e-5  # more than what rounding can change of a product of unit vectors in float32
-_KEY: Final = re.compile(r"[0-9a-f]{32}")  # a name that leads out of the folder is none
-# What reading a file raises that is cut, changed, or of another version.
-_DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,17 +222,10 @@ class Matrix:
         Raises:
             StorageError: The folder cannot be written.
         """
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with FileLock(folder / _LOCK):
-                disk = self._write(folder, stamp)
-                vectors, numbers = _mapped(folder, disk)
-                return Matrix(numbers, [vectors] if len(vectors) else [], self.live, disk)
-        except OSError as error:
-            raise StorageError(
-                f"the vectors cannot be kept in {folder} ({error.strerror or error}). What was there before is "
-                "unharmed. Cure: free space, make the folder writable, or choose another."
-            ) from error
+        with writing(folder, "The vectors"):
+            disk = self._write(folder, stamp)
+            vectors, numbers = _mapped(folder, disk)
+            return Matrix(numbers, [vectors] if len(vectors) else [], self.live, disk)
 
     def _write(self, folder: Path, stamp: str) -> _OnDisk:
         before = self.disk
@@ -251,37 +242,25 @@ class Matrix:
         added = _as_words(self.numbers[before.places :].astype(_ROW, copy=False))
         rows = _append(folder / f"{before.key}.rows", [added], 2 * before.places, before.rows)
         disk = _OnDisk(before.key, len(self.numbers), self.dimensions, vectors, rows)
-        live = None if self.live.all() else base64.b64encode(np.packbits(self.live).tobytes()).decode()
-        content = {"stamp": stamp, "disk": asdict(disk), "live": live}
-        manifest = {"format": _FORMAT, "checksum": _checksum_of(content), "content": content}
-        temporary = folder / f"{_MANIFEST}.tmp"
-        with temporary.open("wb") as file:
-            file.write(json.dumps(manifest).encode())
-            _sync(file)
-        temporary.replace(folder / _MANIFEST)
-        for path in [*folder.glob("*.vectors"), *folder.glob("*.rows")]:
-            if path.stem != disk.key:
-                with contextlib.suppress(OSError):  # on Windows another process may have it mapped
-                    path.unlink()
+        write_manifest(folder, _FORMAT, {"stamp": stamp, "disk": asdict(disk), "live": packed(self.live)})
+        for suffix in ("vectors", "rows"):
+            sweep(folder, suffix, {disk.key})
         return disk
 
     @classmethod
     def load(cls, folder: Path) -> tuple[Matrix, str] | None:
         """Return what was saved and its stamp; None where there is none that is whole."""
         try:
-            content = _content(folder)
-            disk, stamp, packed = _OnDisk(**content["disk"]), content["stamp"], content["live"]
+            content = read_manifest(folder, _FORMAT)
+            disk, stamp = _OnDisk(**content["disk"]), content["stamp"]
             vectors, numbers = _mapped(folder, disk)
             if (_sum(_as_words(vectors)), _sum(_as_words(numbers))) != (disk.vectors, disk.rows):
                 return None
-            live = None
-            if packed is not None:
-                bits = np.frombuffer(base64.b64decode(packed), dtype=np.uint8)
-                live = np.unpackbits(bits, count=len(numbers)).astype(np.bool_)
+            live = unpacked(content["live"], len(numbers))
             matrix = cls(numbers, [vectors] if len(vectors) else [], live, disk)
             # The files may be a stranger's, who can make a checksum, too.
             return (matrix, stamp) if _is_ascending(matrix.rows) and isinstance(stamp, str) else None
-        except _DAMAGE:
+        except DAMAGE:
             return None
 
 
@@ -322,41 +301,19 @@ def units_of(vectors: npt.NDArray[Any]) -> Floats:
     return units
 
 
-def _content(folder: Path) -> dict[str, Any]:
-    """Return what a manifest says; one of :data:`_DAMAGE` where there is none, or none that can be used."""
-    with (folder / _MANIFEST).open("rb") as file:
-        manifest = json.loads(file.read(_MOST_BYTES))
-    content: dict[str, Any] = manifest["content"]
-    if manifest["format"] != _FORMAT or manifest["checksum"] != _checksum_of(content):
-        raise ValueError("another version, or damaged")
-    if not _KEY.fullmatch(content["disk"]["key"]):
-        raise ValueError("no name of ours")
-    return content
-
-
 def _described(folder: Path) -> _OnDisk | None:
     try:
-        return _OnDisk(**_content(folder)["disk"])
-    except _DAMAGE:
+        return _OnDisk(**read_manifest(folder, _FORMAT)["disk"])
+    except DAMAGE:
         return None
-
-
-def _checksum_of(content: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def _mapped(folder: Path, disk: _OnDisk) -> tuple[Floats, Rows]:
     """Return vectors and row numbers of two files, without reading them into this process's own memory."""
-    vectors = _map(folder / f"{disk.key}.vectors", disk.places * disk.dimensions, _VECTOR)
-    return vectors.reshape(disk.places, disk.dimensions), _map(folder / f"{disk.key}.rows", disk.places, _ROW)
-
-
-def _map(path: Path, count: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    with path.open("rb") as file:
-        if not count:
-            return np.empty(0, kind)
-        # A ValueError where the file is shorter.
-        return np.frombuffer(mmap.mmap(file.fileno(), count * kind.itemsize, access=mmap.ACCESS_READ), kind)
+    shape = disk.places, disk.dimensions
+    vectors = map_file(path_of(folder, disk.key, "vectors"), disk.places * disk.dimensions * _VECTOR.itemsize)
+    rows = map_file(path_of(folder, disk.key, "rows"), disk.places * _ROW.itemsize)
+    return vectors.view(_VECTOR).reshape(shape), rows.view(_ROW)
 
 
 def _as_words(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint32]:
@@ -372,7 +329,7 @@ def _append(path: Path, parts: Sequence[npt.NDArray[np.uint32]], place: int, che
             file.write(words.data.cast("B"))
             checksum = _sum(words, place, checksum)
             place += len(words)
-        _sync(file)
+        sync(file)
     return checksum
 
 
@@ -392,8 +349,3 @@ def _sum(words: npt.NDArray[np.uint32], place: int = 0, checksum: int = 0) -> in
     even = len(words) // 2 * 2
     checksum += int(words[:even].view("<u8").sum(dtype=np.uint64)) + sum(map(int, words[even:]))
     return checksum % (1 << 64)
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())

@@ -12,32 +12,21 @@ manifest counts, a process left there that was killed. Once half of the nodes is
 from __future__ import annotations
 
 import json
-import re
 import uuid
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.disk import (
-    DAMAGE,
-    map_file,
-    read_manifest,
-    read_segments,
-    sweep,
-    sync,
-    write_segments,
-    writing,
-)
+from llama_index_contextual.keyword.disk import FORMAT, read_segments, write_segments
 from llama_index_contextual.keyword.engine import KeywordEngine
 from llama_index_contextual.keyword.index import KeywordIndex, State, Stored
 from llama_index_contextual.keyword.records import entries_in, entry_of
+from llama_index_contextual.mapped import DAMAGE, map_file, path_of, read_manifest, sweep, sync, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-_KEY: Final = re.compile(r"[0-9a-f]{32}")  # a name that leads out of the folder is none
 
 
 class _Kept(NamedTuple):
@@ -72,7 +61,7 @@ def save_index(
     Raises:
         StorageError: The folder cannot be written.
     """
-    with writing(folder):
+    with writing(folder, "The keyword index"):
         state, engine = index.state, index.state.engine
         kept = _write_nodes(folder, state, index.kept)
         own = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
@@ -100,7 +89,7 @@ def _write_nodes(folder: Path, state: State, before: _Kept | None) -> _Kept:
 def _present(folder: Path) -> _Kept | None:
     """Return what of the nodes the present manifest counts; None where it cannot be read."""
     try:
-        return _Kept(*_own(read_manifest(folder)["stamp"])["nodes"])
+        return _Kept(*_own(read_manifest(folder, FORMAT)["stamp"])["nodes"])
     except DAMAGE:
         return None
 
@@ -108,15 +97,6 @@ def _present(folder: Path) -> _Kept | None:
 def _own(stamp: str) -> dict[str, Any]:
     own: dict[str, Any] = json.loads(stamp)
     return own
-
-
-def saved_stamp(folder: Path) -> str | None:
-    """Return the stamp of the index that was saved in a folder; None where there is none that can be read."""
-    try:
-        stamp: str | None = _own(read_manifest(folder)["stamp"])["stamp"]
-    except DAMAGE:
-        return None
-    return stamp
 
 
 def load_index(
@@ -145,7 +125,7 @@ def load_index(
     """
     cure = "Cure: build it again from the vector store, which holds all that it needs"
     try:
-        content = read_manifest(folder)
+        content = read_manifest(folder, FORMAT)
         own = _own(content["stamp"])
         settings, made_from = own["settings"], own["stamp"]
         analyzer = analyzer or Analyzer.from_settings(settings["analyzer"])
@@ -169,10 +149,8 @@ def load_index(
 
 def _read_nodes(folder: Path, engine: KeywordEngine, described: list[Any]) -> tuple[State, _Kept]:
     kept = _Kept(*described)
-    if not _KEY.fullmatch(kept.key):
-        raise ValueError("no name of ours")
-    file = map_file(folder / f"{kept.key}.nodes")[: kept.size].data
-    if len(file) != kept.size or zlib.crc32(file) != kept.checksum:
+    file = map_file(path_of(folder, kept.key, "nodes"), kept.size).data
+    if zlib.crc32(file) != kept.checksum:
         raise ValueError(f"{kept.key}.nodes has a wrong checksum")
     live = set(engine.rows.tolist())
     stored = {row: Stored(node_id, record) for row, node_id, record in entries_in(file) if row in live}

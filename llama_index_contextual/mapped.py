@@ -1,0 +1,136 @@
+"""Folders of large files that are mapped into memory, and the manifest that commits them.
+
+A writer holds the folder's lock, writes its files, and then replaces ``manifest.json``, which names them and holds
+their checksums and its own. Killed at any moment it leaves the previous manifest, and perhaps files that nothing refers
+to; the next writer sweeps them. A reader takes what the manifest names, or nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import mmap
+import os
+import re
+import zlib
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from filelock import FileLock
+
+from llama_index_contextual.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+Bools = npt.NDArray[np.bool_]
+
+_MANIFEST: Final = "manifest.json"
+_LOCK: Final = "write.lock"
+_MOST_BYTES: Final = 64 << 20  # of a manifest: it holds one bit for each row
+_KEY: Final = re.compile(r"[0-9a-f]{32}")  # a name that leads out of the folder is none
+# What reading a file raises that is cut, changed, or of another version.
+DAMAGE: Final = (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
+
+
+@contextlib.contextmanager
+def writing(folder: Path, what: str) -> Iterator[None]:
+    """Hold the lock of a folder: another process would sweep what this one writes before the manifest refers to it.
+
+    Args:
+        folder: Made where it is missing.
+        what: Names for a message what is written.
+
+    Raises:
+        StorageError: The folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / _LOCK):
+            yield
+    except OSError as error:
+        raise StorageError(
+            f"{what} in {folder} cannot be written ({error.strerror or error}). What was there before is unharmed. "
+            "Cure: free space, make the folder writable, or choose another."
+        ) from error
+
+
+def write_manifest(folder: Path, kind: int, content: dict[str, Any]) -> None:
+    """Replace the manifest as a whole: readers see the old or the new one, even after a power cut.
+
+    Args:
+        folder: What this process is :func:`writing`.
+        kind: Number of the format.
+        content: JSON values.
+    """
+    temporary = folder / f"{_MANIFEST}.tmp"
+    with temporary.open("wb") as file:
+        file.write(json.dumps({"format": kind, "checksum": _checksum_of(content), "content": content}).encode())
+        sync(file)
+    temporary.replace(folder / _MANIFEST)
+
+
+def read_manifest(folder: Path, kind: int) -> dict[str, Any]:
+    """Return what a manifest says; one of :data:`DAMAGE` where there is none that can be used."""
+    with (folder / _MANIFEST).open("rb") as file:
+        manifest = json.loads(file.read(_MOST_BYTES))
+    if manifest["format"] != kind:
+        raise ValueError(f"it has format {manifest['format']}, this version reads {kind}")
+    content: dict[str, Any] = manifest["content"]
+    if manifest["checksum"] != _checksum_of(content):
+        raise ValueError(f"{_MANIFEST} has a wrong checksum")
+    return content
+
+
+def _checksum_of(content: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+def path_of(folder: Path, key: str, suffix: str) -> Path:
+    """Return the path of a file that a manifest names; a ValueError or TypeError where the key is none of ours."""
+    if not _KEY.fullmatch(key):
+        raise ValueError(f"{key!r} is no name of ours")
+    return folder / f"{key}.{suffix}"
+
+
+def map_file(path: Path, size: int | None = None) -> npt.NDArray[np.uint8]:
+    """Return the first bytes of a file, or all, without reading them into this process's own memory.
+
+    Raises:
+        ValueError: The file is shorter.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size if size is None else size
+        return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"", np.uint8)
+
+
+def sync(file: Any) -> None:
+    """Have a file's bytes on disk, so that they survive a power cut."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sweep(folder: Path, suffix: str, keys: Collection[str]) -> None:
+    """Remove files of other keys. One that another process has mapped may stay on Windows until the next time."""
+    for path in folder.glob(f"*.{suffix}"):
+        if path.stem not in keys:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def packed(live: Bools) -> str | None:
+    """Return which rows are alive as text, one bit each; None where all are."""
+    return None if live.all() else base64.b64encode(np.packbits(live).tobytes()).decode()
+
+
+def unpacked(text: str | None, count: int) -> Bools:
+    """Return what :func:`packed` was given; a ValueError where it is of another number of rows."""
+    if text is None:
+        return np.ones(count, dtype=np.bool_)
+    bits = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
+    if len(bits) != -(-count // 8):
+        raise ValueError("the manifest and a file hold other rows")
+    return np.unpackbits(bits, count=count).astype(np.bool_)
