@@ -316,20 +316,19 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
-    from llama_index_contextual.preview import chunks_of, render_preview
+    from llama_index_contextual.preview import preview_file
 
     settings = {"chunks.size": chunk_size, "chunks.overlap": overlap, "chunks.tokenizer": tokenizer}
     file = file.resolve()
     with open_index(folder or file.parent, None, config, settings, reindex="ignore") as index:
         pipeline = index.settings.pipeline
-        step = pipeline.contexts if context else None
-        if html:
-            write_page(html, index.preview(file).to_html())
-        elif as_json:
-            nodes = chunks_of(file, pipeline.parser, step, root=index.folder)[1]
-            print_json([_chunk_to_dict(node) for node in nodes])
-        else:
-            Console(highlight=False).print(render_preview(file, pipeline.parser, step, root=index.folder))
+        shown = preview_file(file, pipeline.parser, pipeline.contexts if context or html else None, index.folder)
+    if html:
+        write_page(html, shown.to_html())
+    elif as_json:
+        print_json([_chunk_to_dict(node) for node in shown.nodes])
+    else:
+        Console(highlight=False).print(shown)
 
 
 def _chunk_to_dict(node: TextNode) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What people look at: self-contained HTML pages, light and dark, and tables as text, Markdown and HTML.
+"""What people look at: self-contained HTML pages, light and dark; the same in the terminal and as Markdown.
 
 Everything that comes from documents, questions or models is escaped by the templates. A page loads no script or style
 from elsewhere, and its content security policy lets it load nothing.
 """
 
-from llama_index_contextual.report.pages import chunks_page, hits_page, render
+from llama_index_contextual.report.chunks import chunks_page, panel, shown
+from llama_index_contextual.report.pages import hits_page, render
 from llama_index_contextual.report.tables import Table
 
-__all__ = ["Table", "chunks_page", "hits_page", "render"]
+__all__ = ["Table", "chunks_page", "hits_page", "panel", "render", "shown"]
