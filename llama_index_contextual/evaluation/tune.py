@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-    from llama_index_contextual.evaluation.metrics import Recalls
+    from llama_index_contextual.evaluation.metrics import Interval, Recalls
     from llama_index_contextual.evaluation.questions import Question
     from llama_index_contextual.index import ContextualIndex
     from llama_index_contextual.retrievers import ContextualFusionRetriever
@@ -44,7 +44,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning found. It prints itself.
+    """The settings that tuning chose. It prints itself.
 
     Attributes:
         settings: The best settings by all questions, by key of the configuration; empty for the present ones.
@@ -57,7 +57,7 @@ class Tuned:
 
     settings: Mapping[str, Any]
     scores: Mapping[str, float]
-    gain: tuple[float, float, float]
+    gain: Interval
     questions: int
     top_k: tuple[int, ...]
 
@@ -97,26 +97,24 @@ class Tuned:
         write_atomically(path, tomlkit.dumps(document).encode())
 
     def __str__(self) -> str:
-        ks = ", ".join(map(str, self.top_k))
-        best = list(self.scores.items())
-        shown = [*best[:_SHOWN], *(one for one in best[_SHOWN:] if one[0] == NOW)]
+        counts = f"{counted(self.questions, 'question')}, {counted(len(self.scores), 'setting')}"
+        ranking = [f"{100 * score:5.1f}  {name}" for name, score in self.scores.items()]
+        places = [place for place, name in enumerate(self.scores) if place < _SHOWN or name == NOW]
         mean, low, high = self.gain
-        asked = counted(self.questions, "question")
-        return "\n".join(
-            [
-                f"mean recall in the first {ks} hits, %, {asked}, {counted(len(best), 'setting')}",
-                *(f"{100 * score:5.1f}  {name}" for name, score in shown),
-                f"A choice gains {mean:+.1f} points [{low:+.1f}, {high:+.1f}] on questions that did not choose.",
-                self._verdict(),
-            ]
-        )
+        lines = [
+            f"mean recall in the first {', '.join(map(str, self.top_k))} hits, %, {counts}",
+            *(ranking[place] for place in places),
+            f"A choice gains {mean:+.1f} points [{low:+.1f}, {high:+.1f}] on questions that did not choose.",
+            self._verdict(),
+        ]
+        return "\n".join(lines)
 
     def _verdict(self) -> str:
         if not self.settings:
             return "The present settings are the best of these."
         if self.questions < _FEWEST:
-            asked = f"{counted(self.questions, 'question')} {'is' if self.questions == 1 else 'are'}"
-            return f"{asked} too few to choose by. Cure: {_FEWEST} or more"
+            are = "is" if self.questions == 1 else "are"
+            return f"{counted(self.questions, 'question')} {are} too few to choose by. Cure: {_FEWEST} or more"
         if self.gain[1] <= 0:
             return "The gain may be chance: its interval reaches 0. Cure: more questions, or stay with what you have"
         return "More than chance: " + ", ".join(f"{key} = {value}" for key, value in self.settings.items())
@@ -133,7 +131,7 @@ def tune(
     show_progress: bool = False,
     **options: Any,
 ) -> Tuned:
-    """Try contexts, ways of fusion with weights, and grouping by file, and say what the best of them gains.
+    """Try contexts, ways of fusion with weights, and grouping by file; return the best and what it gains.
 
     The questions are dealt into five parts. Four of them choose a setting, and the fifth measures it against the
     present one. So each question measures once what it did not choose. The folder's own index is not touched.
@@ -141,12 +139,12 @@ def tune(
     Args:
         folder: The documents.
         questions: Questions and the places of their answers.
-        contexts: The kinds of context to try; see :func:`evaluate`.
-        embed_model: As for :meth:`ContextualIndex.open`.
+        contexts: The kinds of context to try.
+        embed_model: As for :func:`evaluate`.
         top_k: Numbers of hits; the mean of their recalls is what is compared.
         say: Called with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
-        **options: More of :meth:`ContextualIndex.open`.
+        **options: As for :func:`evaluate`.
 
     Raises:
         SettingError: A setting is wrong, or there are no documents or questions.

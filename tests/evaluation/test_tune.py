@@ -50,7 +50,7 @@ QUESTIONS = [
 
 
 @pytest.mark.long
-def test_settings_that_find_more_are_choose_and_written(folder):
+def test_settings_that_find_more_are_chosen_and_written(folder):
     """All sections of a page answer, and the present settings allow one chunk of it."""
     (folder / "contextual.toml").write_text(
         "# mine\n[context]\nmode = 'off' # for now\n\n[retrieval]\nper_file = 1\ntop_k = 3\n", "utf-8"
