@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.errors import StorageError
 
     Progress = Callable[["ContextProgress"], None]
+    Contexts = list[list["ChunkContext | None"]]  # of documents, by chunk
 
 MAX_CHARS: Final = 600  # of a context from a language model, about 150 tokens; its prompt asks for two sentences
 
@@ -110,17 +111,14 @@ class ContextGenerator(ABC):
         """Do the same as :meth:`generate`, without blocking the event loop."""
         return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
 
-    def generate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
+    def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Return the contexts of several documents: one list per document, in their order.
 
         Args:
             batches: The documents with their chunks.
             progress: Called whenever chunks are done.
         """
-        total, results = sum(len(batch.nodes) for batch in batches), []
-        done = 0
+        results, done, total = [], 0, sum(len(batch.nodes) for batch in batches)
         for batch in batches:
             results.append(self.generate(batch.nodes, batch.document))
             done += len(batch.nodes)
@@ -128,9 +126,7 @@ class ContextGenerator(ABC):
                 progress(ContextProgress(done, total))
         return results
 
-    async def agenerate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
+    async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Do the same as :meth:`generate_all`, without blocking the event loop."""
         return await asyncio.to_thread(self.generate_all, batches, progress)
 

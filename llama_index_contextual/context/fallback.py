@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import ChunkContext, Progress, SourceDocument
+    from llama_index_contextual.context.base import ChunkContext, Contexts, Progress, SourceDocument
     from llama_index_contextual.context.cache import Reuse
     from llama_index_contextual.context.llm.request import Patience
     from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
@@ -109,18 +109,14 @@ class FallbackContextGenerator(ContextGenerator, PromptMixin):
         """Return one context per node of a document."""
         return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
 
-    def generate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
+    def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Return the contexts of several documents."""
         results = self.first.generate_all(batches, progress)
         self._fill_in(results, batches)
         self._warn(results)
         return results
 
-    async def agenerate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
+    async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Do the same without blocking the event loop."""
         results = await self.first.agenerate_all(batches, progress)
         await asyncio.to_thread(self._fill_in, results, batches)
@@ -140,7 +136,7 @@ class FallbackContextGenerator(ContextGenerator, PromptMixin):
     def _with_prompts(self) -> list[PromptMixin]:
         return [part for part in self.generators if isinstance(part, PromptMixin)]
 
-    def _fill_in(self, results: list[list[ChunkContext | None]], batches: Sequence[DocumentChunks]) -> None:
+    def _fill_in(self, results: Contexts, batches: Sequence[DocumentChunks]) -> None:
         """Ask the other generators about the chunks that have no context yet."""
         for generator in self.generators[1:]:
             gaps = [[index for index, context in enumerate(contexts) if context is None] for contexts in results]
@@ -154,7 +150,7 @@ class FallbackContextGenerator(ContextGenerator, PromptMixin):
                 for index, context in zip(indexes, next(answers) if indexes else (), strict=True):
                     contexts[index] = context
 
-    def _warn(self, results: list[list[ChunkContext | None]]) -> None:
+    def _warn(self, results: Contexts) -> None:
         """Warn once of all chunks that fell back, and of contexts that could not be stored."""
         first = self.first
         sources = Counter("no context" if context is None else context.source for row in results for context in row)

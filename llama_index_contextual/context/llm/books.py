@@ -41,12 +41,7 @@ class Books:
     """
 
     def __init__(
-        self,
-        source: str,
-        usage: ContextUsage,
-        progress: Progress | None,
-        max_calls: int | None,
-        max_tokens: int | None,
+        self, source: str, usage: ContextUsage, progress: Progress | None, max_calls: int | None, max_tokens: int | None
     ) -> None:
         self._source, self._usage, self._progress = source, usage, progress
         self._max_calls, self._max_tokens = max_calls, max_tokens

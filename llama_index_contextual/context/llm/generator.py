@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import Progress, SourceDocument
+    from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
 
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 _PROSE, _CODE = "context_prompt", "code_context_prompt"
@@ -187,9 +187,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         """Return one context per node of a document."""
         return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
 
-    def generate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
+    def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Return the contexts of several documents, ``num_workers`` calls at a time.
 
         Raises:
@@ -201,20 +199,14 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         finally:
             future.cancel()  # where the wait was interrupted
 
-    async def agenerate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
+    async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Do the same without blocking the event loop; when it is cancelled, so are the requests."""
         return await asyncio.wrap_future(self._start(batches, progress))
 
-    def _start(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None
-    ) -> Future[list[list[ChunkContext | None]]]:
+    def _start(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Future[Contexts]:
         return self._connection.start(self.llm, self._run, batches, progress)
 
-    async def _run(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None
-    ) -> list[list[ChunkContext | None]]:
+    async def _run(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Contexts:
         self.own_usage.prices = None if is_local(self.llm) else list_prices(model_name(self.llm))
         run = Run(self, progress)
         try:
