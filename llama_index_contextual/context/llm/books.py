@@ -26,14 +26,7 @@ if TYPE_CHECKING:
 
 
 class Books:
-    """The books of one run.
-
-    Args:
-        source: Name of the generator, which events carry.
-        usage: What the generator has used in all its runs, which the limits count.
-        progress: Called whenever chunks are done.
-        max_calls: Requests at most; None for any number.
-        max_tokens: Tokens at most, likewise.
+    """The books of one run: ``source`` is the generator's name, ``usage`` what it has used in all its runs.
 
     Attributes:
         failed: Chunks that got no context, by reason.

@@ -66,7 +66,7 @@ class Connection:
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.Lock()
+        self._llm_lock, self._portal_lock = threading.Lock(), threading.Lock()  # the loop asks for the model, too
         self._portal: BlockingPortal | None = None
         self._process = 0
 
@@ -81,7 +81,7 @@ class Connection:
 
     def llm(self, window: int | None, max_tokens: int) -> LLM:
         """Return the model; where it is not made yet, it takes and writes so many tokens."""
-        with self._lock:
+        with self._llm_lock:
             if self._llm is None:
                 model = self._chosen()
                 if isinstance(model, LLM):
@@ -108,12 +108,9 @@ class Connection:
     def start(self, llm: LLM, work: Callable[..., Awaitable[T]], *arguments: Any) -> Future[T]:
         """Begin a coroutine on the loop, from any thread; cancelling the future cancels it.
 
-        Args:
-            llm: Whose connections are closed when the loop ends.
-            work: The coroutine's function.
-            *arguments: Its arguments.
+        When the loop ends, the connections of ``llm`` are closed.
         """
-        with self._lock:  # so that nothing is given to a loop that has been told to end
+        with self._portal_lock:  # so that nothing is given to a loop that has been told to end
             if self._portal is None or self._process != os.getpid():  # a forked child has no thread
                 started: Future[tuple[BlockingPortal, Callable[[], object]]] = Future()
                 threading.Thread(target=anyio.run, args=(_serve, started, llm), name="contexts", daemon=True).start()
@@ -125,7 +122,7 @@ class Connection:
 
     def close(self) -> None:
         """End the loop, and cancel what runs on it; the next call starts another."""
-        with self._lock:
+        with self._portal_lock:
             portal, self._portal = self._portal, None
             if portal is not None and self._process == os.getpid():
                 self._stop()

@@ -100,35 +100,35 @@ class Patience:
 
 
 class Caller(Protocol):
-    """What sends requests to a model; ``servers`` of it answer side by side, each with its own queue."""
+    """What sends requests to a model: :class:`DirectCaller`, or workers elsewhere."""
 
     servers: int
 
     async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:  # noqa: ASYNC109
-        """Send a request once.
-
-        Args:
-            messages: The prompt.
-            timeout: Seconds after which it is cancelled.
-            max_tokens: Tokens that the model may write.
-
-        Raises:
-            CallFailedError: It was not answered.
-        """
+        """See :meth:`DirectCaller.send`."""
 
     def probe(self, seconds: float) -> str | None:
-        """Return why the model cannot be used, or None where its server answers within so many seconds."""
+        """See :meth:`DirectCaller.probe`."""
 
 
 @dataclass(slots=True)
 class DirectCaller:
-    """Sends requests from this process; see :class:`Caller`."""
+    """Sends requests from this process.
+
+    Attributes:
+        llm: The model.
+        servers: How many servers of the model there are, each with its own queue.
+    """
 
     llm: LLM
     servers: int = 1
 
     async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:  # noqa: ASYNC109
-        """Send a request once."""
+        """Send a request once, and cancel it after ``timeout`` seconds.
+
+        Raises:
+            CallFailedError: It was not answered.
+        """
         started = time.monotonic()
         try:
             with anyio.fail_after(timeout):
@@ -138,20 +138,14 @@ class DirectCaller:
             raise _explained(error) from error
 
     def probe(self, seconds: float) -> str | None:
-        """Return why the model cannot be used."""
+        """Return why the model cannot be used, or None where its server answers within so many seconds."""
         return probe(self.llm, seconds)
 
 
 async def ask(
     send: Callable[[], Awaitable[Answer]], *, attempts: int, patience: Patience, another: Callable[[], bool]
 ) -> Answer:
-    """Send a request, again after an error that may pass.
-
-    Args:
-        send: Sends it once.
-        attempts: How often at most.
-        patience: How long it waits before it sends the request again.
-        another: Asked before each attempt but the first whether it may be made.
+    """Send a request, again after an error that may pass; ``another`` says before each repetition whether it may.
 
     Raises:
         CallFailedError: There was no answer.

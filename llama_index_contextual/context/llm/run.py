@@ -50,10 +50,7 @@ T = TypeVar("T")
 
 
 class RunSettings(Protocol):
-    """What a run reads of its generator; :class:`LLMContextGenerator` documents it.
-
-    ``budget``, ``server`` and ``own_usage`` are shared by all runs of a generator.
-    """
+    """What a run reads of its :class:`LLMContextGenerator`; all runs share its budget, server and usage."""
 
     caller: Caller | None
     prompts: Prompts
@@ -88,19 +85,12 @@ class RunSettings(Protocol):
 
 @dataclass(slots=True)
 class Lookup:
-    """What the cache has of a document's chunks.
-
-    Attributes:
-        batch: The document and its chunks.
-        contexts: Of each chunk, or None; a run fills them in.
-        missing: Indexes of the chunks that the model is to be asked about.
-        left_alone: Why others are not asked about again.
-    """
+    """What the cache has of a document's chunks; a run fills in the missing contexts."""
 
     batch: DocumentChunks
     contexts: list[str | None]
-    missing: list[int]
-    left_alone: list[str]
+    missing: list[int]  # indexes of the chunks that the model is to be asked about
+    left_alone: list[str]  # why others are not asked about again
 
     @classmethod
     def of(cls, batch: DocumentChunks, settings: RunSettings) -> Lookup:
@@ -145,13 +135,13 @@ class Run:
             books.fail(f"{reason}, 3 times", 1, again=False)
         lookups_to_ask = [lookup for lookup in lookups if lookup.missing]
         if lookups_to_ask:
-            reason_not_to = await asyncio.to_thread(self._reason_not_to_ask)
-            if reason_not_to is None:
+            obstacle = await asyncio.to_thread(self._obstacle)
+            if obstacle is None:
                 await asyncio.to_thread(_divide_window, settings)
                 await _all(self._document, lookups_to_ask)
             else:
                 for lookup in lookups_to_ask:
-                    books.fail(reason_not_to, len(lookup.missing))
+                    books.fail(obstacle, len(lookup.missing))
         if books.may_change:
             await self._store(settings.cache.mark_failed, settings.version)
         books.end()
@@ -163,7 +153,8 @@ class Run:
         except StorageError as error:  # a full disk: what is paid for is used all the same
             self.cache_error = error
 
-    def _reason_not_to_ask(self) -> str | None:
+    def _obstacle(self) -> str | None:
+        """Return why the model is not to be asked, or None; this may ask its server."""
         settings = self._settings
         if settings.fallback_only:
             return "fallback_only"
@@ -317,13 +308,7 @@ def _prompt(lookup: Lookup, group: list[int], settings: RunSettings) -> FilledPr
 def estimate(
     settings: RunSettings, documents: Sequence[DocumentChunks], prices: Prices | None = None
 ) -> ContextEstimate:
-    """Return what a run would cost: its calls are planned and added up, and the model is not asked.
-
-    Args:
-        settings: The generator.
-        documents: What the run would be about.
-        prices: Per million tokens.
-    """
+    """Return what a run would cost: its calls are planned and added up, and the model is not asked."""
     _divide_window(settings)
     total, calls, calls_again = Tokens(), 0, 0
     lookups = [Lookup.of(batch, settings) for batch in documents]
@@ -336,9 +321,7 @@ def estimate(
             before, calls = prompt.document, calls + 1
             calls_again += len(group) if len(group) > 1 else 0
     local, model = is_local(settings.llm), model_name(settings.llm)
-    reading, writing = (_REMOTE_READING, _REMOTE_WRITING)
-    if local:  # it does one call after the other
-        reading, writing = settings.patience.reading_rate, _LOCAL_WRITING
+    reading, writing = (settings.patience.reading_rate, _LOCAL_WRITING) if local else (_REMOTE_READING, _REMOTE_WRITING)
     seconds = (total.prompt - total.cached) / reading + total.completion / writing
     price, priced_by = _price(total, prices, model, local=local)
     return ContextEstimate(
@@ -346,7 +329,7 @@ def estimate(
         from_cache=sum(context is not None for lookup in lookups for context in lookup.contexts),
         calls=calls,
         tokens=total,
-        seconds=seconds if local else seconds / _workers(settings),
+        seconds=seconds if local else seconds / _workers(settings),  # a local server does one call after the other
         price=price,
         priced_by=priced_by,
         model=model,
