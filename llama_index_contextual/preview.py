@@ -14,7 +14,7 @@ from rich.text import Text
 from llama_index_contextual import metadata
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.report import chunks_page, panel, shown
+from llama_index_contextual.report import chunk_panel, chunk_views, chunks_page
 from llama_index_contextual.text import counted, decode, printable
 
 if TYPE_CHECKING:
@@ -99,14 +99,14 @@ class Preview:
         return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width:100%;height:36rem;border:0"></iframe>'
 
     def __rich__(self) -> Group:
-        chunks = list(shown(self.nodes))
+        chunks = list(chunk_views(self.nodes))
         tokens = [chunk.tokens for chunk in chunks]
         sizes = (
             f"{min(tokens)} to {max(tokens)} tokens, {sum(tokens)} in all" if tokens[1:] else f"{sum(tokens)} tokens"
         )
         summary = f"{counted(len(chunks), 'chunk')}, {sizes}; {self.lacking}" if chunks else "no text, no chunks"
         heading = Text(printable(self.name, one_line=True), style="bold").append(f": {summary}", style="dim")
-        return Group(heading, *map(panel, chunks))
+        return Group(heading, *map(chunk_panel, chunks))
 
 
 def preview_file(

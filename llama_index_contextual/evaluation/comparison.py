@@ -349,7 +349,7 @@ def measure(
     start = time.perf_counter()
     results = [retriever.retrieve(question.text) for question in questions]
     milliseconds = 1000 * (time.perf_counter() - start) / len(questions)
-    answers = [[asked.covered_by(hit.node) for hit in hits] for asked, hits in zip(questions, results, strict=True)]
+    answers = [[one.covered_by(hit.node) for hit in hits] for one, hits in zip(questions, results, strict=True)]
     golds = [frozenset(question.gold) for question in questions]
     return Measured(
         name,

@@ -190,12 +190,12 @@ class Workshop:
         generator = own.pipeline.contexts.generator
         if isinstance(model := getattr(generator, "first", generator), LLMContextGenerator):
             model.require_key()
-        slug, taken = re.sub(r"[^\w.-]+", "-", name), {index.storage.name for index in self.indexes.values()}
+        slug, slugs = re.sub(r"[^\w.-]+", "-", name), {index.storage.name for index in self.indexes.values()}
         twins = (index.storage for index in self.indexes.values() if index.settings.fingerprint == own.fingerprint)
         settings = {
             **options,
             **{key: value for key, value in changes.items() if key in general},
-            "storage": next(twins, self._root / (slug if slug not in taken else f"{slug}-{len(taken)}")),
+            "storage": next(twins, self._root / (slug if slug not in slugs else f"{slug}-{len(slugs)}")),
             "context": generator or "off",
             "node_parser": own.pipeline.parser,
             "embed_model": self._remembering(own.embedding),

@@ -4,8 +4,8 @@ Everything that comes from documents, questions or models is escaped by the temp
 from elsewhere, and its content security policy lets it load nothing.
 """
 
-from llama_index_contextual.report.chunks import chunks_page, panel, shown
+from llama_index_contextual.report.chunks import chunk_panel, chunk_views, chunks_page
 from llama_index_contextual.report.pages import hits_page, render
 from llama_index_contextual.report.tables import Table
 
-__all__ = ["Table", "chunks_page", "hits_page", "panel", "render", "shown"]
+__all__ = ["Table", "chunk_panel", "chunk_views", "chunks_page", "hits_page", "render"]

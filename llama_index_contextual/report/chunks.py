@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _COLOURS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
 
 
-class Shown(NamedTuple):
+class ChunkView(NamedTuple):
     """A chunk as it is shown.
 
     Attributes:
@@ -74,7 +74,7 @@ class Shown(NamedTuple):
         return [(name, f"{added.strip()}\n\n" if added.strip() else "", text) for name, added in views.items()]
 
 
-def shown(nodes: Iterable[BaseNode]) -> Iterator[Shown]:
+def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
     """Yield the chunks of one document as they are shown; ``nodes`` are in order."""
     end = 0
     for number, node in enumerate((node for node in nodes if isinstance(node, TextNode)), start=1):
@@ -82,7 +82,7 @@ def shown(nodes: Iterable[BaseNode]) -> Iterator[Shown]:
         overlap = 0 if node.start_char_idx is None else max(0, end - node.start_char_idx)
         end = node.end_char_idx or 0
         values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
-        yield Shown(number, node, values, text[:overlap], text[overlap:])
+        yield ChunkView(number, node, values, text[:overlap], text[overlap:])
 
 
 def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
@@ -94,10 +94,10 @@ def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = N
         budget: The most tokens of a chunk, as it was set. None leaves the bars out.
         remark: A sentence about all chunks.
     """
-    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=list(shown(nodes)))
+    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=list(chunk_views(nodes)))
 
 
-def panel(chunk: Shown) -> Panel:
+def chunk_panel(chunk: ChunkView) -> Panel:
     """Return a chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
     title = Text(f"{chunk.number} ", style="bold")
     title.append(printable(chunk.headings, one_line=True) or "(no heading)")
