@@ -23,6 +23,7 @@ from llama_index.core.schema import BaseNode, QueryBundle
 from retrieval import POOL, Bench, Row
 
 from llama_index_contextual.evaluation import recall_at
+from llama_index_contextual.evaluation.comparison import signed
 from llama_index_contextual.evaluation.metrics import failures_avoided
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import CONTEXT, PATH, heading_titles
@@ -133,11 +134,7 @@ def main() -> None:
             own = recalls(data, benches, dense, "own", vectors)
             row: list[object] = [label, *(100 * own.mean(axis=0)).tolist()]
             for chosen in (needed, ~needed):
-                avoided = failures_avoided(plain[chosen], own[chosen])
-                row += [
-                    f"{p:+.0f} [{a:+.0f}, {z:+.0f}]"
-                    for p, a, z in zip(avoided.percent, avoided.low, avoided.high, strict=True)
-                ]
+                row += map(signed, failures_avoided(plain[chosen], own[chosen]))
             rows.append(row)
         depths = ("@1", "@3", "@5") if name in EARLY else ("@5", "@10", "@20")
         header = ["vectors", *depths, *(f"needed {one}" for one in depths), *(f"elsewhere {one}" for one in depths)]

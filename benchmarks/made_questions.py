@@ -28,7 +28,7 @@ from retrieval import Bench, Row
 
 from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.evaluation import Question as Made
-from llama_index_contextual.evaluation.made import WORD, drawn, passage, questions_by_llm, sentences
+from llama_index_contextual.evaluation.by_model import WORD, passage, questions_by_llm, sentences, shuffled
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import TITLE, heading_titles, path_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
@@ -96,7 +96,7 @@ def questions_by_rule(nodes: Sequence[BaseNode], kind: Kind, most: int) -> list[
     analyzer = Analyzer()
     counts = Counter(word for node in nodes for word in set(analyzer.tokens(node.get_content())))
     made: dict[str, Made] = {}
-    for node in drawn(nodes):
+    for node in shuffled(nodes):
         if len(made) >= most:
             break
         sentence = max(sentences(node.get_content()), key=lambda one: _rarity(analyzer, one, counts), default="")

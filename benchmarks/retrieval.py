@@ -51,6 +51,7 @@ from shipped import shipped_index
 
 from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
+from llama_index_contextual.evaluation.comparison import signed
 from llama_index_contextual.evaluation.metrics import failures_avoided
 from llama_index_contextual.evaluation.need import NEEDED, ContextNeed
 from llama_index_contextual.index.pipeline import default_parser
@@ -328,9 +329,8 @@ def context_need(data: DataSet, benches: dict[str, Bench], measured: Sequence[Me
             for rule, column in (("words", 0), ("names", 1)):
                 for part, chosen in (("needed", needed[:, column]), ("elsewhere", ~needed[:, column])):
                     avoided = failures_avoided(text.recalls[chosen], one.recalls[chosen])
-                    ends = zip(avoided.percent, avoided.low, avoided.high, strict=True)
-                    cells = [f"{p:+.0f} [{low:+.0f}, {high:+.0f}]" for p, low, high in ends] or ["", "", ""]
-                    rows.append([one.name.strip("*"), rule, part, avoided.questions, *cells])
+                    cells = [signed(ends) for ends in avoided] or ["", "", ""]
+                    rows.append([one.name.strip("*"), rule, part, int(chosen.sum()), *cells])
     head = f"Failures avoided against text alone, %, with 95 % intervals (needed by words: {NEEDED:.0%} of the weight)."
     return f"{head}\n\n{markdown_table(['', 'rule', 'context is', 'questions', '@5', '@10', '@20'], rows)}"
 

@@ -1,15 +1,17 @@
-"""Ask a service over HTTP, with patience while it is busy or away."""
+"""Ask a service over HTTP, and wait while it is busy or away: whom to ask again, and after how long."""
 
 from __future__ import annotations
 
 import math
+import time
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import tenacity
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from llama_index_contextual.errors import ContextualError
 
@@ -55,7 +57,7 @@ def post(
         for attempt in tenacity.Retrying(
             stop=tenacity.stop_after_attempt(attempts),
             retry=tenacity.retry_if_exception_type(_Busy),
-            wait=_pause,
+            wait=pause(_LONGEST_WAIT),
             reraise=True,
         ):
             with attempt:
@@ -72,10 +74,9 @@ def _post_once(
         answer = httpx.post(url, json=body, headers=headers, timeout=_TIMEOUT)
     except httpx.TransportError as error:
         raise _Busy(f"{type(error).__name__}: {error}") from error
-    code = answer.status_code
-    if code in (408, 409, 425, 429) or (code >= 500 and code != _NOT_OFFERED):  # noqa: PLR2004
+    if is_busy(answer.status_code):
         reason = f"HTTP {answer.status_code} {answer.text[:_SHOWN]!r}"
-        raise _Busy(reason, _seconds(answer.headers.get("retry-after")))
+        raise _Busy(reason, retry_after(answer.headers))
     if answer.is_error:
         raise failure(
             f"{url} refused the request: HTTP {answer.status_code} {answer.text[:_SHOWN]!r}. "
@@ -87,16 +88,35 @@ def _post_once(
         raise _Busy(f"the answer is no JSON ({error})") from error
 
 
-def _seconds(header: str | None) -> float | None:
+def is_busy(status: int) -> bool:
+    """Return whether a server that answers with this HTTP status may answer otherwise later."""
+    return status in (408, 409, 425, 429) or (status >= 500 and status != _NOT_OFFERED)  # noqa: PLR2004
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a server asks to wait: ``Retry-After``, a number or a date; None where it says none."""
+    value = headers.get("retry-after") or ""
     try:
-        seconds = float(header or "")
-    except ValueError:  # there is none, or it is a date
-        return None
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+        except (TypeError, ValueError):
+            return None
     return seconds if 0 <= seconds < math.inf else None
 
 
-def _pause(state: tenacity.RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    asked = error.wait if isinstance(error, _Busy) else None
-    guess = tenacity.wait_random_exponential(multiplier=1, max=_LONGEST_WAIT)(state)
-    return min(guess if asked is None else asked, _LONGEST_WAIT)
+def pause(longest: float) -> Callable[[tenacity.RetryCallState], float]:
+    """Return how tenacity waits: as long as the error's ``wait`` says, else exponentially longer with jitter.
+
+    Args:
+        longest: Seconds at most.
+    """
+    backoff = tenacity.wait_random_exponential(multiplier=1, max=longest)
+
+    def seconds(state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome else None
+        wait = getattr(error, "wait", None)
+        return min(backoff(state) if wait is None else float(wait), longest)
+
+    return seconds

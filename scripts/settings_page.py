@@ -1,8 +1,73 @@
-"""Write docs/settings.md from the declarations of the configuration."""
+"""Write docs/settings.md from the declarations of the configuration, which are obeyed."""
 
+from __future__ import annotations
+
+import json
 from pathlib import Path
+from typing import Any, Final
 
-from llama_index_contextual.cli.settings import reference
+from llama_index_contextual.config import FILE, PREFIX, USER_FILE, Configuration, fields_of, shown_of
+
+_INTRODUCTION: Final = f"""# Settings
+
+One file, `{FILE}` in the folder of the documents, is read by Python, the command line and the MCP server alike. It may
+also be the table `[tool.llama-index-contextual]` of the folder's `pyproject.toml`, or a file that `--config` names.
+`llama-index-contextual config --init` writes it with every setting commented out. `llama-index-contextual config`
+prints the settings in force and where each comes from. A value is taken from the first place that says it:
+
+1. an argument in Python, or an option of the command line
+2. an environment variable: `{PREFIX}CHUNKS__SIZE` for `chunks.size`; a list is separated by commas
+3. the folder's file, or the one that `--config` names
+4. your own file, `{USER_FILE}` in `~/.config/llama-index-contextual` (or where your system keeps such files)
+5. the index, which remembers what made it
+6. the default
+
+**A folder is data.** The column *folder* says what a folder's own file may say by itself: yes, or these values. All
+else counts only from the other places, or after `llama-index-contextual trust FOLDER`. That command prints what it
+trusts, and holds until the file says something else. What is not obeyed is named in a warning, and the rest holds
+([Security](security.md)). A file has at most 1 MB, 2,000 values and 8 levels.
+
+`scripts/settings_page.py` makes this page."""
+
+
+def reference() -> str:
+    """Return the page."""
+    lines = [_INTRODUCTION]
+    section = None
+    for key, info in fields_of():
+        table, _, name = key.rpartition(".")
+        if key == "descriptions":
+            continue
+        if table != section:
+            section = table
+            lines += [
+                "",
+                f"## `[{table}]`",
+                "",
+                "| key | meaning | default | option | folder |",
+                "|---|---|---|---|---|",
+            ]
+        shown = shown_of(info)
+        option = f"`{shown['option']}`" if shown["option"] else ""
+        safe = shown["safe"]
+        folder = ("yes" if safe else "") if isinstance(safe, bool) else ", ".join(f"`{one}`" for one in safe)
+        lines.append(f"| `{name}` | {info.description} | {_cell(shown['default'])} | {option} | {folder} |")
+    meaning = Configuration.model_fields["descriptions"].description
+    lines += [
+        "",
+        "## `[descriptions]`",
+        "",
+        f"{meaning} It becomes part of every context below that folder or file. A folder may say it by itself.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _cell(default: Any) -> str:
+    if isinstance(default, str) and default.startswith("("):
+        return default[1:-1]
+    return f"`{json.dumps(default, ensure_ascii=False)}`"
+
 
 if __name__ == "__main__":
     (Path(__file__).parents[1] / "docs" / "settings.md").write_text(reference(), "utf-8")

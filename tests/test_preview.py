@@ -3,13 +3,13 @@ from llama_index.core.schema import TextNode
 from rich.console import Console
 
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.preview import Preview, lacking, render_preview
+from llama_index_contextual.preview import Preview, lacking, preview_file
 
 
 def shown(path_or_text, **settings):
     console = Console(width=100, record=True, file=None, force_terminal=False)
     with console.capture() as capture:
-        console.print(render_preview(path_or_text, HeadingAwareMarkdownNodeParser(**settings)))
+        console.print(preview_file(path_or_text, HeadingAwareMarkdownNodeParser(**settings)))
     return capture.get()
 
 

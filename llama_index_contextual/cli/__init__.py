@@ -12,10 +12,10 @@ import io
 import os
 import sys
 import warnings
-from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from llama_index_contextual import __version__
 from llama_index_contextual.cli import measuring, reading, settings, writing
@@ -30,14 +30,27 @@ from llama_index_contextual.cli.common import (
 from llama_index_contextual.cli.imports import import_late
 from llama_index_contextual.errors import ContextualError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = ["app", "main"]
 
 EXIT_ERROR: Final = 1
 
+
+class _Commands(TyperGroup):
+    """Ends a command on Ctrl-C with one line. The versions of typer differ in what they say and return."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if ctx.invoked_subcommand == "index":
+                tell("what was finished is kept, and the same command goes on", "interrupted:")
+            else:
+                tell("", "interrupted")
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="llama-index-contextual",
     help="Give every chunk of your Markdown its context back, and find it again. No key, no network.",
     no_args_is_help=True,
@@ -62,21 +75,6 @@ def _common(
     del version
 
 
-def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """End a command on Ctrl-C with one line. The versions of typer differ in what they say and return."""
-
-    @wraps(command)
-    def run(*arguments: Any, **options: Any) -> None:
-        try:
-            command(*arguments, **options)
-        except KeyboardInterrupt:
-            kept = "what was finished is kept, and the same command goes on" if command is writing.index else ""
-            tell(kept, "interrupted:" if kept else "interrupted")
-            raise typer.Exit(EXIT_INTERRUPTED) from None
-
-    return run
-
-
 for command in (
     writing.index,
     reading.search,
@@ -91,7 +89,7 @@ for command in (
     settings.config,
     settings.trust,
 ):
-    app.command()(_interruptible(command))
+    app.command()(command)
 
 
 def main() -> None:

@@ -79,8 +79,8 @@ def open_index(
 
     if folder is None and storage is None:
         folder = Path()
-    said = partial(load_configuration, file=config, options=settings)
-    with ContextualIndex.open(folder, storage=storage, config=said, **options) as index:
+    read_configuration = partial(load_configuration, file=config, options=settings)
+    with ContextualIndex.open(folder, storage=storage, config=read_configuration, **options) as index:
         yield index
 
 
@@ -99,7 +99,7 @@ _CONTROL: Final = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")  # beyond 
 def print_json(data: Any) -> None:
     """Print plain data as JSON. With ``--json`` nothing else goes to standard output."""
     text = json.dumps(data, indent=2, ensure_ascii=False)
-    typer.echo(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    typer.echo(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def print_report(report: Any, *, as_json: bool) -> None:
@@ -175,19 +175,19 @@ def tell_log() -> None:
 
 def _names() -> dict[str, str]:
     """Return the option, or else the key of the configuration, by the name of a setting in Python."""
-    found = {"context": "--context", "storage": "--storage", "reindex": "--reindex", "top_k": "--top-k"}
-    found |= {"since": "--since", "until": "--until", "confirm": "--yes"}
+    names = {"context": "--context", "storage": "--storage", "reindex": "--reindex", "top_k": "--top-k"}
+    names |= {"since": "--since", "until": "--until", "confirm": "--yes"}
     for key, info in fields_of():
-        shown = shown_of(info)
-        found.setdefault(shown["python"] or key.rpartition(".")[2], shown["option"] or key)
-    return found
+        declaration = shown_of(info)
+        names.setdefault(declaration["python"] or key.rpartition(".")[2], declaration["option"] or key)
+    return names
 
 
 def as_option(text: str) -> str:
     """Return a message with the command line's names of settings in place of Python's."""
     names = _names()
     pattern = rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})=(?:'([^'\s]*)')?"
-    text = re.sub(pattern, lambda found: f"{names[found[1]]}={found[2] or ''}", text)
+    text = re.sub(pattern, lambda match: f"{names[match[1]]}={match[2] or ''}", text)
     return text.replace("refresh(--yes=True), or ", "")  # where Python and the command line are named side by side
 
 

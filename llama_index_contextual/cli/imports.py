@@ -37,10 +37,10 @@ class _LatePackages(MetaPathFinder):
         """Return the package as the usual finder does, with another loader; None for all else."""
         if not name.startswith(_LAZY):
             return None
-        found = PathFinder.find_spec(name, path, target)
-        if found is not None and found.submodule_search_locations is not None and found.loader is not None:
-            found.loader = _Late(found.loader)
-        return found
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.submodule_search_locations is not None and spec.loader is not None:
+            spec.loader = _Late(spec.loader)
+        return spec
 
 
 class _Late(Loader):
@@ -57,32 +57,41 @@ class _Late(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Put off what the package does."""
-        package, real = module.__name__, self._real
-        known: dict[str, tuple[str, str]] = {}
-
-        def look_up(name: str) -> object:
-            if not known:
-                known.update(_names_of(real.get_source(package), package, vars(module)))
-            if name in vars(module):
-                return vars(module)[name]
-            if name in known:
-                inner, given = known[name]
-                found = getattr(import_module(inner), given)
-            elif not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
-                return import_module(f"{package}.{name}")
-            elif name.startswith("__") and name not in ("__all__", "__version__"):
-                raise AttributeError(f"module {package!r} has no attribute {name!r}")
-            else:  # what it makes of others, or a name that it does not have
-                vars(module).pop("__getattr__", None)
-                real.exec_module(module)
-                return getattr(module, name)
-            setattr(module, name, found)
-            return found
-
-        vars(module)["__getattr__"] = look_up
+        vars(module)["__getattr__"] = _Names(module, self._real)
 
 
-def _names_of(source: str, package: str, values: dict[str, Any]) -> dict[str, tuple[str, str]]:
+class _Names:
+    """The ``__getattr__`` of a package: it imports what a name stands for, or runs the package where that is not known.
+
+    Args:
+        module: The package.
+        loader: Runs it.
+    """
+
+    def __init__(self, module: ModuleType, loader: Any) -> None:
+        self._module, self._loader = module, loader
+        self._origins: dict[str, tuple[str, str]] = {}
+
+    def __call__(self, name: str) -> object:
+        package, values = self._module.__name__, vars(self._module)
+        if not self._origins:
+            self._origins = _origins_of(self._loader.get_source(package), package, values)
+        if name in values:
+            return values[name]
+        if name in self._origins:
+            inner, original = self._origins[name]
+            values[name] = getattr(import_module(inner), original)
+            return values[name]
+        if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+            return import_module(f"{package}.{name}")
+        if name.startswith("__") and name not in ("__all__", "__version__"):
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        values.pop("__getattr__", None)  # it is made of other names, or there is none of this name
+        self._loader.exec_module(self._module)
+        return getattr(self._module, name)
+
+
+def _origins_of(source: str, package: str, values: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Return where the names come from that a package imports; plain values that it sets go to ``values``."""
     origins = {"": ("", "")}
     for line in ast.parse(source).body:

@@ -74,18 +74,17 @@ def evaluate(
     from llama_index_contextual.evaluation import evaluate as run
     from llama_index_contextual.evaluation import html_report, markdown_report
 
-    given: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config, "rerank": rerank}
-    asked = _questions(folder, questions, llm, made, config)
+    options: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config, "rerank": rerank}
     comparison = run(
         folder,
-        asked,
+        _questions(folder, questions, llm, made, config),
         made="" if questions else str(llm),
         storage=storage,
         embed_model=embed_model,
         variants=dict(map(_variant, variant or [])),
         say=tell,
         show_progress=messages.is_terminal,
-        **{key: value for key, value in given.items() if value},
+        **{key: value for key, value in options.items() if value},
     )
     for file, make in ((html, html_report), (markdown, markdown_report)):
         if file:
@@ -94,8 +93,9 @@ def evaluate(
         print_json(comparison.to_dict())
         return
     print_text(str(comparison))
-    for row in comparison.rows[1 + [row.name for row in comparison.rows].index(comparison.baseline) :]:
-        _print_changes(comparison, row.name)
+    names = [row.name for row in comparison.rows]
+    for name in names[1 + names.index(comparison.baseline) :]:
+        _print_changes(comparison, name)
 
 
 def tune(
@@ -120,26 +120,26 @@ def tune(
     """Choose contexts, fusion and grouping by questions, and say what that gains on questions that did not choose."""
     from llama_index_contextual.evaluation import tune as run
 
-    given: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config}
-    found = run(
+    options: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config}
+    result = run(
         folder,
         _questions(folder, questions, llm, made, config),
         embed_model=embed_model,
         say=tell,
         show_progress=messages.is_terminal,
-        **{key: value for key, value in given.items() if value},
+        **{key: value for key, value in options.items() if value},
     )
     if as_json:
-        print_json({**found.to_dict(), "made": "" if questions else str(llm)})
+        print_json({**result.to_dict(), "made": "" if questions else str(llm)})
     else:
-        print_text(str(found))
+        print_text(str(result))
         if not questions:
             print_text(f"{llm} made the questions: people may ask otherwise.")
-    if write and not found.is_more_than_chance:
+    if write and not result.is_more_than_chance:
         tell("Nothing is written: the present settings stay.")
     elif write:
         file = config or folder / FILE
-        found.write(file)
+        result.write(file)
         tell(f"Written: {file}")
 
 
@@ -151,9 +151,9 @@ def _questions(folder: Path, file: Path | None, llm: str | None, made: int, conf
         return load_questions(file)
     if llm is None:
         raise SettingError("there are no questions. Cure: --questions FILE, or --llm MODEL, which makes some.")
-    found = make_questions(folder, llm, most=made, say=tell, **({"config": config} if config else {}))
-    tell(f"{counted(len(found), 'question')}, such as: {found[0].text}")
-    return found
+    questions = make_questions(folder, llm, most=made, say=tell, **({"config": config} if config else {}))
+    tell(f"{counted(len(questions), 'question')}, such as: {questions[0].text}")
+    return questions
 
 
 def _variant(text: str) -> tuple[str, Path]:
@@ -164,9 +164,9 @@ def _variant(text: str) -> tuple[str, Path]:
 
 
 def _print_changes(comparison: Comparison, name: str) -> None:
-    for what, found in (("gained", comparison.gained(name)), ("lost", comparison.lost(name))):
-        print_text(f"\n{name} {what} {len(found)} at {comparison.top_k[0]}{':' if found else ''}")
-        for question in found[:_SHOWN]:
-            print_text(f"  {printable(question.text, one_line=True)}")
-        if len(found) > _SHOWN:
-            print_text(f"  … and {len(found) - _SHOWN} more")
+    for kind, questions in comparison.changes(name).items():
+        print_text(f"\n{name} {kind} {len(questions)} at {comparison.top_k[0]}{':' if questions else ''}")
+        for text, *_ in questions[:_SHOWN]:
+            print_text(f"  {printable(text, one_line=True)}")
+        if len(questions) > _SHOWN:
+            print_text(f"  … and {len(questions) - _SHOWN} more")

@@ -114,51 +114,50 @@ def search(
         "retrieval.rerank": rerank,
     }
     with open_index(folder, storage, config, settings, create=False) as contextual:
-        chosen = contextual.settings.configuration.retrieval
-        least: float | Literal["auto"] = "auto" if chosen.min_score is None else chosen.min_score
-        retriever = contextual.as_retriever(similarity_top_k=chosen.top_k or 5, filters=filters, min_score=least)
+        retrieval = contextual.settings.configuration.retrieval
+        least: float | Literal["auto"] = "auto" if retrieval.min_score is None else retrieval.min_score
+        retriever = contextual.as_retriever(similarity_top_k=retrieval.top_k or 5, filters=filters, min_score=least)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
             explanation = retriever.explain(question)
         tell_freshness(contextual.freshness())
-        said = contextual.settings.configuration.descriptions
+        descriptions = contextual.settings.configuration.descriptions
     if html:
         from llama_index_contextual.keyword import Analyzer
         from llama_index_contextual.report import hits_page
 
         write_page(html, hits_page(explanation, Analyzer()))
-    found = [] if explanation.hits else ["Nothing found."]
-    for line in (*found, *explanation.said):
+    for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
         tell(printable(as_option(line)))
     if as_json:
-        print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, said) for hit in explanation.nodes])
+        print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, descriptions) for hit in explanation.nodes])
     elif explain and explanation.hits:
         print_text(str(explanation))
     else:
         for rank, hit in enumerate(explanation.nodes, 1):
-            print_text(_hit_to_text(rank, hit, said))
+            print_text(_hit_to_text(rank, hit, descriptions))
 
 
-def _hit_to_dict(hit: NodeWithScore, said: Mapping[str, str]) -> dict[str, Any]:
+def _hit_to_dict(hit: NodeWithScore, descriptions: Mapping[str, str]) -> dict[str, Any]:
     """Return a hit as plain data. The text is the displayed one, without its context."""
     meta = hit.node.metadata
     keys = ("path", "start_line", "end_line", "header_path", "date")
-    known = {key: value_of(meta, key) for key in keys}
+    data = {key: value_of(meta, key) for key in keys}
     if PAGE_LABEL in meta:
-        known[PAGE_LABEL] = meta[PAGE_LABEL]
-    if lines := descriptions_of(said, str(meta.get("path"))):
-        known["description"] = lines
-    return {"score": hit.score, **known, "id": hit.node.node_id, "text": hit.node.get_content()}
+        data[PAGE_LABEL] = meta[PAGE_LABEL]
+    if lines := descriptions_of(descriptions, str(meta.get("path"))):
+        data["description"] = lines
+    return {"score": hit.score, **data, "id": hit.node.node_id, "text": hit.node.get_content()}
 
 
-def _hit_to_text(rank: int, hit: NodeWithScore, said: Mapping[str, str]) -> str:
+def _hit_to_text(rank: int, hit: NodeWithScore, descriptions: Mapping[str, str]) -> str:
     meta = hit.node.metadata
     path = printable(str(meta.get("path")), one_line=True)
     place = citation(path, value_of(meta, "start_line"), value_of(meta, "end_line"), meta.get(PAGE_LABEL))
     lines = [f"{rank}. {hit.score or 0:.2f}  {place}"]
     if headings := value_of(meta, "header_path"):
         lines.append(f"   {printable(str(headings), one_line=True)}")
-    lines += [f"   {printable(line, one_line=True)}" for line in descriptions_of(said, str(meta.get("path")))]
+    lines += [f"   {printable(line, one_line=True)}" for line in descriptions_of(descriptions, str(meta.get("path")))]
     snippet = _snippet(hit.node.get_content())
     if sys.stdout.isatty():
         lines += wrap(snippet, get_terminal_size().columns, initial_indent="   ", subsequent_indent="   ")
@@ -193,16 +192,16 @@ def context(
     from llama_index_contextual.memory import MemoryContext, MemorySettings
     from llama_index_contextual.memory.context import gate_digest
 
-    given = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
+    options = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
     may_make = False
     if folder or not storage:  # else only the index knows its folder, and so its configuration
-        said = load_configuration(folder or Path(), file=config, options=given).memory
-        digest = gate_digest(message, MemorySettings.configured(said.given()))  # small talk needs no index
+        memory = load_configuration(folder or Path(), file=config, options=options).memory
+        digest = gate_digest(message, MemorySettings.configured(memory.given()))  # small talk needs no index
         if digest is not None:
             _print_digest(digest, as_json=as_json)
             return
-        may_make = said.refresh not in (None, "never")
-    settings = {**given, "embedding.model": embed_model}
+        may_make = memory.refresh not in (None, "never")
+    settings = {**options, "embedding.model": embed_model}
     with open_index(folder, storage, config, settings, create=may_make) as index:
         keeper = BackgroundRefresh(index, index.settings.configuration.memory.refresh or "never")
         tell_freshness(keeper.look())
@@ -240,8 +239,8 @@ def mcp(
     """Serve a folder of notes to agents over the Model Context Protocol."""
     from llama_index_contextual.mcp_server import serve
 
-    given = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
-    given["embedding.model"] = embed_model
+    options = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
+    options["embedding.model"] = embed_model
     if transport == "http":
         _require_port(port)
     try:
@@ -251,7 +250,7 @@ def mcp(
             port=port,
             allow_write=allow_write,
             storage=storage,
-            config=partial(load_configuration, file=config, options=given),
+            config=partial(load_configuration, file=config, options=options),
         )
     except KeyboardInterrupt:
         _end_at_once(EXIT_INTERRUPTED)
@@ -316,29 +315,28 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
-    from llama_index_contextual.preview import chunks_of, render_preview
+    from llama_index_contextual.preview import preview_file
 
     settings = {"chunks.size": chunk_size, "chunks.overlap": overlap, "chunks.tokenizer": tokenizer}
     file = file.resolve()
     with open_index(folder or file.parent, None, config, settings, reindex="ignore") as index:
         pipeline = index.settings.pipeline
-        step = pipeline.contexts if context else None
-        if html:
-            write_page(html, index.preview(file).to_html())
-        elif as_json:
-            nodes = chunks_of(file, pipeline.parser, step, root=index.folder)[1]
-            print_json([_chunk_to_dict(node) for node in nodes])
-        else:
-            Console(highlight=False).print(render_preview(file, pipeline.parser, step, root=index.folder))
+        result = preview_file(file, pipeline.parser, pipeline.contexts if context or html else None, index.folder)
+    if html:
+        write_page(html, result.to_html())
+    elif as_json:
+        print_json([_chunk_to_dict(node) for node in result.nodes])
+    else:
+        Console(highlight=False).print(result)
 
 
 def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
     from llama_index.core.schema import MetadataMode
 
     keys = ("start_line", "end_line", "header_path", "date", "token_count", "context")
-    known = {key: value_of(node.metadata, key) for key in keys}
+    data = {key: value_of(node.metadata, key) for key in keys}
     text = node.get_content(metadata_mode=MetadataMode.NONE)
-    return {**known, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
+    return {**data, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
 
 
 def status(
@@ -353,9 +351,9 @@ def status(
 def verify(folder: Indexed = None, storage: Storage = None, as_json: AsJson = False) -> None:
     """Check that files, database and engines agree. Exit code 3 if they do not."""
     with open_index(folder, storage, create=False, reindex="ignore") as index:
-        found = index.verify()
-    print_report(found, as_json=as_json)
-    if not found.ok:
+        verification = index.verify()
+    print_report(verification, as_json=as_json)
+    if not verification.ok:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 

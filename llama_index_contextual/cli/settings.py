@@ -1,4 +1,4 @@
-"""``config``: the settings in force and where each comes from, the commented file, and the reference page."""
+"""``config`` and ``trust``: the settings in force and where each comes from, the commented file, and whom to obey."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import typer
 from llama_index_contextual.cli.common import AsJson, Config, Indexed, Storage, open_index, print_json, print_text
 from llama_index_contextual.config import (
     FILE,
-    PREFIX,
-    USER_FILE,
     Configuration,
     asked_of,
     fields_of,
@@ -29,26 +27,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.state import IndexState
 
-_INTRODUCTION: Final = f"""# Settings
-
-One file, `{FILE}` in the folder of the documents, is read by Python, the command line and the MCP server alike. It may
-also be the table `[tool.llama-index-contextual]` of the folder's `pyproject.toml`, or a file that `--config` names.
-`llama-index-contextual config --init` writes it with every setting commented out. `llama-index-contextual config`
-prints the settings in force and where each comes from. A value is taken from the first place that says it:
-
-1. an argument in Python, or an option of the command line
-2. an environment variable: `{PREFIX}CHUNKS__SIZE` for `chunks.size`; a list is separated by commas
-3. the folder's file, or the one that `--config` names
-4. your own file, `{USER_FILE}` in `~/.config/llama-index-contextual` (or where your system keeps such files)
-5. the index, which remembers what made it
-6. the default
-
-**A folder is data.** The column *folder* says what a folder's own file may say by itself: yes, or these values. All
-else counts only from the other places, or after `llama-index-contextual trust FOLDER`. That command prints what it
-trusts, and holds until the file says something else. What is not obeyed is named in a warning, and the rest holds
-([Security](security.md)). A file has at most 1 MB, 2,000 values and 8 levels.
-
-`scripts/settings_page.py` makes this page."""
 _WIDTH: Final = 60  # characters of a value; --json shows all
 _REMEMBERED: Final = {
     "embedding.model": "embed_model",
@@ -77,9 +55,9 @@ def config(
         print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
     width = max(len(key) for key, _, _ in rows)
-    shown = [(f"{key:{width}}  {_shown(value)}", origin) for key, value, origin in rows]
-    column = min(max(len(line) for line, _ in shown), 70)
-    print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in shown))
+    lines = [(f"{key:{width}}  {_shown(value)}", origin) for key, value, origin in rows]
+    column = min(max(len(line) for line, _ in lines), 70)
+    print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in lines))
 
 
 def write_first(path: Path) -> None:
@@ -118,14 +96,14 @@ def trust(
         return
     if not root.is_dir():
         raise SettingError(f"{root} is no folder. Cure: name one that exists.")
-    asked, state = asked_of(root), stored_state(root, storage)
+    request, state = asked_of(root), stored_state(root, storage)
     of_index = trusted_choices(state, root)[1]
-    said = [(asked.said.origins[key], key, asked.said.values[key]) for key in asked.keys]
-    digests = [asked.digest]
+    choices = [(request.said.origins[key], key, request.said.values[key]) for key in request.keys]
+    digests = [request.digest]
     if state.settings:
-        said += [("its index", name, dict(state.choices).get(name, "an object")) for name in of_index]
+        choices += [("its index", name, dict(state.choices).get(name, "an object")) for name in of_index]
         digests.append(digest_of_choices(state))
-    lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in said]
+    lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in choices]
     if not lines:
         print_text(f"{root} says nothing that needs trust")
         return
@@ -149,17 +127,17 @@ def in_force(settings: IndexSettings, state: IndexState) -> list[tuple[str, Any,
         settings: Of an open index.
         state: What the index remembers.
     """
-    said, known, rows = settings.configuration, state.choices, []
+    configuration, choices, rows = settings.configuration, state.choices, []
     for key, info in fields_of():
-        value: Any = said
+        value: Any = configuration
         for part in key.split("."):
             value = getattr(value, part)
-        if key in said.origins:
-            rows.append((key, value, said.origins[key]))
+        if key in configuration.origins:
+            rows.append((key, value, configuration.origins[key]))
             continue
         default = shown_of(info)["default"]
         real = _real(settings, key)
-        origin = "index" if _is_remembered(key, known) else "default"
+        origin = "index" if _is_remembered(key, choices) else "default"
         rows.append((key, default if real is None else real, origin))
     return rows
 
@@ -224,42 +202,3 @@ def commented_file() -> str:
         lines += [f"# {info.description}{note}", f"# {name} = {json.dumps(example, ensure_ascii=False)}"]
     lines += ["", "[descriptions]", f"# {Configuration.model_fields['descriptions'].description}"]
     return "\n".join([*lines, '# "api/" = "REST reference of the billing service"', ""])
-
-
-def reference() -> str:
-    """Return the reference page of the documentation, made from the same declarations that are obeyed."""
-    lines = [_INTRODUCTION]
-    section = None
-    for key, info in fields_of():
-        table, _, name = key.rpartition(".")
-        if key == "descriptions":
-            continue
-        if table != section:
-            section = table
-            lines += [
-                "",
-                f"## `[{table}]`",
-                "",
-                "| key | meaning | default | option | folder |",
-                "|---|---|---|---|---|",
-            ]
-        shown = shown_of(info)
-        option = f"`{shown['option']}`" if shown["option"] else ""
-        safe = shown["safe"]
-        folder = ("yes" if safe else "") if isinstance(safe, bool) else ", ".join(f"`{one}`" for one in safe)
-        lines.append(f"| `{name}` | {info.description} | {_cell(shown['default'])} | {option} | {folder} |")
-    meaning = Configuration.model_fields["descriptions"].description
-    lines += [
-        "",
-        "## `[descriptions]`",
-        "",
-        f"{meaning} It becomes part of every context below that folder or file. A folder may say it by itself.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _cell(default: Any) -> str:
-    if isinstance(default, str) and default.startswith("("):
-        return default[1:-1]
-    return f"`{json.dumps(default, ensure_ascii=False)}`"

@@ -143,14 +143,14 @@ def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
     from llama_index_contextual.index.files import find_files
 
     mode = contextual.settings.pipeline.contexts.context
-    given = [f"--{key.replace('_', '-')}" if key != "model" else "--llm" for key, value in model.items() if value]
-    if given and mode != "llm":
-        raise SettingError(f"{', '.join(given)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
+    names = [f"--{key.replace('_', '-')}" if key != "model" else "--llm" for key, value in model.items() if value]
+    if names and mode != "llm":
+        raise SettingError(f"{', '.join(names)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     if contextual.exists:
         contextual.settings.check_writing(contextual.settings.state())
     else:
-        found = find_files(contextual.folder, contextual.settings.files)
-        if not found.files and not found.problems:
+        listing = find_files(contextual.folder, contextual.settings.files)
+        if not listing.files and not listing.problems:
             kinds = ", ".join(contextual.settings.files.include[:12])
             raise SettingError(
                 f"{contextual.folder} holds no files to index. Cure: another folder, or --include; read are {kinds} …"
@@ -180,8 +180,8 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
     words = lacking(contextual.nodes()) if report.embedded > report.chunks / 10 else None  # it reads the whole index
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
     if as_json:
-        said = {} if words is None else {"lacking": words._asdict()}
-        print_json({**report.to_dict(), **said})
+        lacks = {} if words is None else {"lacking": words._asdict()}
+        print_json({**report.to_dict(), **lacks})
     else:
         print_text(str(report) if words is None else f"{report}\n{words}")
     for repair in report.repaired:

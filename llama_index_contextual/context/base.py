@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    Progress = Callable[["ContextProgress"], None]
+    from llama_index_contextual.errors import StorageError
 
-MAX_CHARS: Final = 600  # of a model's context, about 150 tokens; the prompt asks for one or two sentences
+    Progress = Callable[["ContextProgress"], None]
+    Contexts = list[list["ChunkContext | None"]]  # of documents, by chunk
+
+MAX_CHARS: Final = 600  # of a context from a language model, about 150 tokens; its prompt asks for two sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,9 @@ class ChunkContext:
 
     Attributes:
         text: What is embedded and keyword-indexed beside the chunk; may be empty.
-        source: Which generator made it: ``"headings"``, ``"pattern"``, ``"llm:<model>"``.
+        source: The generator that made it: ``"headings"``, ``"pattern"``, ``"llm:<model>"``.
         lexical: More words, for the keyword arm alone.
-        version: The generator's :attr:`ContextGenerator.version` when it was made.
+        version: The generator's :attr:`ContextGenerator.version` at that time.
     """
 
     text: str
@@ -77,16 +80,23 @@ class ContextProgress:
 
 
 class ContextGenerator(ABC):
-    """Makes the contexts of a document's chunks.
+    """Makes the contexts of chunks.
 
-    A generator that cannot make a context for a chunk returns ``None`` in its place, and never an empty or a made-up
-    one: what happens then is the business of :class:`FallbackContextGenerator`.
+    A subclass has a name, a version and :meth:`generate`. If it works on several documents at once, it overrides
+    :meth:`generate_all` and :meth:`agenerate_all`, too. A chunk that it cannot make a context for gets ``None``, so
+    that :class:`FallbackContextGenerator` asks the next generator about it.
     """
 
     name: str
     """What made a context; stored with it as its provenance."""
     free: ClassVar[bool] = True
     """Whether it costs neither money nor noticeable time, so that it may run while a query waits."""
+    last_failures: Mapping[str, int] = MappingProxyType({})
+    """How many chunks of the last run got no context, by reason."""
+    cache_error: StorageError | None = None
+    """Why contexts of the last run could not be stored; None where they were."""
+    remembers_failures: bool = True
+    """Whether :meth:`state` is known to other processes."""
 
     @property
     @abstractmethod
@@ -95,18 +105,20 @@ class ContextGenerator(ABC):
 
     @abstractmethod
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Give one context per node, in their order; None where it could not."""
+        """Return one context per node, in their order; None where there is none."""
 
     async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """Do the same as :meth:`generate`, without blocking the event loop."""
-        return await asyncio.to_thread(self.generate, nodes, document)
+        return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
 
-    def generate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
-        """Do several documents: one list per document, in their order."""
-        total, done = sum(len(batch.nodes) for batch in batches), 0
-        results = []
+    def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+        """Return the contexts of several documents: one list per document, in their order.
+
+        Args:
+            batches: The documents with their chunks.
+            progress: Called whenever chunks are done.
+        """
+        results, done, total = [], 0, sum(len(batch.nodes) for batch in batches)
         for batch in batches:
             results.append(self.generate(batch.nodes, batch.document))
             done += len(batch.nodes)
@@ -114,60 +126,31 @@ class ContextGenerator(ABC):
                 progress(ContextProgress(done, total))
         return results
 
-    async def agenerate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
+    async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Do the same as :meth:`generate_all`, without blocking the event loop."""
         return await asyncio.to_thread(self.generate_all, batches, progress)
 
     @property
     def usage(self) -> ContextUsage:
-        """What it has done and used so far; nothing for those that cost nothing."""
+        """What it has done and used so far; nothing for a free generator."""
         return ContextUsage()
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
-        """Say what a run over these chunks would cost: nothing, for those that cost nothing."""
+        """Return what a run over these chunks would cost: nothing for a free generator."""
         chunks = sum(len(batch.nodes) for batch in batches)
         return ContextEstimate(chunks, 0, 0, Tokens(), 0.0, None if prices is None else 0.0)
 
     def at_query_time(self) -> ContextGenerator | None:
-        """Give the generator that may run while a query waits, if there is one."""
+        """Return the generator that may run while a query waits, if there is one."""
         return self if self.free else None
 
     def config(self) -> dict[str, Any]:
-        """What :func:`resolve_generator` needs to make it again: plain data, never a model object or a key."""
+        """Return what :func:`resolve_generator` makes it from again: plain data, never a model object or a key."""
         return {"spec": self.name}
 
     def state(self) -> str:
-        """Changes when the same nodes deserve another run, because the last one had to fall back."""
+        """Return a mark that changes when the same nodes deserve another run, because the last one fell back."""
         return ""
 
     def close(self) -> None:  # noqa: B027  most have nothing to close
-        """Let go of files, connections and threads; it may be used again afterwards."""
-
-
-class BulkContextGenerator(ContextGenerator):
-    """A generator that does documents together, because it can ask or report about several at once.
-
-    Its subclasses implement :meth:`generate_all` and :meth:`agenerate_all`; one document is a bulk of one.
-    """
-
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Give one context per node of a document; None where there is none."""
-        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
-
-    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Do the same without blocking the event loop."""
-        return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
-
-    @abstractmethod
-    def generate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
-        """Do several documents: one list per document, in their order."""
-
-    @abstractmethod
-    async def agenerate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
-        """Do the same as :meth:`generate_all`, without blocking the event loop."""
+        """Close files, connections and threads; it may be used again afterwards."""

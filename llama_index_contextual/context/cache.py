@@ -1,4 +1,4 @@
-"""Paid contexts, kept: by the chunk they belong to, in any LlamaIndex key-value store."""
+"""The cache of paid contexts: by the chunk that they belong to, in any LlamaIndex key-value store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def open_store(cache: str | os.PathLike[str] | BaseKVStore | bool | None) -> Bas
 
 
 def _text_of(value: object) -> str | None:
-    """Return the context that a store holds, None for anything that no model's answer becomes."""
+    """Return the context in a stored value; None for anything that no model's answer becomes."""
     text = value.get("text") if isinstance(value, dict) else None
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_CHARS or len(text.splitlines()) > 1:
         return None
@@ -65,7 +65,7 @@ def _text_of(value: object) -> str | None:
 
 
 class ContextCache:
-    """What a model said of chunks, by what it was asked; and how often it gave a chunk no context.
+    """The contexts that a model gave, and how often it gave a chunk none.
 
     A context is found again under its chunk's text, header path, model and prompt, together with either the
     document's path or the document's text. So it survives an edit elsewhere in its document (same path) and a renaming
@@ -73,8 +73,8 @@ class ContextCache:
     it may be outdated in what it says about the rest: ``reuse="document"`` does not look under the path.
 
     Args:
-        store: Where; None keeps nothing.
-        versions_of: Gives the hashes of model and prompt for a document: the present one, then earlier ones whose
+        store: Where; None stores nothing.
+        versions_of: Returns the hashes of model and prompt for a document: the present one, then earlier ones whose
             contexts are as good.
         reuse: ``"chunk"`` or ``"document"``.
     """
@@ -85,38 +85,38 @@ class ContextCache:
         self.store, self._versions_of, self._reuse = store, versions_of, reuse
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
-        """Return the contexts of chunks; None for those that are not kept.
+        """Return the contexts of chunks; None for those that have none.
 
         A store may be shared: what is no context there counts as none, with a warning.
         """
-        kept = [[one for one in some if one is not None] for some in self._kept(nodes, document, CONTEXTS)]
-        found = [next(filter(None, map(_text_of, some)), None) for some in kept]
-        refused = sum(text is None and bool(some) for text, some in zip(found, kept, strict=True))
-        if refused:
-            what = f"{counted(refused, 'kept context')} of {document.path or document.id} cannot be used"
+        rows = self._get(nodes, document, CONTEXTS)
+        contexts = [next(filter(None, map(_text_of, values)), None) for values in rows]
+        unusable = sum(context is None and bool(values) for context, values in zip(contexts, rows, strict=True))
+        if unusable:
+            what = f"{counted(unusable, 'kept context')} of {document.path or document.id} cannot be used"
             warnings.warn(f"{what}: no text of one line. The model is asked again.", ContextualWarning, stacklevel=2)
-        return found
+        return contexts
 
     def keep(self, contexts: Sequence[tuple[BaseNode, str]], document: SourceDocument) -> None:
-        """Keep contexts; they are on disk when this returns."""
-        self._keep([(node, {"text": text}) for node, text in contexts], document, CONTEXTS)
+        """Store contexts; they are on disk when this returns."""
+        self._put([(node, {"text": text}) for node, text in contexts], document, CONTEXTS)
 
     def left_alone(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
         """Return why chunks are not asked about any more, having failed too often; None for all others."""
-        failed = [next(filter(None, kept), None) for kept in self._kept(nodes, document, _FAILURES)]
-        return [one["reason"] if one and one["times"] >= _LEFT_ALONE_AFTER else None for one in failed]
+        rows = self._get(nodes, document, _FAILURES)
+        return [row[0]["reason"] if row and row[0]["times"] >= _LEFT_ALONE_AFTER else None for row in rows]
 
     def note_failed(self, reasons: Sequence[tuple[BaseNode, str]], document: SourceDocument) -> None:
         """Count that chunks got no context, although the model could be asked, and why."""
-        before = self._kept([node for node, _ in reasons], document, _FAILURES)
-        times = [1 + max((one["times"] for one in kept if one is not None), default=0) for kept in before]
-        counted = zip(reasons, times, strict=True)
-        self._keep([(node, {"reason": reason, "times": n}) for (node, reason), n in counted], document, _FAILURES)
+        rows = self._get([node for node, _ in reasons], document, _FAILURES)
+        times = [1 + max((value["times"] for value in values), default=0) for values in rows]
+        pairs = zip(reasons, times, strict=True)
+        self._put([(node, {"reason": reason, "times": count}) for (node, reason), count in pairs], document, _FAILURES)
 
     def state(self, version: str) -> str:
         """Return the mark of a version's last run that had to fall back; empty where none had to."""
-        kept = None if self.store is None else self.store.get(version, _STATES)
-        return "" if kept is None else str(kept["run"])
+        value = None if self.store is None else self.store.get(version, _STATES)
+        return "" if value is None else str(value["run"])
 
     def mark_failed(self, version: str) -> None:
         """Note that a run fell back, so that a pipeline's own cache does not take its result for final."""
@@ -137,23 +137,21 @@ class ContextCache:
             return (by_text,)
         return short_hash([*parts, "path", document.path or document.id]), by_text
 
-    def _kept(
-        self, nodes: Sequence[BaseNode], document: SourceDocument, collection: str
-    ) -> list[list[dict[str, Any] | None]]:
-        """Return for each chunk what is kept of it, the best first."""
+    def _get(self, nodes: Sequence[BaseNode], document: SourceDocument, collection: str) -> list[list[dict[str, Any]]]:
+        """Return the values of each chunk, the best first."""
         if self.store is None:
             return [[] for _ in nodes]
         text_hash, versions = short_hash([document.text]), self._versions_of(document)
-        keys = [[key for one in versions for key in self._keys(node, document, text_hash, one)] for node in nodes]
-        wanted = [key for some in keys for key in some]
+        rows = [[key for one in versions for key in self._keys(node, document, text_hash, one)] for node in nodes]
+        keys = [key for row in rows for key in row]
         if (get_many := getattr(self.store, "get_many", None)) is not None:
-            found = get_many(wanted, collection)
+            values = get_many(keys, collection)
         else:
-            values = ((key, self.store.get(key, collection)) for key in wanted)
-            found = {key: value for key, value in values if value is not None}
-        return [[found.get(key) for key in some] for some in keys]
+            pairs = ((key, self.store.get(key, collection)) for key in keys)
+            values = {key: value for key, value in pairs if value is not None}
+        return [[values[key] for key in row if key in values] for row in rows]
 
-    def _keep(
+    def _put(
         self, values: Sequence[tuple[BaseNode, dict[str, Any]]], document: SourceDocument, collection: str
     ) -> None:
         if self.store is None or not values:

@@ -1,4 +1,4 @@
-"""From loose nodes back to their documents: whose chunks they are, and a text of the document that is not stale."""
+"""Group nodes by the document that they were cut from, and find a text of it that is not outdated."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def group_by_document(
     for position, node in enumerate(nodes):
         groups.setdefault(document_id(node), []).append(position)
     result = []
-    for doc_id, found in groups.items():
-        positions = sorted(found, key=lambda position: (start_of(nodes[position]), position))
+    for doc_id, unsorted in groups.items():
+        positions = sorted(unsorted, key=lambda position: (start_of(nodes[position]), position))
         if not _agree([nodes[position] for position in positions]):
-            positions = found
+            positions = unsorted
         chunks = tuple(nodes[position] for position in positions)
-        given = known.get(doc_id) or known.get(path_of(chunks[0].metadata))
-        document = _source_document(doc_id, chunks, given, docstore, root)
+        original = known.get(doc_id) or known.get(path_of(chunks[0].metadata))
+        document = _source_document(doc_id, chunks, original, docstore, root)
         result.append((DocumentChunks(document, chunks), positions))
     return result
 
@@ -86,30 +86,23 @@ def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
 def _source_document(
     doc_id: str,
     chunks: tuple[BaseNode, ...],
-    given: BaseNode | None,
+    original: BaseNode | None,
     docstore: BaseDocumentStore | None,
     root: str | None,
 ) -> SourceDocument:
     first = chunks[0].metadata
-    metadata: dict[str, Any] = {} if given is None else dict(given.metadata)
+    metadata: dict[str, Any] = {} if original is None else dict(original.metadata)
     metadata.update({key: first[key] for key in _SHARED if key in first})
     path = page_path(display_path(metadata, root) or display_path(first, root), first.get(PAGE_LABEL))
-    text, whole, origin = _text(doc_id, chunks, given, docstore)
+    if original is not None and _holds(text := _content(original), chunks):
+        whole, origin = True, "documents"
+    else:
+        text, whole = _join_slices(chunks)
+        origin = "slices" if whole else "neighbourhood"
+        stored = None if whole or docstore is None else docstore.get_document(doc_id, raise_error=False)
+        if stored is not None and _holds(content := _content(stored), chunks):
+            text, whole, origin = content, True, "docstore"
     return SourceDocument(doc_id, path, text, MappingProxyType(metadata), whole, origin)
-
-
-def _text(
-    doc_id: str, chunks: tuple[BaseNode, ...], given: BaseNode | None, docstore: BaseDocumentStore | None
-) -> tuple[str, bool, str]:
-    if given is not None and _holds(text := _content(given), chunks):
-        return text, True, "documents"
-    slices, tiled = _join_slices(chunks)
-    if tiled:
-        return slices, True, "slices"
-    stored = docstore.get_document(doc_id, raise_error=False) if docstore is not None else None
-    if stored is not None and _holds(text := _content(stored), chunks):
-        return text, True, "docstore"
-    return slices, False, "neighbourhood"
 
 
 def _content(node: BaseNode) -> str:
@@ -160,15 +153,15 @@ def _agree(chunks: Sequence[BaseNode]) -> bool:
 
     They do not where one parser cut what another had cut: its offsets may count from the piece that it was given.
     """
-    held, last = "", -1
+    earlier, last = "", -1
     for chunk in chunks:
         content, start = _content(chunk), start_of(chunk)
         if start < 0:
             continue
-        shared = held[start - last :] if last >= 0 else ""
+        shared = earlier[start - last :] if last >= 0 else ""
         if start < last or shared[: len(content)] != content[: len(shared)]:
             return False
-        held, last = content, start
+        earlier, last = content, start
     return True
 
 

@@ -1,7 +1,8 @@
-"""Which generator makes a chunk's context: the one that a setting names, and those that stand in for it."""
+"""Choose a generator by its name, and let others stand in where it has no context for a chunk."""
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -11,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.checks import refuse_unknown
-from llama_index_contextual.context.base import BulkContextGenerator, ContextGenerator, DocumentChunks
-from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.context.base import ContextGenerator, DocumentChunks
 from llama_index_contextual.context.llm.generator import LLMContextGenerator
-from llama_index_contextual.context.pattern import PatternContextGenerator
+from llama_index_contextual.context.pattern import FREE
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+    from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import ChunkContext, Progress
+    from llama_index_contextual.context.base import ChunkContext, Contexts, Progress, SourceDocument
     from llama_index_contextual.context.cache import Reuse
     from llama_index_contextual.context.llm.request import Patience
     from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
@@ -40,14 +41,15 @@ _NEXT_OF_THIS: Final = (
 )
 
 
-class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
+class FallbackContextGenerator(ContextGenerator, PromptMixin):
     """Asks one generator, then the next about the chunks that got no context from it, and so on.
 
     Each context says who made it, so a later run asks the first generator again about exactly those that fell back.
-    How many did, and why, is said in one :class:`ContextualWarning` at the end of a run.
+    One :class:`ContextualWarning` at the end of a run says how many did, and why.
 
     Args:
-        generators: Best first. All but the first should be free.
+        generators: Best first. All but the first should be free. Name, version, usage, estimate and settings are those
+            of the first.
 
     Raises:
         SettingError: There are none.
@@ -57,14 +59,10 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
         if not generators:
             raise SettingError("A FallbackContextGenerator without generators has none to ask. Cure: give some.")
         self.generators = tuple(generators)
+        self.first = self.generators[0]
 
     def __repr__(self) -> str:
         return f"FallbackContextGenerator({list(self.generators)!r})"
-
-    @property
-    def first(self) -> ContextGenerator:
-        """The one whose contexts are wanted."""
-        return self.generators[0]
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -73,7 +71,7 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
 
     @property
     def version(self) -> str:
-        """Version of the first: contexts of the others are upgraded anyway."""
+        """Version of the first: contexts of the others are replaced by a later run."""
         return self.first.version
 
     @property
@@ -87,25 +85,43 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
         return self.first.usage
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
-        """Estimate of the first."""
+        """Return the estimate of the first."""
         return self.first.estimate(batches, prices)
 
     def at_query_time(self) -> ContextGenerator | None:
-        """Give the first that may run while a query waits."""
+        """Return the first generator that may run while a query waits."""
         return next((generator for generator in self.generators if generator.free), None)
 
     def config(self) -> dict[str, Any]:
-        """Settings of the first, and the names of the others."""
+        """Return the settings of the first, and the names of the others."""
         return {**self.first.config(), "fallback": [generator.name for generator in self.generators[1:]]}
 
     def state(self) -> str:
-        """State of the first."""
+        """Return the state of the first."""
         return self.first.state()
 
     def close(self) -> None:
         """Close all."""
         for generator in self.generators:
             generator.close()
+
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Return one context per node of a document."""
+        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
+
+    def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+        """Return the contexts of several documents."""
+        results = self.first.generate_all(batches, progress)
+        self._fill_in(results, batches)
+        self._warn(results)
+        return results
+
+    async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+        """Do the same without blocking the event loop."""
+        results = await self.first.agenerate_all(batches, progress)
+        await asyncio.to_thread(self._fill_in, results, batches)
+        self._warn(results)
+        return results
 
     def _get_prompts(self) -> PromptDictType:
         return {key: prompt for part in self._with_prompts() for key, prompt in part.get_prompts().items()}
@@ -120,70 +136,38 @@ class FallbackContextGenerator(BulkContextGenerator, PromptMixin):
     def _with_prompts(self) -> list[PromptMixin]:
         return [part for part in self.generators if isinstance(part, PromptMixin)]
 
-    def generate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
-        """Do several documents."""
-        results = self.first.generate_all(batches, progress)
+    def _fill_in(self, results: Contexts, batches: Sequence[DocumentChunks]) -> None:
+        """Ask the other generators about the chunks that have no context yet."""
         for generator in self.generators[1:]:
-            missing, places = _missing(batches, results)
-            if missing:
-                _fill_in(results, places, generator.generate_all(missing))
-        self._report(results)
-        return results
+            gaps = [[index for index, context in enumerate(contexts) if context is None] for contexts in results]
+            open_batches = [
+                DocumentChunks(batch.document, tuple(batch.nodes[index] for index in indexes))
+                for batch, indexes in zip(batches, gaps, strict=True)
+                if indexes
+            ]
+            answers = iter(generator.generate_all(open_batches) if open_batches else ())
+            for contexts, indexes in zip(results, gaps, strict=True):
+                for index, context in zip(indexes, next(answers) if indexes else (), strict=True):
+                    contexts[index] = context
 
-    async def agenerate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
-        """Do several documents without blocking the event loop."""
-        results = await self.first.agenerate_all(batches, progress)
-        for generator in self.generators[1:]:
-            missing, places = _missing(batches, results)
-            if missing:
-                _fill_in(results, places, await generator.agenerate_all(missing))
-        self._report(results)
-        return results
-
-    def _report(self, results: list[list[ChunkContext | None]]) -> None:
-        sources = Counter("no context" if context is None else context.source for found in results for context in found)
-        total, ours = sum(sources.values()), sources.pop(self.first.name, 0)
-        messages = []
+    def _warn(self, results: Contexts) -> None:
+        """Warn once of all chunks that fell back, and of contexts that could not be stored."""
+        first = self.first
+        sources = Counter("no context" if context is None else context.source for row in results for context in row)
+        total, ours = sum(sources.values()), sources.pop(first.name, 0)
         if ours < total:
-            whose = ", ".join(f"{count} {source}" for source, count in sources.most_common())
-            failures = Counter(getattr(self.first, "last_failures", {}))
-            why = ", ".join(f"{count} {reason}" for reason, count in failures.most_common())
-            messages.append(
+            others = ", ".join(f"{count} {source}" for source, count in sources.most_common())
+            reasons = ", ".join(f"{count} {reason}" for reason, count in Counter(first.last_failures).most_common())
+            warnings.warn(
                 f"{total - ours} of {total} chunks {'has' if total - ours == 1 else 'have'} no context from "
-                f"{self.first.name} but fell back ({whose})"
-                + (f", because: {why}." if why else ".")
-                + (_NEXT if getattr(self.first, "remembers_failures", True) else _NEXT_OF_THIS)
+                f"{first.name} but fell back ({others}){f', because: {reasons}' if reasons else ''}."
+                f"{_NEXT if first.remembers_failures else _NEXT_OF_THIS}",
+                ContextualWarning,
+                stacklevel=2,
             )
-        if (error := getattr(self.first, "cache_error", None)) is not None:
-            messages.append(f"What was generated is used, and could not be kept everywhere: {error}")
-        for message in messages:
+        if first.cache_error is not None:
+            message = f"What was generated is used, and could not be kept everywhere: {first.cache_error}"
             warnings.warn(message, ContextualWarning, stacklevel=2)
-
-
-def _missing(
-    batches: Sequence[DocumentChunks], results: list[list[ChunkContext | None]]
-) -> tuple[list[DocumentChunks], list[tuple[int, list[int]]]]:
-    todo, places = [], []
-    for number, (batch, found) in enumerate(zip(batches, results, strict=True)):
-        indexes = [index for index, context in enumerate(found) if context is None]
-        if indexes:
-            todo.append(DocumentChunks(batch.document, tuple(batch.nodes[index] for index in indexes)))
-            places.append((number, indexes))
-    return todo, places
-
-
-def _fill_in(
-    results: list[list[ChunkContext | None]],
-    places: list[tuple[int, list[int]]],
-    contexts: list[list[ChunkContext | None]],
-) -> None:
-    for (number, indexes), found in zip(places, contexts, strict=True):
-        for index, context in zip(indexes, found, strict=True):
-            results[number][index] = context
 
 
 class ContextOptions(TypedDict, total=False):
@@ -219,10 +203,10 @@ class StepOptions(ContextOptions, total=False):
 
 
 def resolve_generator(spec: str | ContextGenerator | None = "headings", **options: Any) -> ContextGenerator | None:
-    """Give the generator that a setting names.
+    """Return the generator that a setting names.
 
     Args:
-        spec: ``"off"`` or None for none, a kind by name, or a generator, which is returned as it is.
+        spec: ``"off"`` or None for none, the name of a kind, or a generator, which is returned as it is.
         **options: Settings of that kind, as its class names them. ``"llm"`` also takes ``fallback``: which free kinds
             stand in for it, best first; None for none.
 
@@ -245,20 +229,17 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
 
 
 def _refuse(options: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
-    unused = "llm" in options and "llm" not in known and what.startswith("context=")  # given, but not said to be used
+    """Raise a SettingError for options that a kind does not take; a model that nobody would ask has its own cure."""
+    unused = "llm" in options and "llm" not in known and what.startswith("context=")
     refuse_unknown(what, options, known, "context='llm' (--context llm), or leave it out" if unused else "")
 
 
 def _llm(*, fallback: str | Sequence[str] | None = ("pattern", "headings"), **options: Any) -> ContextGenerator:
     names = [fallback] if isinstance(fallback, str) else fallback or ()
-    if not isinstance(names, Sequence) or any(name not in tuple(_FREE) for name in names):
-        raise SettingError(f"fallback={fallback!r} is not known. Cure: use some of {', '.join(_FREE)}, or None.")
+    if not isinstance(names, Sequence) or any(name not in tuple(FREE) for name in names):
+        raise SettingError(f"fallback={fallback!r} is not known. Cure: use some of {', '.join(FREE)}, or None.")
     first = LLMContextGenerator(**options)
-    return FallbackContextGenerator([first, *(_FREE[name]() for name in names)]) if names else first
+    return FallbackContextGenerator([first, *(FREE[name]() for name in names)]) if names else first
 
 
-_FREE: Final[dict[str, Callable[..., ContextGenerator]]] = {
-    "pattern": PatternContextGenerator,
-    "headings": HeadingContextGenerator,
-}
-_KINDS: Final[dict[str, Callable[..., ContextGenerator]]] = {**_FREE, "llm": _llm}
+_KINDS: Final[dict[str, Callable[..., ContextGenerator]]] = {**FREE, "llm": _llm}

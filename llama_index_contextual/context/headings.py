@@ -58,16 +58,12 @@ class HeadingContextGenerator(ContextGenerator):
         return short_hash([self.name, _REVISION, self.template, self.max_chars])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Give one context per node; its text is empty only where neither path, heading, title nor date is known."""
+        """Return one context per node; its text is empty only where neither path, heading, title nor date is known."""
         version = self.version
         return [ChunkContext(self.describe(node, document), self.name, version=version) for node in nodes]
 
-    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Do the same: there is nothing to wait for."""
-        return self.generate(nodes, document)
-
     def config(self) -> dict[str, Any]:
-        """Give the settings as plain data."""
+        """Return the settings as plain data."""
         return {"spec": self.name, "template": self.template, "max_chars": self.max_chars}
 
     def describe(self, node: BaseNode, document: SourceDocument) -> str:
@@ -85,16 +81,12 @@ class HeadingContextGenerator(ContextGenerator):
         return _fill(self.template, fields)
 
     def _breadcrumb(self, path: str, headings: Sequence[str]) -> str:
-        kept, left_out = list(headings), False
-        while True:
-            crumb = HEADER_SEPARATOR.join(
-                filter(None, [path, "…" if left_out else "", join_header_path(kept)]),
-            )
-            if len(crumb) <= self.max_chars:
-                return crumb
-            if len(kept) < 2:  # noqa: PLR2004  the chunk's own heading is all that is left
-                return f"{crumb[: self.max_chars - 1].rstrip()}…"
-            kept, left_out = kept[1:], True
+        for first in range(max(1, len(headings))):
+            parts = [path, "…" if first else "", join_header_path(headings[first:])]
+            breadcrumb = HEADER_SEPARATOR.join(filter(None, parts))
+            if len(breadcrumb) <= self.max_chars:
+                return breadcrumb
+        return f"{breadcrumb[: self.max_chars - 1].rstrip()}…"  # the chunk's own heading is all that is left
 
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:

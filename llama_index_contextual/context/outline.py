@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pygments.lexers import get_lexer_for_filename
 from pygments.token import Comment, Keyword, Name, Operator, Punctuation, String
@@ -47,8 +46,7 @@ _MAX_SENTENCE: Final = 200
 _MAX_SIGNATURE: Final = 24  # tokens between a parameter list and its body: const noexcept override -> Result<T>
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One token that is neither white space nor comment."""
 
     start: int
@@ -56,8 +54,7 @@ class Token:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Symbol:
+class Symbol(NamedTuple):
     """Something that code defines: its kind in a word, its name, and where it stands (characters)."""
 
     kind: str
@@ -69,16 +66,14 @@ class Symbol:
         return f"{self.kind} {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Comments:
+class Comments(NamedTuple):
     """A run of comments: where it starts, and its words without the comment marks."""
 
     start: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(NamedTuple):
     """What a file of source code, or a part of one, defines and says."""
 
     text: str
@@ -87,11 +82,11 @@ class Outline:
     comments: tuple[Comments, ...]
 
     def defined(self, start: int, end: int) -> list[Symbol]:
-        """Symbols defined between two positions, in their order."""
+        """Return the symbols defined between two positions, in their order."""
         return [symbol for symbol in self.symbols if start <= symbol.start < end]
 
     def enclosing(self, start: int) -> list[Symbol]:
-        """Symbols that a position is inside of, outermost first: told by indentation, as a reader does.
+        """Return the symbols that a position is inside of, outermost first: told by indentation, as a reader does.
 
         None after what was read: which symbols stand between is not known.
         """
@@ -106,7 +101,7 @@ class Outline:
         return list(takewhile(lambda symbol: symbol.indent < level, stack))
 
     def purpose(self, start: int, end: int) -> str:
-        """First sentence of the first comment between two positions that describes something."""
+        """Return the first sentence of the first comment between two positions that describes something."""
         for comment in self.comments:
             if start <= comment.start < end:
                 return first_sentence(comment.text)
@@ -114,7 +109,7 @@ class Outline:
 
 
 def outline(text: str, path: str) -> Outline | None:
-    """Read source code; None where the file's name does not say that it is code.
+    """Read source code; return None where the file's name does not say that it is code.
 
     Args:
         text: All of a file or any part of it. What follows the first 200,000 characters is not read.
@@ -143,7 +138,7 @@ def is_code(path: str) -> bool:
 
 
 def first_sentence(text: str) -> str:
-    """Give a text's first sentence on one line, cut visibly where it is endless."""
+    """Return a text's first sentence on one line, cut visibly where it is endless."""
     sentence = " ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split())
     return sentence if len(sentence) <= _MAX_SENTENCE else f"{sentence[: _MAX_SENTENCE - 1].rstrip()}…"
 
@@ -164,16 +159,14 @@ def _definitions(text: str, tokens: Sequence[Token], language: str) -> Iterator[
         depth += {"(": 1, ")": -1}.get(token.text, 0)
         definer = _DEFINERS.get(token.text) if token.kind in Keyword or token.kind in Name else None
         if definer is not None:
-            named = _named_after(tokens, position + 1)
-            if named is not None:
-                name, start = named
+            for name, start in _named_after(tokens, position + 1):
                 yield Symbol(definer, name, start, _indent(text, start))
         elif unnamed and depth <= 0 and _is_name(token) and _has_body(tokens, position):
             yield Symbol("function", token.text, token.start, _indent(text, token.start))
 
 
-def _named_after(tokens: Sequence[Token], position: int) -> tuple[str, int] | None:
-    """Return the name that ``fn``, ``impl<T>`` or ``func (e *Engine)`` introduces, and where it stands.
+def _named_after(tokens: Sequence[Token], position: int) -> Iterator[tuple[str, int]]:
+    """Yield the name that ``fn``, ``impl<T>`` or ``func (e *Engine)`` introduces, and where it stands, if any.
 
     Go names a method's class in brackets before its name: that gives ``Engine.Search``. A function without a name,
     ``func(a int) Result {``, has a type there.
@@ -186,12 +179,11 @@ def _named_after(tokens: Sequence[Token], position: int) -> tuple[str, int] | No
         if opening == "(":
             owner = next((token.text for token in tokens[position + 2 : end] if token.kind in Name), "")
             if end + 1 >= len(tokens) or tokens[end + 1].text != "(":
-                return None
+                return
         position = end
     if position < len(tokens) and tokens[position].kind in Name:
         token = tokens[position]
-        return (f"{owner}.{token.text}" if owner else token.text), token.start
-    return None
+        yield (f"{owner}.{token.text}" if owner else token.text), token.start
 
 
 def _is_name(token: Token) -> bool:
@@ -207,11 +199,8 @@ def _has_body(tokens: Sequence[Token], position: int) -> bool:
         return False
     end = _after_brackets(tokens, position + 1)
     signature = tokens[end : end + _MAX_SIGNATURE]
-    ends = (
-        {";", "=", "}"} if signature and signature[0].text == ":" else {";", "=", "}", ",", ")", "."}
-    )  # A::A() : x(1) {
-    stop = next((token.text for token in signature if token.text == "{" or token.text in ends), "")
-    return stop == "{"
+    ends = set("{;=}" if signature and signature[0].text == ":" else "{;=},).")  # A::A() : x(1) {
+    return next((token.text for token in signature if token.text in ends), "") == "{"
 
 
 def _after_brackets(tokens: Sequence[Token], position: int) -> int:
@@ -227,13 +216,13 @@ def _comments(text: str, tokens: Sequence[Token]) -> Iterator[Comments]:
     """Join comments that only white space without a blank line parts; leave out licences and mere rules."""
     runs: list[list[Token]] = []
     for token in tokens:
-        if runs:
-            last = runs[-1][-1]
-            between = text[last.start + len(last.text) : token.start]
-            if not between.strip() and (last.text + between).count("\n") - last.text.rstrip().count("\n") <= 1:
-                runs[-1].append(token)
-                continue
-        runs.append([token])
+        last = runs[-1][-1] if runs else token
+        between = text[last.start + len(last.text) : token.start]
+        lines = (last.text + between).count("\n") - last.text.rstrip().count("\n")
+        if runs and not between.strip() and lines <= 1:
+            runs[-1].append(token)
+        else:
+            runs.append([token])
     for run in runs:
         start, end = run[0].start, run[-1].start + len(run[-1].text)
         words = "\n".join(_CLOSERS.sub("", _OPENERS.sub("", line)).strip() for line in text[start:end].splitlines())

@@ -1,4 +1,4 @@
-"""Context without a model: which file, inside what, defining what; for source code and for anything with headings."""
+"""Contexts of source code: file, enclosing symbols and what a chunk defines. Other documents get their headings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import heading_titles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from llama_index.core.schema import BaseNode
 
@@ -46,16 +46,14 @@ class PatternContextGenerator(ContextGenerator):
     @property
     def version(self) -> str:
         """Hash of the settings."""
-        return short_hash(
-            [self.name, _REVISION, *self.config().values(), self._headings.version],
-        )
+        return short_hash([self.name, _REVISION, *self.config().values(), self._headings.version])
 
     def config(self) -> dict[str, Any]:
-        """Give the settings as plain data."""
+        """Return the settings as plain data."""
         return {"spec": self.name, "max_symbols": self.max_symbols, "max_lexical_chars": self.max_lexical_chars}
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Give one context per node."""
+        """Return one context per node."""
         code = outline(document.text, document.path)
         if code is None:
             return self._from_headings(nodes, document)
@@ -90,3 +88,10 @@ class PatternContextGenerator(ContextGenerator):
         lexical = " ".join(filter(None, [*titles, first_sentence(body)]))[: self.max_lexical_chars]
         version = self.version
         return [ChunkContext(self._headings.describe(node, document), self.name, lexical, version) for node in nodes]
+
+
+FREE: Final[dict[str, Callable[[], ContextGenerator]]] = {
+    "pattern": PatternContextGenerator,
+    "headings": HeadingContextGenerator,
+}
+"""The generators that cost nothing, by name."""

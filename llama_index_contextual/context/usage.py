@@ -1,4 +1,4 @@
-"""What contexts cost: counted while they are made, foreseen before, and told to LlamaIndex's instrumentation."""
+"""What contexts cost: usage, prices, estimates, and the events that LlamaIndex's instrumentation gets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -105,7 +105,7 @@ class ContextUsage:
         return None if self.prices is None else self.prices.of(self.tokens)
 
     def __add__(self, other: ContextUsage) -> ContextUsage:
-        names = ("chunks", "from_cache", "generated", "failed", "calls", "retries", "tokens", "seconds", "uncounted")
+        names = [one.name for one in fields(self) if one.name != "prices"]
         sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
         return ContextUsage(**sums, prices=self.prices or other.prices)
 
@@ -127,23 +127,22 @@ class UsageOfCopies:
             finalize(self, _remove, self._folder, self._original)
         return _copy_of, (self._folder, self._original)
 
-    def keep(self, used: ContextUsage) -> None:
-        """Write down what this copy has used so far; nothing in the process of the original."""
+    def store(self, usage: ContextUsage) -> None:
+        """Write down what this copy has used so far; does nothing in the process of the original."""
         if self._folder is not None and self._original != os.getpid() and Path(self._folder).is_dir():
             unfinished, file = Path(self._folder, self._name), Path(self._folder, f"{self._name}.json")
-            unfinished.write_text(json.dumps(asdict(used)), "utf-8")
+            unfinished.write_text(json.dumps(asdict(usage)), "utf-8")
             unfinished.replace(file)
 
-    def total(self) -> ContextUsage | None:
-        """Return what all copies have written down; None where there was never one."""
-        if self._folder is None or self._original != os.getpid():
-            return None
+    def total(self) -> ContextUsage:
+        """Return what all copies have written down."""
         total = ContextUsage()
-        for file in Path(self._folder).glob("*.json"):
-            said = json.loads(file.read_text("utf-8"))
-            prices = said["prices"] and Prices(**said["prices"])
-            known = {"failed": Counter(said["failed"]), "tokens": Tokens(**said["tokens"]), "prices": prices}
-            total += ContextUsage(**{**said, **known})
+        if self._folder is not None and self._original == os.getpid():
+            for file in Path(self._folder).glob("*.json"):
+                values = json.loads(file.read_text("utf-8"))
+                values["prices"] = values["prices"] and Prices(**values["prices"])
+                values |= {"failed": Counter(values["failed"]), "tokens": Tokens(**values["tokens"])}
+                total += ContextUsage(**values)
         return total
 
 
@@ -152,7 +151,7 @@ def _copy_of(folder: str, original: int) -> UsageOfCopies:
 
 
 def _remove(folder: str, original: int) -> None:
-    if original == os.getpid():  # a fork has the object, too
+    if original == os.getpid():  # a forked child has the object, too
         rmtree(folder, ignore_errors=True)
 
 
@@ -187,24 +186,28 @@ class ContextEstimate:
     calls_again: int = 0
 
 
-class ContextRunStartEvent(BaseEvent):
-    """Contexts are about to be generated."""
+class _ContextEvent(BaseEvent):
+    """An event of a run; ``source`` is the generator's name."""
 
     source: str
-    documents: int
-    chunks: int
-    from_cache: int
 
     @classmethod
     def class_name(cls) -> str:
         """Return the event's name."""
-        return "ContextRunStartEvent"
+        return cls.__name__
 
 
-class ContextCallEvent(BaseEvent):
+class ContextRunStartEvent(_ContextEvent):
+    """A run begins."""
+
+    documents: int
+    chunks: int
+    from_cache: int
+
+
+class ContextCallEvent(_ContextEvent):
     """A model has answered, or has failed to answer (``error`` says how)."""
 
-    source: str
     document: str
     chunks: int
     accepted: int
@@ -214,21 +217,10 @@ class ContextCallEvent(BaseEvent):
     completion_tokens: int
     error: str = ""
 
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the event's name."""
-        return "ContextCallEvent"
 
+class ContextRunEndEvent(_ContextEvent):
+    """A run has ended; ``failed`` counts the chunks without a context, by reason."""
 
-class ContextRunEndEvent(BaseEvent):
-    """Contexts have been generated; ``failed`` counts the chunks without, by reason."""
-
-    source: str
     generated: int
     from_cache: int
     failed: dict[str, int]
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the event's name."""
-        return "ContextRunEndEvent"

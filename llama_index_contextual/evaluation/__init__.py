@@ -1,15 +1,16 @@
 """Measure retrieval on one's own documents: questions with known answers, metrics and comparisons."""
 
+from llama_index_contextual.evaluation.by_model import make_questions
 from llama_index_contextual.evaluation.comparison import (
     Comparison,
     Measured,
     compare,
+    html_report,
+    markdown_report,
 )
 from llama_index_contextual.evaluation.folder import evaluate
-from llama_index_contextual.evaluation.made import make_questions
 from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
 from llama_index_contextual.evaluation.questions import Passage, Question, load_questions
-from llama_index_contextual.evaluation.report import html_report, markdown_report
 from llama_index_contextual.evaluation.tune import Tuned, tune
 
 __all__ = [

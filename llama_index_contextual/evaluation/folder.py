@@ -25,8 +25,7 @@ from llama_index_contextual.evaluation.comparison import (
     TOP_K,
     Comparison,
     Measured,
-    check_questions,
-    check_top_k,
+    check_asking,
     measure,
 )
 from llama_index_contextual.evaluation.need import parts_of
@@ -45,16 +44,15 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.config import Configuration
     from llama_index_contextual.context.base import SourceDocument
     from llama_index_contextual.context.usage import ContextEstimate
     from llama_index_contextual.evaluation.questions import Question
 
 CONTEXTS: Final = ("off", "headings", "pattern")  # those that cost nothing
 BASELINE: Final = "text alone"
-_ROWS: Final = {"off": "LlamaIndex metadata"}  # what is embedded where no context is written
+_METADATA: Final = "LlamaIndex metadata"  # what is embedded where no context is written
 _NAMED: Final = 3  # questions that a warning names
-_SAMPLE: Final = 8  # texts that are embedded to see how fast it goes
+_SAMPLE: Final = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(8)]
 
 
 def evaluate(
@@ -76,8 +74,8 @@ def evaluate(
 
     The rows of contexts have the same chunks and the same embedding. All rows but "vectors alone" use the hybrid
     retriever of :class:`ContextualIndex`. Differences are to "text alone". ``"off"`` is the row "LlamaIndex
-    metadata": what LlamaIndex embeds by itself, here path and header path. The files are those of the folder's own
-    index. Every different text is embedded once. Without an embedding all rows are of keywords alone, and have no
+    metadata": what LlamaIndex embeds by itself, here path and header path. Files and chunks are those of the folder's
+    own index. Every different text is embedded once. Without an embedding all rows are of keywords alone, and have no
     cosine.
 
     Args:
@@ -103,205 +101,175 @@ def evaluate(
         SettingError: A setting is wrong, or there are no documents or questions.
         ContextError: The key of the language model is missing or refused.
     """
-    counted = check_top_k(top_k)
-    check_questions(questions)
-    told = say or (lambda _: None)
-    kinds = list(dict.fromkeys([BASELINE, *contexts]))
+    depths = check_asking(questions, top_k)
+    announce = say or (lambda _: None)
     with ExitStack() as stack:
-        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
-        root = temporary if storage is None else Path(storage).expanduser()
-        workshop = Workshop(folder, root, temporary, {"embed_model": embed_model, **options}, stack)
+        workshop = Workshop(folder, storage, {"embed_model": embed_model, **options}, stack)
         # All are opened before any is filled: a wrong setting must not cost the work of those before it.
-        for kind in kinds:
-            workshop.open_context(kind)
+        workshop.open(BASELINE, context=_TextAlone(), leave_out_keys=[EVERY_KEY])
+        *_, last = [BASELINE, *(workshop.open_context(kind) for kind in dict.fromkeys(contexts))]
         for name, file in (variants or {}).items():
             workshop.open_variant(name, file)
-        rerankers = {_name_of(one): workshop.reranker(one) for one in rerank}
-        costs = workshop.estimates()
+        rerankers = dict(map(workshop.reranker, rerank))
+        costs = {name: index.estimate() for name, index in workshop.indexes.items()}
         if say is not None:
             say(workshop.work(costs))
         rows: list[Measured] = []
         parts: dict[str, tuple[bool, ...]] = {}
-        depth = max(*counted, RANK_DEPTH)
-        for name, index in workshop.indexes.items():
-            told(f"Indexing {folder}: {name}")
-            fill(index, show_progress=show_progress)
+        for name, cost in costs.items():
+            announce(f"Indexing {folder}: {name}")
+            index = workshop.fill(name, show_progress=show_progress)
             nodes = index.nodes()
-            notes = workshop.notes(index, nodes, costs.get(name))
-            hybrid = index.as_retriever(depth)
+            notes = workshop.notes(name, nodes, cost)
+            hybrid = index.as_retriever(max(*depths, RANK_DEPTH))
             vectors = next((arm for arm in hybrid.retrievers if isinstance(arm, ContextualVectorRetriever)), None)
+            for question in questions if vectors else ():  # else the times would tell which row came first
+                index.settings.embedding.get_query_embedding(question.text)
             if name == BASELINE:
-                _warn_of_lost_gold(nodes, questions)
+                _warn_of_lost_answers(nodes, questions)
                 parts = parts_of(questions, nodes)
-            if vectors is not None:
-                _embed_questions(index, questions)
-            if name == BASELINE and vectors is not None:
-                rows.append(measure(f"{BASELINE}, vectors alone", vectors, questions, counted))
-            rows.append(measure(name, hybrid, questions, counted, notes=notes))
-            for title, one in rerankers.items() if name == _ROWS.get(kinds[-1], kinds[-1]) else ():
-                told(f"Asking {name}, {title}")
-                reranked = index.as_retriever(depth, rerank=one)
-                rows.append(measure(f"{name}, {title}", reranked, questions, counted, notes=notes))
-    return Comparison(tuple(questions), counted, tuple(rows), BASELINE, parts, made)
+                rows += [measure(f"{BASELINE}, vectors alone", vectors, questions, depths)] if vectors else []
+            rows.append(measure(name, hybrid, questions, depths, notes))
+            for title, step in rerankers.items() if name == last else ():
+                announce(f"Asking {name}, {title}")
+                retriever = index.as_retriever(max(*depths, RANK_DEPTH), rerank=step)
+                rows.append(measure(f"{name}, {title}", retriever, questions, depths, notes))
+    return Comparison(tuple(questions), depths, tuple(rows), BASELINE, parts, made)
 
 
 class Workshop:
-    """The indexes of a comparison: opened by their settings, with embeddings that embed each text once.
+    """Indexes of one folder by different settings, apart from its own index. Each text is embedded once.
 
     Args:
         folder: The documents.
-        root: Where the indexes are made.
-        temporary: Where the vectors of texts are remembered.
+        storage: Where the indexes are kept; None for a temporary folder.
         options: Of :meth:`ContextualIndex.open`.
-        stack: Closes what is opened.
+        stack: Closes and deletes what is made.
     """
 
     def __init__(
-        self, folder: str | Path, root: Path, temporary: Path, options: dict[str, Any], stack: ExitStack
+        self, folder: str | Path, storage: str | Path | None, options: Mapping[str, Any], stack: ExitStack
     ) -> None:
         self.indexes: dict[str, ContextualIndex] = {}
-        self._folder, self._root, self._temporary, self._stack = Path(folder), root, temporary, stack
-        self._remembering: dict[str, BaseEmbedding] = {}
+        self._folder, self._stack = Path(folder), stack
+        self._temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-evaluation-")))
+        self._root = self._temporary if storage is None else Path(storage).expanduser()
+        self._embeddings: dict[str, BaseEmbedding] = {}
         self._rates: dict[str, float | None] = {}
-        shown = {key: options[key] for key in ("files", "config", "embed_model") if key in options}
-        settings = ContextualIndex.open(folder, reindex="ignore", **shown).settings
+        general = {key: options[key] for key in ("files", "config", "embed_model") if key in options}
+        settings = ContextualIndex.open(folder, **general, reindex="ignore").settings
         # Each kind of context has default files of its own, but rows must not differ by their files.
-        shared = {"files": settings.files, "embed_model": self._remembered(settings.embedding)}
-        self._options = {**options, **shared}
+        self._options = {**options, "files": settings.files, "embed_model": settings.embedding}
         self._llm = options.get("llm") or settings.configuration.context.llm.model
 
-    def open_context(self, kind: str) -> None:
-        """Open the index of a kind of context."""
-        common = {*signature(ContextualIndex.open).parameters, "keep_keys", "leave_out_keys"}
-        rest = {key: value for key, value in self._options.items() if key in common}
-        if kind == BASELINE:
-            self._open(kind, **{**rest, "context": _TextAlone(), "leave_out_keys": [EVERY_KEY]})
-            return
-        if kind != "llm":
-            self._open(_ROWS.get(kind, kind), context=kind, **rest)
-            return
-        own = ContextualIndex.open(self._folder, context=kind, **{**self._options, "reindex": "ignore"})
-        self._open(kind, **{**rest, "context": _paid(own)})
-
-    def open_present(self, name: str) -> None:
-        """Open an index with the folder's own settings."""
-        self._open_with(name, load_configuration(self._folder, file=self._file()), self._options["embed_model"])
+    def open_context(self, kind: str) -> str:
+        """Open the index of a kind of context, and return its name."""
+        name = _METADATA if kind == "off" else kind
+        self.open(name, context=kind, **(self._options if kind == "llm" else {}))
+        return name
 
     def open_variant(self, name: str, file: str | Path) -> None:
         """Open the index of the folder's settings with those of a file before them."""
         if name in self.indexes or not name.strip():
             raise SettingError(f"the variant {name!r} has no name of its own. Cure: one besides {list(self.indexes)}.")
-        said = load_configuration(self._folder, file=self._file(), over=file)
-        own = said.origins.get("embedding.model", "").startswith(f"{Path(file).expanduser()}:")
-        self._open_with(name, said, None if own else self._options["embed_model"])
-
-    def _file(self) -> str | Path | None:
-        config = self._options.get("config")
-        if config is not None and not isinstance(config, str | Path):
+        base = self._options.get("config")
+        if base is not None and not isinstance(base, str | Path):
             raise SettingError("config= must be a file here. Cure: config='FILE', or none.")
-        return config
+        config = load_configuration(self._folder, file=base, over=file)
+        has_embedding = config.origins.get("embedding.model", "").startswith(f"{Path(file).expanduser()}:")
+        self.open(name, config=config, node_parser=None, **({"embed_model": None} if has_embedding else {}))
 
-    def _open_with(self, name: str, said: Configuration, embed_model: BaseEmbedding | None) -> None:
-        own = ContextualIndex.open(self._folder, config=said, reindex="ignore", embed_model=embed_model)
-        self._open(
-            name,
-            context=_paid(own) or "off",
-            node_parser=own.settings.pipeline.parser,
-            embed_model=self._remembered(own.settings.embedding),
-            files=self._options["files"],
-            config=said,
-        )
+    def open(self, name: str, **changes: Any) -> None:
+        """Open an index with the settings of the folder's own index, but for some.
 
-    def reranker(self, spec: str | BaseNodePostprocessor) -> BaseNodePostprocessor:
-        """Return a reranker, by name or as it is."""
-        return reranker(spec, POOL, self._llm) if isinstance(spec, str) else spec
+        Contexts that were paid for are kept with the folder's own index. Rows that are indexed alike share an index.
+        """
+        general = {*signature(ContextualIndex.open).parameters, "keep_keys", "leave_out_keys"}
+        options = {key: value for key, value in self._options.items() if key in general}
+        own = ContextualIndex.open(self._folder, **{**options, **changes, "reindex": "ignore"}).settings
+        generator = own.pipeline.contexts.generator
+        if isinstance(model := getattr(generator, "first", generator), LLMContextGenerator):
+            model.require_key()
+        slug, slugs = re.sub(r"[^\w.-]+", "-", name), {index.storage.name for index in self.indexes.values()}
+        twins = (index.storage for index in self.indexes.values() if index.settings.fingerprint == own.fingerprint)
+        settings = {
+            **options,
+            **{key: value for key, value in changes.items() if key in general},
+            "storage": next(twins, self._root / (slug if slug not in slugs else f"{slug}-{len(slugs)}")),
+            "context": generator or "off",
+            "node_parser": own.pipeline.parser,
+            "embed_model": self._remembering(own.embedding),
+            "config": own.configuration,
+        }
+        self.indexes[name] = self._stack.enter_context(ContextualIndex.open(self._folder, **settings))
 
-    def estimates(self) -> dict[str, ContextEstimate]:
-        """Return what the contexts of each index will cost."""
-        return {name: index.estimate() for name, index in self.indexes.items()}
+    def _remembering(self, embedding: BaseEmbedding) -> BaseEmbedding:
+        """Return an embedding that embeds each text once; each model has a cache of its own, whose keys are texts."""
+        if isinstance(embedding, NoEmbedding):
+            return embedding
+        key = model_id(embedding)
+        if key not in self._embeddings:
+            cache = SQLiteKVStore(self._temporary / f"embeddings-{len(self._embeddings)}.sqlite3")
+            self._stack.callback(cache.close)
+            self._embeddings[key] = embedding.model_copy(update={"embeddings_cache": cache})
+        return self._embeddings[key]
+
+    def reranker(self, spec: str | BaseNodePostprocessor) -> tuple[str, BaseNodePostprocessor]:
+        """Return name and step of a reranker."""
+        return (spec, reranker(spec, POOL, self._llm)) if isinstance(spec, str) else (type(spec).__name__, spec)
 
     def work(self, costs: Mapping[str, ContextEstimate]) -> str:
         """Return what a run will take: chunks, minutes of embedding, calls. Embeds a few texts."""
-        chunks = costs[BASELINE].chunks
-        sample = [f"{number} {'How long does the gateway wait? ' * 20}" for number in range(_SAMPLE)]
-        model = self.indexes[BASELINE].settings.embedding
-        started = time.monotonic()
+        chunks, model = costs[BASELINE].chunks, self.indexes[BASELINE].settings.embedding
+        start = time.monotonic()
         if not isinstance(model, NoEmbedding):
-            model.get_text_embedding_batch(sample)
-        minutes = (time.monotonic() - started) / _SAMPLE * chunks * len(costs) / 60
+            model.get_text_embedding_batch(_SAMPLE)
+        minutes = (time.monotonic() - start) / len(_SAMPLE) * chunks * len(costs) / 60
         calls = [
-            f"; {name}: {counted(found.calls, 'call')}, at most {found.tokens.prompt:,} tokens in and "
-            f"{found.tokens.completion:,} out"
-            for name, found in costs.items()
-            if found.calls
+            f"; {name}: {counted(cost.calls, 'call')}, at most {cost.tokens.prompt:,} tokens in and "
+            f"{cost.tokens.completion:,} out"
+            for name, cost in costs.items()
+            if cost.calls
         ]
         embedding = f"about {minutes:.0f} min" if minutes > 1 else "less than a minute"
         places = "1 index" if len(costs) == 1 else f"{len(costs)} indexes"
         return f"{counted(chunks, 'chunk')} in {places}: {embedding} of embedding at most{''.join(calls)}"
 
-    def notes(
-        self, index: ContextualIndex, nodes: Sequence[BaseNode], cost: ContextEstimate | None
-    ) -> dict[str, float]:
+    def fill(self, name: str, *, show_progress: bool) -> ContextualIndex:
+        """Bring an index up to date and return it.
+
+        Warns of files that cannot be read.
+
+        Raises:
+            SettingError: There are no chunks.
+        """
+        report = self.indexes[name].refresh(show_progress=show_progress, confirm=True)  # it is chosen on purpose
+        if report.failed:
+            message = f"{counted(len(report.failed), 'file')} could not be read, e.g. {report.failed[0]}"
+            warnings.warn(message, ContextualWarning, stacklevel=3)
+        if not report.chunks:
+            raise SettingError(f"{self._folder} holds no files to index. Cure: choose a folder of Markdown files.")
+        return self.indexes[name]
+
+    def notes(self, name: str, nodes: Sequence[BaseNode], cost: ContextEstimate) -> dict[str, float]:
         """Return what a setting costs, and how alike its chunks are."""
-        texts = {node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes}
-        model = index.settings.embedding
+        model = self.indexes[name].settings.embedding
+        notes: dict[str, float] = {"chunks": len(nodes)}
         if isinstance(model, NoEmbedding):
-            return {"chunks": len(nodes)}
-        notes: dict[str, float] = {"chunks": len(nodes), CHARACTERS: sum(map(len, texts))}
-        if (rate := self._rate(model, sorted(texts))) is not None:
+            return notes
+        texts = sorted({node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes})
+        notes[CHARACTERS] = sum(map(len, texts))
+        key = model_id(model)
+        if key not in self._rates:
+            seconds = estimate_embedding(model, texts).seconds
+            self._rates[key] = None if seconds is None else seconds / notes[CHARACTERS]
+        if (rate := self._rates[key]) is not None:  # of a server it is not known
             notes["embedding, s"] = rate * notes[CHARACTERS]
-        if cost is not None and cost.calls:
+        if cost.calls:
             notes |= {"LLM calls": cost.calls, "LLM tokens": cost.tokens.prompt + cost.tokens.completion}
             notes |= {} if cost.price is None else {"LLM price": cost.price}
-        alike = index.likeness()
-        return notes | {ALIKE: alike.mean, "spread": alike.spread, SHARED: 100 * alike.shared}
-
-    def _rate(self, model: BaseEmbedding, texts: Sequence[str]) -> float | None:
-        """Return the seconds that a local model takes for a character; None for a server's."""
-        key = model_id(model)
-        if key not in self._rates and texts:
-            seconds = estimate_embedding(model, texts).seconds
-            self._rates[key] = None if seconds is None else seconds / max(1, sum(map(len, texts)))
-        return self._rates.get(key)
-
-    def _open(self, name: str, **chosen: Any) -> None:
-        slug, taken = re.sub(r"[^\w.-]+", "-", name), {index.storage.name for index in self.indexes.values()}
-        storage = self._root / (slug if slug not in taken else f"{slug}-{len(taken)}")
-        index = ContextualIndex.open(self._folder, storage=storage, **chosen)
-        same = (one for one in self.indexes.values() if one.settings.fingerprint == index.settings.fingerprint)
-        if (twin := next(same, None)) is not None:  # what differs is asked otherwise, and indexed alike
-            index = ContextualIndex.open(self._folder, storage=twin.storage, **chosen)
-        self.indexes[name] = self._stack.enter_context(index)
-
-    def _remembered(self, embedding: BaseEmbedding) -> BaseEmbedding:
-        """Return an embedding that embeds each text once; each model has a cache of its own, whose keys are texts."""
-        if isinstance(embedding, NoEmbedding):
-            return embedding
-        key = model_id(embedding)
-        if key not in self._remembering:
-            cache = SQLiteKVStore(self._temporary / f"embeddings-{len(self._remembering)}.sqlite3")
-            self._stack.callback(cache.close)
-            self._remembering[key] = embedding.model_copy(update={"embeddings_cache": cache})
-        return self._remembering[key]
-
-
-def _paid(own: ContextualIndex) -> ContextGenerator | None:
-    """Return the generator of the folder's own index, whose cache keeps what was paid for."""
-    generator: ContextGenerator | None = own.settings.pipeline.contexts.generator
-    model = getattr(generator, "first", generator)
-    if isinstance(model, LLMContextGenerator):
-        model.require_key()
-    return generator
-
-
-def _name_of(rerank: str | BaseNodePostprocessor) -> str:
-    return rerank if isinstance(rerank, str) else type(rerank).__name__
-
-
-def _embed_questions(index: ContextualIndex, questions: Sequence[Question]) -> None:
-    """Embed all questions, so that the times of the rows do not tell which of them came first."""
-    for question in questions:
-        index.settings.embedding.get_query_embedding(question.text)
+        likeness = self.indexes[name].likeness()
+        return notes | {ALIKE: likeness.mean, "spread": likeness.spread, SHARED: 100 * likeness.shared}
 
 
 class _TextAlone(ContextGenerator):
@@ -314,26 +282,12 @@ class _TextAlone(ContextGenerator):
         return [ChunkContext("", self.name, version=self.version) for _ in nodes]
 
 
-def fill(index: ContextualIndex, *, show_progress: bool) -> None:
-    """Bring an index up to date, warn of files that cannot be read, and refuse one without chunks."""
-    report = index.refresh(show_progress=show_progress, confirm=True)  # what is evaluated is chosen on purpose
-    if report.failed:
-        warnings.warn(
-            f"{counted(len(report.failed), 'file')} could not be read, e.g. {report.failed[0]}",
-            ContextualWarning,
-            stacklevel=3,
-        )
-    if not report.chunks:
-        raise SettingError(f"{index.settings.folder} holds no files to index. Cure: choose a folder of Markdown files.")
-
-
-def _warn_of_lost_gold(nodes: Sequence[BaseNode], questions: Sequence[Question]) -> None:
+def _warn_of_lost_answers(nodes: Sequence[BaseNode], questions: Sequence[Question]) -> None:
     """Warn of answers that no chunk holds: the path or the quotation is wrong, or the text is in two chunks."""
-    answers = answers_of(questions, nodes)
     lost = [
-        f"{question.text!r} ({next(passage for passage, held in found.items() if not held)})"
-        for question, found in answers
-        if not all(found.values())
+        f"{question.text!r} ({next(passage for passage, holders in passages.items() if not holders)})"
+        for question, passages in answers_of(questions, nodes)
+        if not all(passages.values())
     ]
     if lost:
         have = "1 question has" if len(lost) == 1 else f"{len(lost):,} questions have"

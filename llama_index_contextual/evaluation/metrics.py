@@ -1,9 +1,8 @@
-"""Figures of a comparison: recall, ranks, failures avoided, and how far chance moves a mean."""
+"""Figures of a comparison: recall, ranks, failures avoided, and their 95 % intervals."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -14,23 +13,58 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Recalls: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+Interval: TypeAlias = tuple[float, float, float]
 
-_DRAWS: Final = 2000  # of the bootstrap
+_RESAMPLES: Final = 2000  # of the bootstrap
 
 
-def interval(values: npt.ArrayLike) -> list[tuple[float, float, float]]:
+def interval(values: npt.ArrayLike) -> list[Interval]:
     """Return mean and 95 % bootstrap interval of each column, as ``(mean, low, high)``.
 
     Args:
         values: Shape ``(questions, k)``, at least one question. For a paired interval give differences.
     """
     points = np.asarray(values, float)
-    low, high = np.percentile(points[_drawn(len(points))].mean(axis=1), [2.5, 97.5], axis=0)
-    return list(zip(points.mean(axis=0).tolist(), low.tolist(), high.tolist(), strict=True))
+    return _with_ends(points.mean(axis=0), points[_resamples(len(points))].mean(axis=1))
 
 
-def _drawn(count: int) -> npt.NDArray[np.int64]:
-    return np.random.default_rng(0).integers(count, size=(_DRAWS, count))
+def failures_avoided(without: npt.ArrayLike, with_contexts: npt.ArrayLike) -> list[Interval | None]:
+    """Compare the recalls of the same questions without and with contexts.
+
+    Args:
+        without: Recalls from 0 to 1, shape ``(questions, k)``.
+        with_contexts: The same, with contexts.
+
+    Returns:
+        For each k, of the recall that is missing without contexts the part that is found with them, in per cent, with
+        the ends of its 95 % interval (paired bootstrap over the questions). Below 0 where contexts add failures. None
+        where nothing is missing without them. Empty without questions.
+    """
+    before, after = np.asarray(without, float), np.asarray(with_contexts, float)
+    if not len(before):
+        return []
+    sample = _resamples(len(before))
+    shares = _with_ends(
+        _avoided(before.mean(axis=0), after.mean(axis=0)),
+        _avoided(before[sample].mean(axis=1), after[sample].mean(axis=1)),
+    )
+    fails = before.min(axis=0) < 1
+    return [share if is_failing else None for share, is_failing in zip(shares, fails, strict=True)]
+
+
+def _avoided(before: Recalls, after: Recalls) -> Recalls:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        percent = 100 * (1 - (1 - after) / (1 - before))
+    return np.where(np.isfinite(percent), percent, 0.0)  # a resample without failures has none to avoid
+
+
+def _resamples(count: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
+
+
+def _with_ends(values: Recalls, resampled: Recalls) -> list[Interval]:
+    low, high = np.percentile(resampled, [2.5, 97.5], axis=0)
+    return list(zip(values.tolist(), low.tolist(), high.tolist(), strict=True))
 
 
 def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[object]) -> float:
@@ -49,7 +83,7 @@ def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[objec
     if k < 1 or not gold:
         raise ValueError(f"recall needs k >= 1 and at least one gold item, got k={k} and {len(gold)} items")
     wanted = set(gold)
-    return len({item for hit in hits[:k] for item in hit} & wanted) / len(wanted)
+    return len(wanted & set().union(*hits[:k])) / len(wanted)
 
 
 def mean_reciprocal_rank(
@@ -66,11 +100,11 @@ def mean_reciprocal_rank(
     """
     if not golds or len(golds) != len(hits_of_queries):
         raise ValueError(f"need one gold set per query, got {len(hits_of_queries)} queries and {len(golds)} gold sets")
-    total = 0.0
-    for hits, gold in zip(hits_of_queries, golds, strict=True):
-        wanted = set(gold)
-        total += next((1 / rank for rank, hit in enumerate(hits, 1) if wanted & set(hit)), 0.0)
-    return total / len(golds)
+    ranks = (
+        next((1 / rank for rank, hit in enumerate(hits, 1) if set(gold) & set(hit)), 0.0)
+        for hits, gold in zip(hits_of_queries, golds, strict=True)
+    )
+    return sum(ranks) / len(golds)
 
 
 def ndcg(k: int, hits_of_queries: Sequence[Sequence[Collection[object]]], golds: Sequence[Collection[object]]) -> float:
@@ -89,47 +123,10 @@ def ndcg(k: int, hits_of_queries: Sequence[Sequence[Collection[object]]], golds:
 
 
 def _ndcg(hits: Sequence[Collection[object]], gold: set[object], k: int) -> float:
-    gain, needed, left = 0.0, len(gold), set(gold)
+    gain, needed, missing = 0.0, len(gold), set(gold)
     for rank, hit in enumerate(hits, 1):
-        if new := left & set(hit):
+        if new := missing & set(hit):
             gain += 1 / math.log2(rank + 1)
             needed -= len(new) - 1  # items that stand in one chunk need one hit
-            left -= new
+            missing -= new
     return gain / sum(1 / math.log2(rank + 1) for rank in range(1, min(k, needed) + 1))
-
-
-@dataclass(frozen=True, slots=True)
-class Avoided:
-    """Failures that contexts avoid, in per cent of those without contexts; below 0 where they add failures.
-
-    Attributes:
-        questions: How many questions there are.
-        percent: For each k, of the recall that was missing without contexts the part that is found with them.
-        low: Lower end of its 95 % interval (paired bootstrap over the questions).
-        high: Upper end.
-    """
-
-    questions: int
-    percent: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-
-def failures_avoided(without: npt.ArrayLike, with_contexts: npt.ArrayLike) -> Avoided:
-    """Compare the recalls of the same questions without and with contexts.
-
-    Args:
-        without: Recalls from 0 to 1, shape ``(questions, k)``.
-        with_contexts: The same, with contexts.
-    """
-    before, after = np.asarray(without, float), np.asarray(with_contexts, float)
-    if not len(before):
-        return Avoided(0, (), (), ())
-    drawn = _drawn(len(before))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        parts = 100 * (1 - (1 - after[drawn].mean(axis=1)) / (1 - before[drawn].mean(axis=1)))
-        percent = 100 * (1 - (1 - after.mean(axis=0)) / (1 - before.mean(axis=0)))
-    parts = np.where(np.isfinite(parts), parts, 0.0)  # nothing failed, so nothing was avoided
-    percent = np.where(np.isfinite(percent), percent, 0.0)
-    low, high = np.percentile(parts, [2.5, 97.5], axis=0)
-    return Avoided(len(before), tuple(percent.tolist()), tuple(low.tolist()), tuple(high.tolist()))

@@ -1,4 +1,4 @@
-"""Tell the questions that need context from those that do not, and say what contexts give each of the two.
+"""Tell the questions that need context from those that do not.
 
 A mean over all questions hides what contexts are for: most questions of public sets repeat words of the very chunk that
 answers them. Two rules find the others. The first looks at the words that a context adds, so it favours contexts by its
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.evaluation.questions import Question
 
 NEEDED: Final = 0.15  # of a question's word weight
-PARTS_SAID: Final = (
+PARTS_REMARK: Final = (
     f"Context needed: at least {NEEDED:.0%} of a question's word weight is only in path or headings of its answer. "
     "This rule looks at the words that contexts add. Place named: the question has all words of the file's name, a "
     "heading or the day."
@@ -43,16 +43,16 @@ def parts_of(questions: Sequence[Question], nodes: Sequence[BaseNode]) -> dict[s
         first rule, "place named" and "not named" by the second.
     """
     need = ContextNeed(nodes)
-    answers = answers_of(questions, nodes)
-    asked = [(one.text, [*{n.node_id: n for held in gold.values() for n in held}.values()]) for one, gold in answers]
-    needed = tuple(bool(gold) and need.share(text, gold) >= NEEDED for text, gold in asked)
-    named = tuple(bool(gold) and need.names(text, gold) for text, gold in asked)
-    parts = {"context needed": needed, "elsewhere": _others(needed)}
-    return {**parts, "place named": named, "not named": _others(named)}
-
-
-def _others(chosen: Sequence[bool]) -> tuple[bool, ...]:
-    return tuple(not one for one in chosen)
+    golds = [
+        (question.text, list({node.node_id: node for holders in passages.values() for node in holders}.values()))
+        for question, passages in answers_of(questions, nodes)
+    ]
+    needed = [bool(gold) and need.share(text, gold) >= NEEDED for text, gold in golds]
+    named = [bool(gold) and need.names(text, gold) for text, gold in golds]
+    parts = {}
+    for mask, name, others in ((needed, "context needed", "elsewhere"), (named, "place named", "not named")):
+        parts[name], parts[others] = tuple(mask), tuple(not is_in for is_in in mask)
+    return parts
 
 
 class ContextNeed:
@@ -60,13 +60,12 @@ class ContextNeed:
 
     Args:
         nodes: All chunks; text, path and headings are read, contexts are not.
-        analyzer: What splits texts into words.
     """
 
-    def __init__(self, nodes: Sequence[BaseNode], analyzer: Analyzer | None = None) -> None:
-        self._analyzer = analyzer or Analyzer()
-        self._texts = {node.node_id: set(self._analyzer.tokens(node.get_content())) for node in nodes}
-        self._places = {node.node_id: set(self._analyzer.tokens(place_of(node.metadata))) for node in nodes}
+    def __init__(self, nodes: Sequence[BaseNode]) -> None:
+        self._analyzer = Analyzer()
+        self._texts = {node.node_id: self._words(node.get_content()) for node in nodes}
+        self._places = {node.node_id: self._words(place_of(node.metadata)) for node in nodes}
         counts = Counter(word for words in self._texts.values() for word in words)
         self._rarity = {word: math.log(1 + len(nodes) / count) for word, count in counts.items()}
 
@@ -84,12 +83,9 @@ class ContextNeed:
             0 to 1. From :data:`NEEDED` on, context counts as needed.
         """
         weights = {word: self._rarity.get(word, 0.0) for word in set(self._analyzer.query_tokens(question))}
-        total = sum(weights.values())
-        if not total:
-            return 0.0
-        best = max(gold, key=lambda node: sum(weights[word] for word in weights.keys() & self._texts[node.node_id]))
-        only = (weights.keys() & self._places[best.node_id]) - self._texts[best.node_id]
-        return sum(weights[word] for word in only) / total
+        answer = max(gold, key=lambda node: sum(weights[word] for word in weights.keys() & self._texts[node.node_id]))
+        missing = (weights.keys() & self._places[answer.node_id]) - self._texts[answer.node_id]
+        return sum(weights[word] for word in missing) / (sum(weights.values()) or 1)
 
     def names(self, question: str, gold: Sequence[BaseNode]) -> bool:
         """Tell whether the question names the file, the title, a heading or the day of a chunk that answers it.
@@ -99,14 +95,13 @@ class ContextNeed:
         words = set(self._analyzer.query_tokens(question))
         return any(len(name) > 1 and name <= words for node in gold for name in map(self._words, _names(node)))
 
-    def _words(self, name: str) -> set[str]:
-        return set(self._analyzer.tokens(name))
+    def _words(self, text: str) -> set[str]:
+        return set(self._analyzer.tokens(text))
 
 
 def _names(node: BaseNode) -> list[str]:
-    """Names of a chunk's document, sections and day."""
-    path = str(node.metadata.get(PATH, ""))
-    stem = path.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-    names = [stem, str(node.metadata.get(TITLE, "")), *heading_titles(node.metadata)]
+    """Return the names of a chunk's document, sections and day."""
+    stem = str(node.metadata.get(PATH, "")).rsplit("/", 1)[-1].rsplit(".", 1)[0]
     day = parse_date(node.metadata.get(DATE))
-    return [*names, day.isoformat()[:10]] if day else names
+    days = [day.isoformat()[:10]] if day else []
+    return [stem, str(node.metadata.get(TITLE, "")), *heading_titles(node.metadata), *days]

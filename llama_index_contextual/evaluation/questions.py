@@ -14,10 +14,11 @@ from llama_index_contextual import metadata as names
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from llama_index.core.schema import BaseNode
 
+_SUFFIXES: Final = (".jsonl", ".json", ".csv")
 _FIELDS: Final = ("question", "path", "lines", "text")
 _LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
 
@@ -47,10 +48,8 @@ class Passage:
             raise SettingError(f"lines={self.lines} cannot be. Cure: give a path too, and first <= last, both from 1.")
 
     def __str__(self) -> str:
-        lines = self.lines or (None, None)
-        return " ".join(
-            [*([names.citation(self.path, *lines)] if self.path else []), *([f'"{self.text}"'] if self.text else [])]
-        )
+        place = names.citation(self.path, *(self.lines or (None, None))) if self.path else ""
+        return " ".join(filter(None, (place, f'"{self.text}"' if self.text else "")))
 
     def is_in(self, node: BaseNode) -> bool:
         """Return whether a chunk holds this passage.
@@ -58,19 +57,12 @@ class Passage:
         Raises:
             SettingError: The passage has lines, but the chunk's metadata has none.
         """
-        return self._fits_path(node) and self._fits_text(node) and self._fits_lines(node)
-
-    def _fits_path(self, node: BaseNode) -> bool:
-        if self.path is None:
-            return True
-        wanted = PurePosixPath(_posix(self.path)).parts
-        found = (PurePosixPath(path).parts for path in _paths(node))
-        return any(parts[-len(wanted) :] == wanted for parts in found)
-
-    def _fits_text(self, node: BaseNode) -> bool:
-        return self.text is None or _plain(self.text) in _plain(node.get_content())
-
-    def _fits_lines(self, node: BaseNode) -> bool:
+        if self.path is not None:
+            parts = _path(self.path).parts
+            if not any(path.parts[-len(parts) :] == parts for path in _paths(node)):
+                return False
+        if self.text is not None and _normalised(self.text) not in _normalised(node.get_content()):
+            return False
         if self.lines is None:
             return True
         start, end = (names.value_of(node.metadata, key) for key in (names.START_LINE, names.END_LINE))
@@ -100,14 +92,14 @@ def answers_of(
     """Return each question with the chunks that hold each of its passages; a passage that no chunk holds has none."""
     files: dict[str, list[BaseNode]] = {}  # by the last part of every name of their file, so that few are looked at
     for node in nodes:
-        for name in {PurePosixPath(path).name for path in _paths(node)}:
+        for name in {path.name for path in _paths(node)}:
             files.setdefault(name, []).append(node)
 
-    def holding(passage: Passage) -> list[BaseNode]:
-        near = nodes if passage.path is None else files.get(PurePosixPath(_posix(passage.path)).name, [])
-        return [node for node in near if passage.is_in(node)]
+    def holders(passage: Passage) -> list[BaseNode]:
+        candidates = nodes if passage.path is None else files.get(_path(passage.path).name, [])
+        return [node for node in candidates if passage.is_in(node)]
 
-    return [(question, {passage: holding(passage) for passage in question.gold}) for question in questions]
+    return [(question, {passage: holders(passage) for passage in question.gold}) for question in questions]
 
 
 def load_questions(path: str | Path) -> list[Question]:
@@ -120,10 +112,8 @@ def load_questions(path: str | Path) -> list[Question]:
         DocumentError: The file or one of its entries cannot be read. The message names the line.
     """
     file = Path(path)
-    readers = {".jsonl": _json_lines, ".json": _json_list, ".csv": _csv_rows}
-    read = readers.get(file.suffix.lower())
-    if read is None:
-        raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {', '.join(readers)}")
+    if file.suffix.lower() not in _SUFFIXES:
+        raise DocumentError(f"{file} is no file of questions. Cure: give one that ends in {', '.join(_SUFFIXES)}")
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -131,89 +121,82 @@ def load_questions(path: str | Path) -> list[Question]:
         raise DocumentError(f"{file} cannot be read ({error.strerror}). Cure: {cure}.") from error
     except UnicodeDecodeError as error:
         raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8.") from error
-    found: dict[str, list[Passage]] = {}
+    passages: dict[str, list[Passage]] = {}
     unread: set[str] = set()
-    for number, entry in read(file, text):
-        question, passage = _parse(entry, f"{file}:{number}")
-        found.setdefault(question, []).append(passage)
+    for place, entry in _entries(file, text):
+        question, passage = _parse(entry, place)
+        passages.setdefault(question, []).append(passage)
         unread |= set(map(str, entry)) - set(_FIELDS)
     if unread:
         warnings.warn(f"{file}: {', '.join(sorted(unread))} are not read", ContextualWarning, stacklevel=2)
-    if not found:
+    if not passages:
         raise DocumentError(f'{file} has no questions. Cure: write entries such as {{"question": "…", "path": "a.md"}}')
-    return [Question(question, tuple(dict.fromkeys(passages))) for question, passages in found.items()]
+    return [Question(question, tuple(dict.fromkeys(gold))) for question, gold in passages.items()]
 
 
-def _json_lines(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield number, _entry(_decoded(line, f"{file}:{number}"), f"{file}:{number}")
+def _entries(file: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Yield the entries of a file, each with its place as a message names it."""
+    kind = file.suffix.lower()
+    if kind == ".csv":
+        rows = csv.DictReader(text.splitlines(keepends=True))
+        try:
+            for row in rows:
+                yield f"{file}:{rows.line_num}", {key: value for key, value in row.items() if key and value}
+        except csv.Error as error:
+            raise DocumentError(f"{file}:{rows.line_num} is no CSV: {error}") from error
+    elif kind == ".json":
+        entries = _decoded(text, str(file))
+        if not isinstance(entries, list):
+            raise DocumentError(f"{file} holds no list. Cure: write [...], or one object per line in a .jsonl file.")
+        yield from ((f"{file}:{number}", entry) for number, entry in enumerate(entries, 1))
+    else:
+        lines = ((f"{file}:{number}", line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+        yield from ((place, _decoded(line, place)) for place, line in lines)
 
 
-def _json_list(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    entries = _decoded(text, str(file))
-    if not isinstance(entries, list):
-        raise DocumentError(f"{file} holds no list. Cure: write [...], or one object per line in a .jsonl file.")
-    for number, entry in enumerate(entries, 1):
-        yield number, _entry(entry, f"{file}:{number}")
-
-
-def _csv_rows(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    rows = csv.DictReader(text.splitlines(keepends=True))
-    try:
-        for row in rows:
-            yield rows.line_num, {key: value for key, value in row.items() if key and value}
-    except csv.Error as error:
-        raise DocumentError(f"{file}:{rows.line_num} is no CSV: {error}") from error
-
-
-def _decoded(text: str, where: str) -> Any:
+def _decoded(text: str, place: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DocumentError(f"{where} is no JSON: {error}") from error
+        raise DocumentError(f"{place} is no JSON: {error}") from error
 
 
-def _entry(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise DocumentError(f'{where} is no object. Cure: write {{"question": "…", "path": "a.md"}}')
-    return value
-
-
-def _parse(entry: Mapping[str, Any], where: str) -> tuple[str, Passage]:
+def _parse(entry: Any, place: str) -> tuple[str, Passage]:
+    if not isinstance(entry, dict):
+        raise DocumentError(f'{place} is no object. Cure: write {{"question": "…", "path": "a.md"}}')
     for field in ("question", "path", "text"):
         if not isinstance(entry.get(field, ""), str):
-            raise DocumentError(f"{where}: {field}={entry[field]!r} is no text")
+            raise DocumentError(f"{place}: {field}={entry[field]!r} is no text")
     question = str(entry.get("question") or "").strip()
     if not question:
-        raise DocumentError(f'{where} has no "question"')
-    lines = None if entry.get("lines") in (None, "") else _lines(entry["lines"], where)
+        raise DocumentError(f'{place} has no "question"')
     try:
-        return question, Passage(entry.get("path") or None, lines, entry.get("text") or None)
+        return question, Passage(entry.get("path") or None, _lines(entry.get("lines")), entry.get("text") or None)
     except SettingError as error:
-        raise DocumentError(f"{where}: {error}") from error
+        raise DocumentError(f"{place}: {error}") from error
 
 
-def _lines(value: Any, where: str) -> tuple[int, int]:
-    pair: Iterable[Any] = value if isinstance(value, list) else ()
-    if isinstance(value, int | str) and (match := _LINES.fullmatch(str(value))):
-        pair = (match[1], match[2] or match[1])
+def _lines(value: Any) -> tuple[int, int] | None:
+    if value in (None, ""):
+        return None
+    match = _LINES.fullmatch(str(value)) if isinstance(value, int | str) else None
+    pair = (match[1], match[2] or match[1]) if match else value if isinstance(value, list) else ()
     try:
-        first, last = (int(line) for line in pair)
+        first, last = map(int, pair)
     except (TypeError, ValueError):
-        raise DocumentError(f'{where}: lines={value!r} are no lines. Cure: write "12-16", 12 or [12, 16]') from None
+        raise SettingError(f'lines={value!r} are no lines. Cure: write "12-16", 12 or [12, 16]') from None
     return first, last
 
 
-def _paths(node: BaseNode) -> list[str]:
+def _paths(node: BaseNode) -> list[PurePosixPath]:
     """Return all names of a chunk's file."""
-    given = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
-    return [_posix(str(path)) for path in given if path]
+    paths = (node.metadata.get(names.PATH), node.metadata.get("file_path"), node.ref_doc_id)
+    return [_path(str(path)) for path in paths if path]
 
 
-def _posix(path: str) -> str:
-    return path.replace("\\", "/")
+def _path(text: str) -> PurePosixPath:
+    return PurePosixPath(text.replace("\\", "/"))
 
 
-def _plain(text: str) -> str:
+def _normalised(text: str) -> str:
     return " ".join(text.casefold().split())

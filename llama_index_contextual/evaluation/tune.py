@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -14,8 +13,8 @@ import tomlkit
 
 from llama_index_contextual.atomic import write_atomically
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, check_questions, check_top_k, measure
-from llama_index_contextual.evaluation.folder import CONTEXTS, Workshop, fill
+from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, check_asking, measure
+from llama_index_contextual.evaluation.folder import CONTEXTS, Workshop
 from llama_index_contextual.evaluation.metrics import interval
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL
@@ -26,17 +25,18 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
+    from llama_index_contextual.evaluation.metrics import Interval, Recalls
     from llama_index_contextual.evaluation.questions import Question
     from llama_index_contextual.index import ContextualIndex
     from llama_index_contextual.retrievers import ContextualFusionRetriever
 
-FOLDS: Final = 5
-FEWEST: Final = 30  # questions; with fewer a choice is mostly chance
+_FOLDS: Final = 5
+_FEWEST: Final = 30  # questions; with fewer a choice is mostly chance
 NOW: Final = "as it is now"
-_FUSIONS: Final[tuple[dict[str, Any], ...]] = (
-    {"fusion": "learned"},
-    {"fusion": "dist_based_score"},
-    *({"fusion": "reciprocal_rerank", "keyword_weight": weight} for weight in (0.2, 0.4, 0.6, 0.8)),
+_FUSIONS: Final = (  # with the weight of the keywords, where there is one
+    ("learned", None),
+    ("dist_based_score", None),
+    *(("reciprocal_rerank", weight) for weight in (0.2, 0.4, 0.6, 0.8)),
 )
 _PER_FILE: Final = (None, 2)
 _SHOWN: Final = 5
@@ -44,7 +44,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning found. It prints itself.
+    """The settings that tuning chose. It prints itself.
 
     Attributes:
         settings: The best settings by all questions, by key of the configuration; empty for the present ones.
@@ -57,14 +57,14 @@ class Tuned:
 
     settings: Mapping[str, Any]
     scores: Mapping[str, float]
-    gain: tuple[float, float, float]
+    gain: Interval
     questions: int
     top_k: tuple[int, ...]
 
     @property
     def is_more_than_chance(self) -> bool:
         """Whether there are enough questions, and the whole interval of the gain is above 0."""
-        return bool(self.settings) and self.questions >= FEWEST and self.gain[1] > 0
+        return bool(self.settings) and self.questions >= _FEWEST and self.gain[1] > 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data; recalls and gains are shares from 0 to 1."""
@@ -97,26 +97,24 @@ class Tuned:
         write_atomically(path, tomlkit.dumps(document).encode())
 
     def __str__(self) -> str:
-        ks = ", ".join(map(str, self.top_k))
-        best = list(self.scores.items())
-        shown = [*best[:_SHOWN], *(one for one in best[_SHOWN:] if one[0] == NOW)]
+        counts = f"{counted(self.questions, 'question')}, {counted(len(self.scores), 'setting')}"
+        ranking = [f"{100 * score:5.1f}  {name}" for name, score in self.scores.items()]
+        places = [place for place, name in enumerate(self.scores) if place < _SHOWN or name == NOW]
         mean, low, high = self.gain
-        asked = counted(self.questions, "question")
-        return "\n".join(
-            [
-                f"mean recall in the first {ks} hits, %, {asked}, {counted(len(best), 'setting')}",
-                *(f"{100 * score:5.1f}  {name}" for name, score in shown),
-                f"A choice gains {mean:+.1f} points [{low:+.1f}, {high:+.1f}] on questions that did not choose.",
-                self._verdict(),
-            ]
-        )
+        lines = [
+            f"mean recall in the first {', '.join(map(str, self.top_k))} hits, %, {counts}",
+            *(ranking[place] for place in places),
+            f"A choice gains {mean:+.1f} points [{low:+.1f}, {high:+.1f}] on questions that did not choose.",
+            self._verdict(),
+        ]
+        return "\n".join(lines)
 
     def _verdict(self) -> str:
         if not self.settings:
             return "The present settings are the best of these."
-        if self.questions < FEWEST:
-            asked = f"{counted(self.questions, 'question')} {'is' if self.questions == 1 else 'are'}"
-            return f"{asked} too few to choose by. Cure: {FEWEST} or more"
+        if self.questions < _FEWEST:
+            are = "is" if self.questions == 1 else "are"
+            return f"{counted(self.questions, 'question')} {are} too few to choose by. Cure: {_FEWEST} or more"
         if self.gain[1] <= 0:
             return "The gain may be chance: its interval reaches 0. Cure: more questions, or stay with what you have"
         return "More than chance: " + ", ".join(f"{key} = {value}" for key, value in self.settings.items())
@@ -133,7 +131,7 @@ def tune(
     show_progress: bool = False,
     **options: Any,
 ) -> Tuned:
-    """Try contexts, ways of fusion with weights, and grouping by file, and say what the best of them gains.
+    """Try contexts, ways of fusion with weights, and grouping by file; return the best and what it gains.
 
     The questions are dealt into five parts. Four of them choose a setting, and the fifth measures it against the
     present one. So each question measures once what it did not choose. The folder's own index is not touched.
@@ -141,34 +139,32 @@ def tune(
     Args:
         folder: The documents.
         questions: Questions and the places of their answers.
-        contexts: The kinds of context to try; see :func:`evaluate`.
-        embed_model: As for :meth:`ContextualIndex.open`.
+        contexts: The kinds of context to try.
+        embed_model: As for :func:`evaluate`.
         top_k: Numbers of hits; the mean of their recalls is what is compared.
         say: Called with a line before each index is made.
         show_progress: Whether to draw progress bars on stderr.
-        **options: More of :meth:`ContextualIndex.open`.
+        **options: As for :func:`evaluate`.
 
     Raises:
         SettingError: A setting is wrong, or there are no documents or questions.
     """
-    counted = check_top_k(top_k)
-    check_questions(questions)
-    depth, told = max(*counted, RANK_DEPTH), say or (lambda _: None)
-    found: dict[str, np.ndarray[Any, Any]] = {}
+    depths = check_asking(questions, top_k)
+    scores: dict[str, Recalls] = {}
     settings: dict[str, dict[str, Any]] = {}
     with ExitStack() as stack:
-        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="contextual-tuning-")))
-        workshop = Workshop(folder, temporary, temporary, {"embed_model": embed_model, **options}, stack)
-        workshop.open_present(NOW)
+        workshop = Workshop(folder, None, {"embed_model": embed_model, **options}, stack)
+        workshop.open(NOW)
         for kind in dict.fromkeys(contexts):
             workshop.open_context(kind)
-        for name, index in workshop.indexes.items():
-            told(f"Indexing and asking {folder}: {name}")
-            fill(index, show_progress=show_progress)
-            for title, chosen, retriever in _candidates(name, index, depth):
-                found[title] = measure(title, retriever, questions, counted).recalls.mean(axis=1)
-                settings[title] = chosen
-    return _chosen(found, settings, len(questions), counted)
+        for name in workshop.indexes:
+            if say is not None:
+                say(f"Indexing and asking {folder}: {name}")
+            index = workshop.fill(name, show_progress=show_progress)
+            for title, choice, retriever in _candidates(name, index, max(*depths, RANK_DEPTH)):
+                scores[title] = measure(title, retriever, questions, depths).recalls.mean(axis=1)
+                settings[title] = choice
+    return _choose(scores, settings, depths)
 
 
 def _candidates(
@@ -178,42 +174,39 @@ def _candidates(
     if name == NOW:
         yield NOW, {}, index.as_retriever(depth)
         return
-    for fusion, per_file in product(_FUSIONS, _PER_FILE):
-        weight = fusion.get("keyword_weight")
-        asked: dict[str, Any] = {"mode": fusion["fusion"]}
-        if weight is not None:
-            asked["retriever_weights"] = [1 - weight, weight]
-        configuration = index.settings.configuration
+    configuration = index.settings.configuration
+    for (fusion, weight), per_file in product(_FUSIONS, _PER_FILE):
         retrieval = configuration.retrieval.model_copy(update={"per_file": per_file})  # recency and reranker stay
         steps = chosen_postprocessors(retrieval, pool=max(POOL, depth), llm=configuration.context.llm.model)
-        said = {
+        weights: dict[str, Any] = {} if weight is None else {"retriever_weights": [1 - weight, weight]}
+        settings = {
             "context.mode": index.settings.pipeline.contexts.context,
-            "retrieval.fusion": fusion["fusion"],
+            "retrieval.fusion": fusion,
             "retrieval.keyword_weight": weight,
             "retrieval.per_file": per_file,
         }
-        title = ", ".join([name, fusion["fusion"], *([f"keywords {weight}"] if weight else [])])
-        title += f", {per_file} a file" if per_file else ""
-        yield title, said, index.as_retriever(depth, node_postprocessors=steps, **asked)
+        parts = [name, fusion, f"keywords {weight}" if weight else "", f"{per_file} a file" if per_file else ""]
+        retriever = index.as_retriever(depth, mode=fusion, node_postprocessors=steps, **weights)
+        yield ", ".join(filter(None, parts)), settings, retriever
 
 
-def _chosen(
-    found: Mapping[str, np.ndarray[Any, Any]],
-    settings: Mapping[str, dict[str, Any]],
-    count: int,
-    top_k: tuple[int, ...],
-) -> Tuned:
-    """Choose by all questions, and measure by cross-validation what a choice gains."""
-    names, scores = list(found), np.stack(list(found.values()))  # the present setting is the first, and wins ties
-    now = names.index(NOW)
+def _choose(scores: Mapping[str, Recalls], settings: Mapping[str, dict[str, Any]], top_k: tuple[int, ...]) -> Tuned:
+    """Choose by all questions, and measure by cross-validation what a choice gains.
+
+    Args:
+        scores: Of each setting the recall of each question. The present setting is the first, and wins ties.
+        settings: The same settings by key of the configuration.
+        top_k: The numbers of hits that the recall is the mean of.
+    """
+    names, recalls = list(scores), np.stack(list(scores.values()))
+    now, count = names.index(NOW), recalls.shape[1]
     gains = np.zeros(count)
-    dealt = np.random.default_rng(0).permutation(count)
-    for part in np.array_split(dealt, min(FOLDS, count)):
-        others = np.setdiff1d(dealt, part)
-        best = int(scores[:, others].mean(axis=1).argmax()) if len(others) else now
-        gains[part] = scores[best, part] - scores[now, part]
-    means = scores.mean(axis=1)
-    best = int(means.argmax())
+    order = np.random.default_rng(0).permutation(count)
+    for part in np.array_split(order, min(_FOLDS, count)):
+        others = np.setdiff1d(order, part)
+        best = recalls[:, others].mean(axis=1).argmax() if len(others) else now
+        gains[part] = recalls[best, part] - recalls[now, part]
     [gain] = interval(100 * gains[:, None])
-    ranked = sorted(range(len(names)), key=lambda place: -means[place])
-    return Tuned(settings[names[best]], {names[place]: float(means[place]) for place in ranked}, gain, count, top_k)
+    means = recalls.mean(axis=1).tolist()
+    ranking = dict(sorted(zip(names, means, strict=True), key=lambda score: -score[1]))
+    return Tuned(settings[next(iter(ranking))], ranking, gain, count, top_k)

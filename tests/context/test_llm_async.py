@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import CancelledError
 
 import pytest
 from fake_model import MODEL, Reply, always
 from llama_index.core.llms import ChatMessage
 from llama_index.llms.openai_like import OpenAILike
-from llm_runs import make_nodes, run
+from llm_runs import PAID, make_nodes, run
 
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
@@ -75,6 +76,26 @@ async def test_closing_it_ends_the_run_of_another_thread_and_keeps_what_is_finis
     before = len(fake_model.requests)
     await asyncio.to_thread(one, make_nodes(3))
     assert len(fake_model.requests) == before + 2
+
+
+def test_threads_that_ask_at_once_all_get_their_contexts(step, fake_model):
+    one, number = step(batch_size=1), 8
+    start = threading.Barrier(number)
+    documents = [make_nodes(3, f"{name}.md") for name in range(number)]
+
+    def ask(nodes):
+        start.wait(20)
+        for _ in range(5):
+            one(nodes)
+
+    threads = [threading.Thread(target=ask, args=(nodes,), daemon=True) for nodes in documents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert all(node.metadata["context_source"] == PAID for nodes in documents for node in nodes)
+    assert len(fake_model.requests) == one.usage.calls == one.usage.generated == 3 * number
 
 
 async def test_sync_call_inside_a_running_loop_as_in_jupyter(step):

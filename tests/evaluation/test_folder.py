@@ -10,6 +10,7 @@ from llama_index_contextual.evaluation import Comparison, Passage, Question, eva
 from llama_index_contextual.evaluation.comparison import COLLAPSED
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.local_embedding import LocalEmbedding
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -90,6 +91,17 @@ def test_a_storage_is_kept_and_used_again(folder, embedding, tmp_path, monkeypat
 def _without_times(data):
     times = {"ms a question", "embedding, s"}
     return {**data, "rows": [{key: row[key] for key in set(row) - times} for row in data["rows"]]}
+
+
+def test_all_rows_have_the_chunks_of_the_folder_s_own_index(folder, embedding, tmp_path):
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=40, chunk_overlap=0)
+    with ContextualIndex.open(folder, embed_model=embedding, node_parser=parser) as index:
+        chunks = index.refresh().chunks
+    (tmp_path / "words.toml").write_text("[retrieval]\nkeyword_weight = 1.0\n", "utf-8")
+    variants = {"by words": tmp_path / "words.toml"}
+    compared = evaluate(folder, QUESTIONS, contexts=["off", "headings"], variants=variants, top_k=[1])
+    assert chunks > 8, "more than with the parser that is the default"
+    assert {row.notes["chunks"] for row in compared.rows[1:]} == {chunks}
 
 
 def test_a_variant_may_change_anything_but_the_files(folder, embedding, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation import Passage, Question, tune
-from llama_index_contextual.evaluation.tune import NOW, Tuned, _candidates, _chosen
+from llama_index_contextual.evaluation.tune import NOW, Tuned, _candidates, _choose
 from llama_index_contextual.index import ContextualIndex
 
 NAMES = ("Gateway", "Scheduler", "Archive", "Console", "Mailer", "Printer", "Indexer", "Router")
@@ -78,7 +78,7 @@ def test_settings_that_find_more_are_chosen_and_written(folder):
 def test_what_chance_chooses_gains_nothing_on_other_questions():
     rng = np.random.default_rng(0)
     rows = {NOW: rng.random(60), **{f"x{n}": rng.random(60) for n in range(40)}}
-    found = _chosen(rows, {name: {"retrieval.per_file": 1} if name != NOW else {} for name in rows}, 60, (5,))
+    found = _choose(rows, {name: {"retrieval.per_file": 1} if name != NOW else {} for name in rows}, (5,))
     best = max(row.mean() for row in rows.values())
     assert 100 * (best - rows[NOW].mean()) > 5, "the best of forty looks better"
     assert found.settings
@@ -92,14 +92,14 @@ def test_a_real_gain_is_found_and_few_questions_never_choose():
     now = rng.random(60) * 0.5
     rows = {NOW: now, "better": now + 0.3, "worse": now - 0.1}
     settings = {NOW: {}, "better": {"retrieval.per_file": 2}, "worse": {"retrieval.per_file": 1}}
-    found = _chosen(rows, settings, 60, (5, 10))
+    found = _choose(rows, settings, (5, 10))
     assert found.gain == pytest.approx((30, 30, 30))
     assert found.is_more_than_chance
     assert "More than chance: retrieval.per_file = 2" in str(found)
-    few = _chosen({name: row[:20] for name, row in rows.items()}, settings, 20, (5,))
+    few = _choose({name: row[:20] for name, row in rows.items()}, settings, (5,))
     assert not few.is_more_than_chance
     assert "20 questions are too few" in str(few)
-    same = _chosen({NOW: now, "worse": now - 0.1}, settings, 60, (5,))
+    same = _choose({NOW: now, "worse": now - 0.1}, settings, (5,))
     assert (same.settings, str(same).splitlines()[-1]) == ({}, "The present settings are the best of these.")
 
 

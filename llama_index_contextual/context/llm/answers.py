@@ -1,4 +1,4 @@
-"""From what a model answered to contexts: matched to chunks by number, cleaned, and refused where they are none."""
+"""From a model's answer to contexts: matched to chunks by number, cleaned, and refused where they are none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from llama_index_contextual.text import replace_surrogates
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; what is kept is far shorter
+MOST_READ: Final = 8000  # characters of an answer for each chunk that was asked about; a context is far shorter
 _MIN_LETTERS: Final = 8
 _COPIED_WORDS: Final = 6  # so many words in a row are a quotation
 _COPIED_SHARE: Final = 0.6
@@ -73,12 +73,12 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
     """Match a model's answer to the chunks that it was asked about.
 
     Args:
-        answer: What the model said. After its thoughts, so much is read as any number of contexts could take.
-        count: How many chunks it was asked about, which it knows as 1 to ``count``.
+        answer: The answer. After its thoughts, so much is read as contexts for all chunks could take.
+        count: How many chunks it was asked about; it knows them as 1 to ``count``.
 
     Returns:
-        Cleaned contexts by number. A number is missing where the model left it out. When it gave a number
-        twice or one that was not asked for, its numbering means nothing, and nothing is returned.
+        Cleaned contexts by number, without those that the model left out. Empty when it gave a number twice or one that
+        was not asked for, because its numbering then means nothing.
     """
     text = _without_thinking(answer)[: MOST_READ * count]
     marks = list(_NUMBER.finditer(text))
@@ -93,8 +93,8 @@ def split_answers(answer: str, count: int) -> dict[int, str]:
     return {number: context for number, context in contexts.items() if context}
 
 
-def clean(text: str, max_chars: int = MAX_CHARS) -> str:
-    """Return a context without all that models wrap it in: one line, at most ``max_chars``, which can be stored."""
+def clean(text: str) -> str:
+    """Return a context without all that models wrap it in: one line of at most ``MAX_CHARS``, which can be stored."""
     text = _without_thinking(replace_surrogates(text)[0])[:MOST_READ]
     text = _TAG.sub("", _FENCE.sub("", text))
     text = _PREAMBLE.sub("", _CONTROL.sub(" ", text).strip(), count=1)
@@ -102,21 +102,27 @@ def clean(text: str, max_chars: int = MAX_CHARS) -> str:
     text = " ".join(text.split())
     while len(text) > 1 and _QUOTES.get(text[0]) == text[-1]:
         text = text[1:-1].strip()
-    return _cap(text, max_chars)
+    if len(text) <= MAX_CHARS:
+        return text
+    sentence = max(text.rfind(mark, 0, MAX_CHARS) for mark in (". ", "! ", "? ", "。"))
+    if sentence > MAX_CHARS // 3:
+        return text[: sentence + 1]
+    return f"{text[: MAX_CHARS - 1].rsplit(' ', 1)[0]}…"
 
 
 def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | None:
     """Return why a cleaned context is none, in words that are the same for the same reason; None where it is one.
 
     Args:
-        context: What the model said about the chunk.
-        chunk: The chunk's text.
+        context: Of the chunk.
+        chunk: Its text.
         document: What the model knew besides: the document with its path, title and date.
-        prompt: What it was told to do.
+        prompt: The instructions.
     """
     words = _words(context)
+    loop = len(words) >= _LOOP_WORDS and len(set(words)) < _LOOP_SHARE * len(words)
     checks: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("repetition", lambda: _LOOP.search(context) or _is_loop(words)),
+        ("repetition", lambda: loop or _LOOP.search(context)),
         ("empty", lambda: sum(character.isalnum() for character in context) < _MIN_LETTERS),
         ("refused", lambda: _REFUSAL.match(context)),
         ("data instead of a sentence", lambda: _is_data(context)),
@@ -124,24 +130,24 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | 
         ("copy of the prompt", lambda: _PLACEHOLDER.match(context) or _copied(words[:_COPIED_WORDS], _spaced(prompt))),
         ("copy of the chunk", lambda: _copied(words, _spaced(chunk)) or _nearly_copied(words, _words(chunk))),
         ("copy of the document", lambda: _copied(words, _spaced(document))),
-        ("invented", lambda: invented(context, f"{document}\n{chunk}")),
+        ("invented", lambda: _invented(context, f"{document}\n{chunk}")),
     )
     return next((reason for reason, holds in checks if holds()), None)
 
 
-def invented(context: str, known: str) -> list[str]:
-    """Return the numbers, dates and identifiers of a context that stand in nothing that the model knew.
+def _invented(context: str, known: str) -> bool:
+    """Return whether a context has a number, date or identifier that stands in nothing that the model knew.
 
     A number counts in any form (``1,000``, ``05``, ``five``), a date as the numbers that it consists of. Identifiers
     are what no prose has: ``snake_case``, ``camelCase``, ``a.b()`` and what stands between backticks.
     """
-    said = _ABOUT_CHUNK.sub("", context)
-    numbers = {match[0] for match in _NUMBERS.finditer(said)}
-    names = {next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(said)}
+    sentence = _ABOUT_CHUNK.sub("", context)
+    numbers = {match[0] for match in _NUMBERS.finditer(sentence)}
+    names = {next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(sentence)}
     folded = " ".join(known.casefold().split()) if names else ""
-    return sorted(
-        [one for one in numbers if not _holds_number(known, re.sub(r"\D", "", one))]
-        + [one for one in names if " ".join(one.casefold().removesuffix("()").split()) not in folded]
+    return not (
+        all(_holds_number(known, re.sub(r"\D", "", number)) for number in numbers)
+        and all(" ".join(name.casefold().removesuffix("()").split()) in folded for name in names)
     )
 
 
@@ -152,10 +158,6 @@ def _holds_number(text: str, digits: str) -> bool:
         return True
     numeral = _NUMERALS.get(int(bare))
     return numeral is not None and re.search(rf"\b{numeral}\b", text, re.IGNORECASE) is not None
-
-
-def _is_loop(words: list[str]) -> bool:
-    return len(words) >= _LOOP_WORDS and len(set(words)) < _LOOP_SHARE * len(words)
 
 
 def _is_data(context: str) -> bool:
@@ -179,15 +181,6 @@ def _nearly_copied(words: list[str], source: list[str]) -> bool:
 def _without_thinking(text: str) -> str:
     # A thought that was begun but not ended hides no answer; one that was ended but not begun was begun in the prompt.
     return _THOUGHT_END.sub("", _THINKING.sub("", text))
-
-
-def _cap(text: str, max_chars: int) -> str:
-    if len(text) <= max_chars:
-        return text
-    sentence = max(text.rfind(mark, 0, max_chars) for mark in (". ", "! ", "? ", "。"))
-    if sentence > max_chars // 3:
-        return text[: sentence + 1]
-    return f"{text[: max_chars - 1].rsplit(' ', 1)[0]}…"
 
 
 def _words(text: str) -> list[str]:

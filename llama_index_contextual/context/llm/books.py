@@ -1,4 +1,4 @@
-"""What becomes of a run's chunks and calls: counted, held against its limits, and told to whoever follows it."""
+"""What a run has done: counted, kept within its limits, and reported to whoever follows it."""
 
 from __future__ import annotations
 
@@ -23,91 +23,70 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import Progress, SourceDocument
     from llama_index_contextual.context.llm.request import Answer
     from llama_index_contextual.context.usage import ContextUsage
-    from llama_index_contextual.errors import StorageError
 
 
 class Books:
-    """The books of one run.
-
-    Args:
-        source: Name of the contexts, which events say.
-        usage: What the generator has used in all its runs, which the limits count.
-        progress: Told whenever a chunk is done.
-        max_calls: Requests at most; None for any number.
-        max_tokens: Tokens at most, likewise.
+    """The books of one run: ``source`` is the generator's name, ``usage`` what it has used in all its runs.
 
     Attributes:
         failed: Chunks that got no context, by reason.
-        cache_error: Why contexts could not be kept, where that is so.
         may_change: Whether another run asks about some of them again.
     """
 
     def __init__(
-        self,
-        source: str,
-        usage: ContextUsage,
-        progress: Progress | None,
-        *,
-        max_calls: int | None,
-        max_tokens: int | None,
+        self, source: str, usage: ContextUsage, progress: Progress | None, max_calls: int | None, max_tokens: int | None
     ) -> None:
         self._source, self._usage, self._progress = source, usage, progress
         self._max_calls, self._max_tokens = max_calls, max_tokens
         self.failed: Counter[str] = Counter()
-        self.cache_error: StorageError | None = None
         self.may_change = False
         self._done = self._total = self._cached = 0
         self._reserved = 0  # tokens of the prompts that are being read
 
     def start(self, *, documents: int, chunks: int, cached: int) -> None:
-        """Open the books: so many chunks are asked for, and so many of them are in the cache."""
+        """Note that a run begins, and how many of its chunks have a context in the cache."""
         self._total, self._cached = chunks, cached
         self._usage.chunks += chunks
         self._usage.from_cache += cached
-        dispatcher.event(
-            ContextRunStartEvent(source=self._source, documents=documents, chunks=chunks, from_cache=cached)
-        )
+        counts = {"documents": documents, "chunks": chunks, "from_cache": cached}
+        dispatcher.event(ContextRunStartEvent(source=self._source, **counts))
         self.done(0)
 
     def end(self) -> None:
-        """Close them."""
+        """Note that the run has ended."""
         self._usage.failed.update(self.failed)
-        made = self._total - self._cached - sum(self.failed.values())
+        generated, failed = self._total - self._cached - self.failed.total(), dict(self.failed)
         dispatcher.event(
-            ContextRunEndEvent(source=self._source, generated=made, from_cache=self._cached, failed=dict(self.failed))
+            ContextRunEndEvent(source=self._source, generated=generated, from_cache=self._cached, failed=failed)
         )
 
     def done(self, chunks: int) -> None:
-        """Say that so many more chunks are done, with a context or without."""
+        """Note that so many more chunks are done, with a context or without."""
         self._done += chunks
         if self._progress is not None:
-            failed = sum(self.failed.values())
-            self._progress(ContextProgress(self._done + self._cached, self._total, self._cached, failed))
+            done = self._done + self._cached
+            self._progress(ContextProgress(done, self._total, self._cached, self.failed.total()))
 
-    def fail(self, reason: str, chunks: int, *, for_now: bool = False) -> None:
-        """Give up some chunks; ``for_now`` means that the next run asks about them again."""
-        if chunks:
-            self.failed[reason] += chunks
-            self.may_change |= for_now
-            self.done(chunks)
+    def fail(self, reason: str, chunks: int, *, again: bool = True) -> None:
+        """Note that chunks got no context; ``again`` means that the next run asks about them."""
+        self.failed[reason] += chunks
+        self.may_change |= again
+        self.done(chunks)
 
-    def check_budget(self, prompt_tokens: int) -> None:
-        """Refuse a request that the limits do not cover.
+    @contextlib.contextmanager
+    def request(self, prompt_tokens: int) -> Iterator[None]:
+        """Count a request; its prompt counts against the limit until its server says how long it was.
 
         Raises:
             CallFailedError: Calls or tokens are used up, those of requests under way included.
         """
-        used = self._usage
-        if self._max_calls is not None and used.calls >= self._max_calls:
+        usage = self._usage
+        if self._max_calls is not None and usage.calls >= self._max_calls:
             raise CallFailedError(f"max_calls={self._max_calls} reached", fatal=False)
-        spent = used.tokens.prompt + used.tokens.completion + used.uncounted + self._reserved
-        if self._max_tokens is not None and spent + prompt_tokens > self._max_tokens:
+        tokens = usage.tokens.prompt + usage.tokens.completion + usage.uncounted + self._reserved + prompt_tokens
+        if self._max_tokens is not None and tokens > self._max_tokens:
             raise CallFailedError(f"max_tokens={self._max_tokens} reached", fatal=False)
-
-    @contextlib.contextmanager
-    def sending(self, prompt_tokens: int) -> Iterator[None]:
-        """Count a request, and its prompt against the limit until its server says what it took."""
-        self._usage.calls += 1
+        usage.calls += 1
         self._reserved += prompt_tokens
         try:
             yield
@@ -123,7 +102,7 @@ class Books:
         return True
 
     def charge(self, answer: Answer, prompt_tokens: int) -> None:
-        """Count what an answer took, whatever it is worth; where its server does not say, by our own count."""
+        """Count what an answer took, whatever it is worth; by LlamaIndex's tokenizer where its server does not say."""
         self._usage.tokens += answer.tokens
         if answer.tokens == Tokens():
             self._usage.uncounted += prompt_tokens + count_tokens(answer.text)
@@ -132,7 +111,7 @@ class Books:
     def call(
         self, document: SourceDocument, chunks: int, answer: Answer | None = None, *, accepted: int = 0, error: str = ""
     ) -> None:
-        """Count and tell of a call: how many contexts its answer gave, or why it was not answered."""
+        """Report a call: how many contexts its answer gave, or why there was no answer."""
         self._usage.generated += accepted
         tokens = Tokens() if answer is None else answer.tokens
         dispatcher.event(

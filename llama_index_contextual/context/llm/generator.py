@@ -1,4 +1,4 @@
-"""Contexts from a language model that reads the whole document."""
+"""Contexts from a language model that reads the whole document: its settings, and what stands beside its sentences."""
 
 from __future__ import annotations
 
@@ -13,44 +13,47 @@ from uuid import uuid4
 from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.checks import optional_whole, refuse_unknown, whole
-from llama_index_contextual.context.base import BulkContextGenerator, ChunkContext
+from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
-from llama_index_contextual.context.headings import HeadingContextGenerator
-from llama_index_contextual.context.llm.event_loop import Connection
+from llama_index_contextual.context.llm.connection import Connection
 from llama_index_contextual.context.llm.model import ModelSpec, ServerWatch, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.llm.request import Caller, DirectCaller, Patience
-from llama_index_contextual.context.llm.run import Run, RunSettings, estimate
-from llama_index_contextual.context.pattern import PatternContextGenerator
+from llama_index_contextual.context.llm.request import Caller, Patience
+from llama_index_contextual.context.llm.run import Run, estimate
+from llama_index_contextual.context.pattern import FREE
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
-from llama_index_contextual.errors import ContextError, SettingError, StorageError
+from llama_index_contextual.errors import ContextError, SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from llama_index.core.llms import LLM
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+    from llama_index.core.schema import BaseNode
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import DocumentChunks, Progress, SourceDocument
+    from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
 
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 _PROSE, _CODE = "context_prompt", "code_context_prompt"
-_MOST_CHARS: Final = 600  # of a context with what stands beside it
-_BESIDE: Final = {"pattern": PatternContextGenerator, "headings": HeadingContextGenerator}
+_PLAIN: Final = (  # settings that are plain data
+    "reuse", "num_workers", "batch_size", "max_calls", "max_tokens", "max_output_tokens", "context_window",
+    "fallback_only", "retry", "beside",
+)  # fmt: skip
 
 
-class LLMContextGenerator(BulkContextGenerator, PromptMixin):
+class LLMContextGenerator(ContextGenerator, PromptMixin):
     """One or two sentences per chunk from a language model that is shown the document.
 
-    The document comes first in each prompt and its chunks after it, several to a call, so that a server with a
-    prefix cache reads a document once. A context is in the cache when the call that made it returns. Chunks that got
-    none are None in the result, with the reason counted in :attr:`last_failures`, and are asked about again by the
-    next run: :class:`FallbackContextGenerator` gives them another context meanwhile.
+    The document comes first in each prompt and its chunks after it, several to a call, so that a server with a prefix
+    cache reads a document once. A context is stored as soon as its call returns. A chunk without a context is None in
+    the result, and :attr:`last_failures` counts the reasons. The next run asks about it again;
+    :class:`FallbackContextGenerator` gives it another context meanwhile.
 
     Args:
         llm: ``"ollama:qwen3:0.6b"``, ``"openai:gpt-4.1-mini"``, ``"openai:MODEL@http://HOST/v1"``, or any LlamaIndex
@@ -107,36 +110,35 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
         self._connection = Connection(llm, api_key)
         if reuse not in ("chunk", "document"):
             raise SettingError(f"reuse={reuse!r} is not known. Cure: 'chunk' or 'document'.")
-        self.reuse, self.fallback_only, self.patience = reuse, fallback_only, _patience(patience)
+        if beside is not None and beside not in FREE:
+            raise SettingError(f"beside={beside!r} is not known. Cure: one of {', '.join(FREE)}, or None.")
+        self.reuse, self.fallback_only, self.retry, self.patience = reuse, fallback_only, retry, _patience(patience)
+        self.beside, self._free = beside, None if beside is None else FREE[beside]()
         self.batch_size = whole("batch_size", batch_size)
         self.max_output_tokens = whole("max_output_tokens", max_output_tokens)
         self.num_workers = optional_whole("num_workers", num_workers)
         self.context_window = optional_whole("context_window", context_window)
         self.max_calls = optional_whole("max_calls", max_calls, least=0)  # 0 asks for nothing, and uses the cache
         self.max_tokens = optional_whole("max_tokens", max_tokens, least=0)
-        if beside is not None and beside not in _BESIDE:
-            raise SettingError(f"beside={beside!r} is not known. Cure: one of {', '.join(_BESIDE)}, or None.")
-        self.beside, self._free = beside, None if beside is None else _BESIDE[beside]()
-        self.retry = retry
-        self._prompts = Prompts() if prompt is None else Prompts(*[check_prompt(prompt)] * 2)
+        self.prompts = Prompts() if prompt is None else Prompts(*[check_prompt(prompt)] * 2)
         self._store = open_store(cache)
-        self._fell_back = ""
+        self.remembers_failures = self._store is not None
+        self._last_failed_run = ""
         self._copies = UsageOfCopies()
         self._reset()
 
     def _reset(self) -> None:
-        self._server = ServerWatch()
-        self._budget = PromptBudget(self.batch_size, self.max_output_tokens)
-        self._usage = ContextUsage()
-        self.last_failures: Counter[str] = Counter()
-        self.cache_error: StorageError | None = None
+        """Begin to count and to learn about the server anew, as each copy does."""
+        self.server, self.budget = ServerWatch(), PromptBudget(self.batch_size, self.max_output_tokens)
+        self.own_usage = ContextUsage()
+        self.last_failures, self.cache_error = Counter(), None
         self.caller: Caller | None = None  # sends the requests; None: this process
 
     def __repr__(self) -> str:
         return f"LLMContextGenerator({self.name!r}, version={self.version!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {key: value for key, value in self.__dict__.items() if key not in _LIVE}
+        state = {key: value for key, value in self.__dict__.items() if key != "caller"}
         return {**state, "_connection": copy(self._connection)}  # so that copies do not close each other's loop
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -155,70 +157,76 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     @property
     def _model(self) -> str:
-        given = self._connection.given
-        return f"llm:{ModelSpec.parse(given).model if isinstance(given, str) else model_name(self.llm)}"
+        model = self._connection.model
+        return f"llm:{ModelSpec.parse(model).model if isinstance(model, str) else model_name(self.llm)}"
 
     @property
     def version(self) -> str:
         """Return a hash of model, prompts, length and what stands beside; patience and such change no context."""
         beside = None if self._free is None else self._free.version
-        return short_hash([self._model, _REVISION, *self._prompts.texts(), self.max_output_tokens, beside])
+        return short_hash([self._model, _REVISION, *self.prompts.texts(), self.max_output_tokens, beside])
 
     def _answer_versions(self, document: SourceDocument) -> list[str]:
-        """Return hashes of what the model is asked about a document, which its answers are kept under."""
-        texts = self._prompts.texts(document)
+        """Return hashes of what the model is asked about a document; its answers are stored under them."""
+        texts = self.prompts.texts(document)
         return [short_hash([self._model, _REVISION, text, self.max_output_tokens]) for text in texts]
+
+    @property
+    def cache(self) -> ContextCache:
+        """Return the contexts that are stored."""
+        return ContextCache(self._store, self._answer_versions, self.reuse)
 
     @property
     def usage(self) -> ContextUsage:
         """Return calls, tokens and chunks since it was made; those of copies in other processes count once they end."""
-        copies = self._copies.total()
-        return self._usage if copies is None else self._usage + copies
+        return self.own_usage + self._copies.total()
 
-    def generate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
-        """Do several documents, ``num_workers`` calls at a time."""
-        return self._connection.loop.run(self._run(batches, progress))
+    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
+        """Return one context per node of a document."""
+        return self.generate_all([DocumentChunks(document, tuple(nodes))])[0]
 
-    async def agenerate_all(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None = None
-    ) -> list[list[ChunkContext | None]]:
-        """Do the same without blocking the event loop; when it is cancelled, so are the requests.
+    def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+        """Return the contexts of several documents, ``num_workers`` calls at a time.
 
         Raises:
             StorageError: The cache cannot be read; nothing has been asked for yet.
         """
-        return await self._connection.loop.arun(self._run(batches, progress))
-
-    async def _run(
-        self, batches: Sequence[DocumentChunks], progress: Progress | None
-    ) -> list[list[ChunkContext | None]]:
-        run = Run(self._settings(), progress)
+        future = self._start(batches, progress)
         try:
-            texts = await run(batches)
+            return future.result()
         finally:
-            self._copies.keep(self._usage)
-        self.last_failures, self.cache_error = run.books.failed, run.books.cache_error
+            future.cancel()  # where the wait was interrupted
+
+    async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
+        """Do the same without blocking the event loop; when it is cancelled, so are the requests."""
+        return await asyncio.wrap_future(self._start(batches, progress))
+
+    def _start(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Future[Contexts]:
+        return self._connection.start(self.llm, self._run, batches, progress)
+
+    async def _run(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Contexts:
+        self.own_usage.prices = None if is_local(self.llm) else list_prices(model_name(self.llm))
+        run = Run(self, progress)
+        try:
+            sentences = await run(batches)
+        finally:
+            self._copies.store(self.own_usage)
+        self.last_failures, self.cache_error = run.books.failed, run.cache_error
         if run.books.may_change:
-            self._fell_back = uuid4().hex
-        return await asyncio.to_thread(
-            lambda: [self._composed(batch, found) for batch, found in zip(batches, texts, strict=True)]
-        )
+            self._last_failed_run = uuid4().hex
+        return await asyncio.to_thread(lambda: list(map(self._composed, batches, sentences)))
 
     def _composed(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
-        """Put what is free before what the model said; done after the cache, so that it can change for nothing."""
-        free = [None] * len(sentences) if self._free is None else self._free.generate(batch.nodes, batch.document)
+        """Put the free contexts before the model's sentences; after the cache, so that they can change for nothing."""
+        contexts: list[ChunkContext | None] = [None] * len(sentences)
+        free = contexts if self._free is None else self._free.generate(batch.nodes, batch.document)
         name, version = self.name, self.version
-        return [
-            None if sentence is None else ChunkContext(
-                "\n".join(filter(None, ["" if beside is None else _shortened(beside.text, sentence), sentence])),
-                name,
-                "" if beside is None else beside.lexical,
-                version,
-            )
-            for sentence, beside in zip(sentences, free, strict=True)
-        ]  # fmt: skip
+        for index, (sentence, beside) in enumerate(zip(sentences, free, strict=True)):
+            if sentence is not None:
+                lines = [sentence] if beside is None else [_shortened(beside.text, sentence), sentence]
+                lexical = "" if beside is None else beside.lexical
+                contexts[index] = ChunkContext("\n".join(filter(None, lines)), name, lexical, version)
+        return contexts
 
     def model_by_name(self) -> tuple[str, int | None, int] | None:
         """Return what another process makes the model from: name, window, tokens to write; None for an object."""
@@ -227,7 +235,7 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
         """Return what a run over these chunks would cost, without asking the model about them."""
-        return estimate(self._settings(), batches, prices)
+        return estimate(self, batches, prices)
 
     def probe(self) -> str | None:
         """Return why the model cannot be used now, or None where its server shows a sign of life in time."""
@@ -244,90 +252,43 @@ class LLMContextGenerator(BulkContextGenerator, PromptMixin):
 
     def config(self) -> dict[str, Any]:
         """Return the settings as plain data: names instead of objects, and no key."""
-        store: str | bool = f"{OBJECT}{type(self._store).__name__}" if self._store is not None else False
+        cache: str | bool = f"{OBJECT}{type(self._store).__name__}" if self._store is not None else False
         if isinstance(self._store, SQLiteKVStore):
-            store = str(self._store.path)
-        return {
-            "spec": "llm", "llm": self._connection.config(), "cache": store, "fallback": None, "reuse": self.reuse,
-            "patience": asdict(self.patience), **self._numbers(),
-        }  # fmt: skip
+            cache = str(self._store.path)
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        model, patience = self._connection.config(), asdict(self.patience)
+        return {"spec": "llm", "llm": model, "cache": cache, "fallback": None, "patience": patience, **plain}
 
     def state(self) -> str:
         """Return a mark of the last run that left chunks without a context; without a cache, of this object's runs."""
-        return self._fell_back if self._store is None else self._cache().state(self.version)
-
-    @property
-    def remembers_failures(self) -> bool:
-        """Return whether :meth:`state` is known to other processes."""
-        return self._store is not None
+        return self._last_failed_run if self._store is None else self.cache.state(self.version)
 
     def close(self) -> None:
         """Close the cache's file and end the thread."""
-        self._cache().close()
-        self._connection.loop.close()
+        self.cache.close()
+        self._connection.close()
 
     def _get_prompts(self) -> PromptDictType:
-        return {_PROSE: self._prompts.prose, _CODE: self._prompts.code}
+        return {_PROSE: self.prompts.prose, _CODE: self.prompts.code}
 
     def _get_prompt_modules(self) -> PromptMixinType:
         return {}
 
     def _update_prompts(self, prompts: PromptDictType) -> None:
-        prose, code = prompts.get(_PROSE, self._prompts.prose), prompts.get(_CODE, self._prompts.code)
-        self._prompts = Prompts(check_prompt(prose), check_prompt(code))
-
-    def _cache(self) -> ContextCache:
-        return ContextCache(self._store, self._answer_versions, self.reuse)
-
-    def _numbers(self) -> dict[str, Any]:
-        names = (
-            "batch_size",
-            "max_calls",
-            "max_tokens",
-            "max_output_tokens",
-            "context_window",
-            "fallback_only",
-            "retry",
-            "beside",
-        )
-        return {"num_workers": self.num_workers, **{name: getattr(self, name) for name in names}}
-
-    def _settings(self) -> RunSettings:
-        self._usage.prices = None if is_local(self.llm) else list_prices(model_name(self.llm))
-        return RunSettings(
-            source=self.name,
-            llm=self.llm,
-            caller=DirectCaller(self.llm) if self.caller is None else self.caller,
-            prompts=self._prompts,
-            version=self.version,
-            cache=self._cache(),
-            budget=self._budget,
-            server=self._server,
-            usage=self._usage,
-            patience=self.patience,
-            num_workers=self.num_workers or (1 if is_local(self.llm) else 4),
-            max_output_tokens=self.max_output_tokens,
-            context_window=self.context_window,
-            max_calls=self.max_calls,
-            max_tokens=self.max_tokens,
-            fallback_only=self.fallback_only,
-            retry=self.retry,
-        )
+        prose, code = prompts.get(_PROSE, self.prompts.prose), prompts.get(_CODE, self.prompts.code)
+        self.prompts = Prompts(check_prompt(prose), check_prompt(code))
 
 
 def _shortened(text: str, sentence: str) -> str:
     """Return a free context within what a sentence leaves of the room; its first line says most."""
-    room = max(_MOST_CHARS - len(sentence), _MOST_CHARS // 4)
+    room = max(MAX_CHARS - len(sentence), MAX_CHARS // 4)
     return text if len(text) <= room else f"{text.partition(chr(10))[0][: room - 1].rstrip()}…"
 
 
-def _patience(given: Patience | Mapping[str, Any] | None) -> Patience:
-    if isinstance(given, Mapping):
-        refuse_unknown("patience", given, Patience.__dataclass_fields__)
-        return Patience(**given)
-    if given is not None and not isinstance(given, Patience):
-        raise SettingError(f"patience={given!r} is none. Cure: patience=Patience(chunk_timeout=30), or a dict.")
-    return given or Patience()
-
-
-_LIVE: Final = frozenset({"_server", "_budget", "_usage", "last_failures", "cache_error", "caller"})
+def _patience(patience: Patience | Mapping[str, Any] | None) -> Patience:
+    if isinstance(patience, Mapping):
+        refuse_unknown("patience", patience, Patience.__dataclass_fields__)
+        return Patience(**patience)
+    if patience is not None and not isinstance(patience, Patience):
+        raise SettingError(f"patience={patience!r} is none. Cure: patience=Patience(chunk_timeout=30), or a dict.")
+    return patience or Patience()

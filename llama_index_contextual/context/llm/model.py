@@ -119,8 +119,8 @@ def without_credentials(spec: str) -> str:
 
 def _with_credentials(url: str) -> str:
     """Return a URL with the user and password of the environment, where it has none of its own."""
-    given = os.environ.get(CREDENTIALS)
-    return url if not given or _CREDENTIALS.search(url) else url.replace("://", f"://{given}@", 1)
+    login = os.environ.get(CREDENTIALS)
+    return url if not login or _CREDENTIALS.search(url) else url.replace("://", f"://{login}@", 1)
 
 
 def model_name(llm: LLM) -> str:
@@ -167,7 +167,7 @@ def marks_cache(llm: LLM) -> bool:
 
 
 def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return per reason
-    """Ask a model's server whether it is there; return the reason why it is of no use, or None.
+    """Ask a model's server whether it is there; return why it cannot be used, or None.
 
     A model that names no server is taken to be there. Any answer will do except 401, 403 and 5xx: servers differ in
     what they list.
@@ -175,71 +175,64 @@ def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return 
     url = endpoint(llm)
     if url is None:
         return None
-    name, headers = model_name(llm), {}
-    if "ollama" in llm.class_name().casefold():
-        url = f"{url}/api/tags"
-    else:
+    name, headers, ollama = model_name(llm), {}, "ollama" in llm.class_name().casefold()
+    server = urlsplit(url).netloc.rpartition("@")[2]  # a password in a URL stays there
+    if not ollama:
         key = getattr(llm, "api_key", None)
         if not key and urlsplit(url).hostname == "api.openai.com":
             return "no OPENAI_API_KEY"
-        headers, url = {"Authorization": f"Bearer {key}"}, f"{url}/models"
+        headers = {"Authorization": f"Bearer {key}"}
     try:
-        answer = httpx.get(url, headers=headers, timeout=seconds)
+        answer = httpx.get(f"{url}/api/tags" if ollama else f"{url}/models", headers=headers, timeout=seconds)
     except httpx.HTTPError as error:
-        return f"no answer from {_origin(url)} ({type(error).__name__})"
+        return f"no answer from {server} ({type(error).__name__})"
     if answer.status_code in _CLOSED:
-        return f"{_origin(url)} refuses the API key ({answer.status_code})"
+        return f"{server} refuses the API key ({answer.status_code})"
     if answer.is_server_error:
-        return f"{_origin(url)} answers {answer.status_code}"
-    if url.endswith("/api/tags") and answer.is_success and not _has_model(answer, name):
+        return f"{server} answers {answer.status_code}"
+    if ollama and answer.is_success and not _has_model(answer, name):
         return f"Ollama has no model {name!r} (cure: ollama pull {name})"
     return None
 
 
 class ServerWatch:
-    """Whether a model's server is there: told by a probe before a run, and by how its calls end.
+    """Whether a model's server is there: known from a probe before a run, and from how its calls end.
 
     One watch serves all runs of a generator, because an index asks for contexts file by file. A server that has failed
     several calls in a row is left alone for a while, so that a dead server costs seconds and not hours.
-
-    Args:
-        clock: Where the time comes from.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._absent: str | None = None  # why the server is of no use
+    def __init__(self) -> None:
+        self._reason: str | None = None  # why the server cannot be used
         self._until = float("-inf")  # when what is known becomes too old
         self._failures = 0
 
     def why_not(self, look: Callable[[], str | None]) -> str | None:
-        """Return the reason why a run need not begin, or None; ``look`` does as :func:`probe`, and may block."""
-        if self._clock() >= self._until:
-            self._absent, self._failures = look(), 0
-            self._believe(_BELIEVED_ALIVE if self._absent is None else _BELIEVED_ABSENT)
-        return self._absent
+        """Return why a run need not begin, or None; ``look`` does as :func:`probe`, and may block."""
+        if time.monotonic() >= self._until:
+            self._failures = 0
+            self._believe(reason := look(), _BELIEVED_ALIVE if reason is None else _BELIEVED_ABSENT)
+        return self._reason
 
     def allows_call(self) -> bool:
-        """Return whether a call may be sent now; to a server that was left alone long enough one is, to see."""
+        """Return whether a call may be sent now. A server that was left alone long enough gets one, to see."""
         if self._failures < _FAILURES:
             return True
-        if self._clock() < self._until:
+        if time.monotonic() < self._until:
             return False
-        self._believe(_LEFT_ALONE)  # other calls wait for what this one finds
+        self._believe(NO_ANSWER, _LEFT_ALONE)  # other calls wait for how this one ends
         return True
 
     def call_ended(self, *, failed: bool) -> None:
         """Note how a call ended; ``failed`` means that the server seems to be the cause."""
         self._failures = self._failures + 1 if failed else 0
         if self._failures >= _FAILURES:
-            self._absent = NO_ANSWER
-            self._believe(_LEFT_ALONE)
+            self._believe(NO_ANSWER, _LEFT_ALONE)
         elif not failed:
-            self._absent = None
-            self._believe(_BELIEVED_ALIVE)
+            self._believe(None, _BELIEVED_ALIVE)
 
-    def _believe(self, seconds: float) -> None:
-        self._until = self._clock() + seconds
+    def _believe(self, reason: str | None, seconds: float) -> None:
+        self._reason, self._until = reason, time.monotonic() + seconds
 
 
 async def chat(llm: LLM, messages: Sequence[ChatMessage], max_tokens: int) -> ChatResponse:
@@ -258,8 +251,3 @@ def _has_model(answer: httpx.Response, name: str) -> bool:
     except (ValueError, AttributeError):
         return True
     return name in names or f"{name}:latest" in names
-
-
-def _origin(url: str) -> str:
-    parts = urlsplit(url)
-    return re.sub(r"^.*@", "", parts.netloc)  # a password in a URL stays there

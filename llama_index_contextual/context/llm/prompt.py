@@ -1,9 +1,9 @@
-"""What the model is asked: as much of the document as fits, first, so that a server reads it once; then the chunks."""
+"""The prompt: as much of the document as fits, first, so that a server reads it once; then the chunks."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,7 +42,7 @@ CODE_PROMPT: Final = PromptTemplate(
     "what that is for, and which class, module or feature it is part of. Use the names that stand in the code. "
     "Do not repeat the code. " + _FORM
 )
-# What a model said to it before there was another prompt is as good, and is not paid for again.
+# Contexts that were paid for with this prompt of earlier versions are as good.
 _EARLIER_PROMPT: Final = PromptTemplate(
     "<document>\n{document}\n</document>\n\n"
     "Chunks of this document, by number ({count} in all):\n\n{chunks}\n\n"
@@ -91,7 +91,7 @@ class Window:
 
 
 class PromptBudget:
-    """How much goes into a call; what the server teaches is remembered for later runs of the same generator.
+    """How much goes into a call; later runs of the same generator know what the server has taught.
 
     Args:
         batch_size: Chunks of a call at most.
@@ -105,31 +105,30 @@ class PromptBudget:
     def __init__(self, batch_size: int, output_tokens: int) -> None:
         self._batch_size, self._output_tokens = batch_size, output_tokens
         self.window, self.size = Window(0), batch_size
-        self._taught: int | None = None  # tokens of a document that the server takes, where the LLM said more
+        self._taught: int | None = None  # tokens of a document that the server takes, where the LLM named more
         self._singly = False  # whether the model cannot answer about several chunks at once
         self._unmatched_batches = 0
 
     def divide(self, tokens: int) -> None:
         """Divide a model's window of so many tokens between the document and the rest, before a run."""
-        window, size = self._divided(tokens)
+        room, size = self._divided(tokens)
         self.size = 1 if self._singly else size
-        self.window = replace(window, tokens=min(window.tokens, self._taught or window.tokens))
+        self.window = Window(min(room, self._taught or room))
 
-    def shrink(self, used: Window, said: int | None) -> None:
-        """Show less from now on, because a prompt with this window did not fit.
+    def shrink(self, window: Window, server_tokens: int | None) -> None:
+        """Show less from now on, because a prompt did not fit.
 
         Args:
-            used: The window that the prompt was made for.
-            said: Tokens that the server takes, where it said so.
+            window: The window that the prompt was made for.
+            server_tokens: Tokens that the server takes, where its error names them.
         """
-        if used is not self.window:  # another call has done it
+        if window is not self.window:  # another call has done it
             return
-        smaller = replace(used, tokens=max(1, used.tokens * 2 // 3))
-        if said is not None:
-            window, size = self._divided(said)
-            self.size = min(self.size, size)  # it may be 1 already, for another reason
-            smaller = min(window, smaller, key=lambda one: one.tokens)
-        self.window, self._taught = smaller, smaller.tokens
+        room = max(1, window.tokens * 2 // 3)
+        if server_tokens is not None:
+            divided, size = self._divided(server_tokens)
+            room, self.size = min(room, divided), min(self.size, size)  # it may be 1 already, for another reason
+        self.window, self._taught = Window(room), room
 
     def note_batch(self, *, matched: bool) -> None:
         """Note whether an answer about several chunks could be matched to them; else they are asked about singly."""
@@ -137,11 +136,11 @@ class PromptBudget:
         if self._unmatched_batches >= _GIVE_UP_BATCHES:
             self.size, self._singly = 1, True
 
-    def _divided(self, tokens: int) -> tuple[Window, int]:
+    def _divided(self, tokens: int) -> tuple[int, int]:
+        """Return the tokens for the document, and the chunks of a call."""
         per_chunk = _EXCERPT_CHARS // _CHARS_PER_TOKEN + self._output_tokens + _MARK_TOKENS
         size = max(1, min(self._batch_size, tokens // 2 // per_chunk))
-        room = int((tokens - size * per_chunk - _INSTRUCTION_TOKENS) * _SAFETY)
-        return Window(max(room, tokens // 8)), size
+        return max(int((tokens - size * per_chunk - _INSTRUCTION_TOKENS) * _SAFETY), tokens // 8), size
 
 
 class Prompts(NamedTuple):
@@ -163,27 +162,26 @@ class Prompts(NamedTuple):
         return [_plain(prompt), *map(_plain, earlier)]
 
 
-def check_prompt(given: str | BasePromptTemplate) -> BasePromptTemplate:
+def check_prompt(template: str | BasePromptTemplate) -> BasePromptTemplate:
     """Return a prompt that shows document and chunks, in this order, and has no field that nobody fills in.
 
     Raises:
         SettingError: It does not.
     """
-    prompt = PromptTemplate(given) if isinstance(given, str) else given
+    prompt = PromptTemplate(template) if isinstance(template, str) else template
     if not isinstance(prompt, BasePromptTemplate):
         raise SettingError(
-            f"prompt={given!r} is no prompt. Cure: a text with {{document}} and {{chunks}}, or a template."
+            f"prompt={prompt!r} is no prompt. Cure: a text with {{document}} and {{chunks}}, or a template."
         )
-    named = {*prompt.template_var_mappings.values()} if prompt.template_var_mappings else set()
-    unknown = set(prompt.template_vars).difference(_FIELDS, named, prompt.kwargs, prompt.function_mappings or ())
+    mapped = {*prompt.template_var_mappings.values()} if prompt.template_var_mappings else set()
+    unknown = set(prompt.template_vars).difference(_FIELDS, mapped, prompt.kwargs, prompt.function_mappings or ())
     if unknown:
         raise SettingError(
             f"The context prompt has unknown fields {sorted(unknown)}. Cure: use some of {', '.join(_FIELDS)}."
         )
     text = _filled(prompt, {field: f"\x00{field}" for field in _FIELDS})
-    positions = [text.find(f"\x00{field}") for field in ("document", "chunks")]
-    section = text.find("\x00section")
-    if -1 in positions or positions != sorted(positions) or -1 < section < positions[0]:
+    document, chunks, section = (text.find(f"\x00{field}") for field in ("document", "chunks", "section"))
+    if not 0 <= document <= chunks or -1 < section < document:
         raise SettingError(
             "The context prompt must hold {document} and after it {chunks} (and {section}): servers read the part that "
             "calls share, the document, only once where it comes first. Cure: name both, in this order."
@@ -223,16 +221,15 @@ class FilledPrompt:
         prompt: BasePromptTemplate,
     ) -> FilledPrompt:
         """Ask about some chunks; see :func:`shown` and :func:`check_prompt`."""
-        sections = dict.fromkeys(str(value_of(node.metadata, HEADER_PATH) or "") for node in nodes)
         metadata = {**document.metadata, **nodes[0].metadata}
         fields = {
             "path": document.path,
             "title": value_of(metadata, TITLE) or "",
             "date": date_in_words(value_of(metadata, DATE)),
-            "section": "; ".join(filter(None, sections)),
+            "section": "; ".join(filter(None, dict.fromkeys(map(_section, nodes)))),
         }
         fields = {name: " ".join(str(value).replace('"', "'").split()) for name, value in fields.items()}
-        numbered = {"document": _DOCUMENT_MARK, "chunks": describe_chunks(nodes), "count": str(len(nodes))}
+        numbered = {"document": _DOCUMENT_MARK, "chunks": _describe(nodes), "count": str(len(nodes))}
         filled = _filled(prompt, {**numbered, **fields})
         before, _, after = filled.partition(_DOCUMENT_MARK)
         return cls(before, shown(nodes, document, outline, window), after)
@@ -290,15 +287,22 @@ def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence
     return "\n\n".join(filter(None, [note, headings and f"Its outline:\n{headings}", around]))
 
 
-def describe_chunks(nodes: Sequence[BaseNode]) -> str:
+def _describe(nodes: Sequence[BaseNode]) -> str:
     """List chunks by number, each with its section and its text, or the two ends of it where it is long."""
     parts = []
     for number, node in enumerate(nodes, 1):
-        section = str(value_of(node.metadata, HEADER_PATH) or "").replace('"', "'")
+        section = _section(node).replace('"', "'")
         attribute = f' section="{section}"' if section else ""
-        text = _shorten(node.get_content(metadata_mode=MetadataMode.NONE).strip())
+        text = node.get_content(metadata_mode=MetadataMode.NONE).strip()
+        if len(text) > _EXCERPT_CHARS:
+            start, end = text[: _EXCERPT_CHARS * 3 // 4], text[-(_EXCERPT_CHARS // 4) :]
+            text = f"{start.rsplit(' ', 1)[0]} {_LEFT_OUT} {end.partition(' ')[2] or end}"
         parts.append(f'<chunk number="{number}"{attribute}>\n{text}\n</chunk>')
     return "\n".join(parts)
+
+
+def _section(node: BaseNode) -> str:
+    return str(value_of(node.metadata, HEADER_PATH) or "")
 
 
 def _without_padding(document: SourceDocument) -> str:
@@ -308,16 +312,16 @@ def _without_padding(document: SourceDocument) -> str:
 
 
 def _outline(nodes: Sequence[BaseNode], room: int) -> str:
-    paths = list(dict.fromkeys(str(value_of(node.metadata, HEADER_PATH) or "") for node in nodes))
-    lines = [path for path in paths if path.strip("/ ")]
+    """Return the header paths of a document, within so many characters: inner headings go first, then the last."""
+    lines = [path for path in dict.fromkeys(map(_section, nodes)) if path.strip("/ ")]
     depth = max((line.count(" > ") for line in lines), default=0)
     while lines and sum(len(line) + 1 for line in lines) > room:
-        if depth == 0:
-            kept = max(1, len(lines) // 2)
-            lines = [*lines[:kept], _LEFT_OUT] if kept < len(lines) - 1 else []
-        else:
+        if depth:
             lines = list(dict.fromkeys(" > ".join(line.split(" > ")[:depth]) for line in lines))
             depth -= 1
+        else:
+            half = max(1, len(lines) // 2)
+            lines = [*lines[:half], _LEFT_OUT] if half < len(lines) - 1 else []
     return "\n".join(lines)
 
 
@@ -336,11 +340,3 @@ def _neighbourhood(nodes: Sequence[BaseNode], document: SourceDocument, room: in
     if len(body) > room:  # one chunk longer than the room: its ends say most
         body = f"{body[: room // 2]}\n{_LEFT_OUT}\n{body[-(room // 2) :]}"
     return f"{_LEFT_OUT if left else ''}\n{body}\n{_LEFT_OUT if right < len(text) else ''}".strip("\n")
-
-
-def _shorten(text: str) -> str:
-    if len(text) <= _EXCERPT_CHARS:
-        return text
-    head = text[: _EXCERPT_CHARS * 3 // 4].rsplit(" ", 1)[0]
-    tail = text[-(_EXCERPT_CHARS // 4) :].partition(" ")[2] or text[-(_EXCERPT_CHARS // 4) :]
-    return f"{head} […] {tail}"

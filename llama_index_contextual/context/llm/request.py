@@ -1,4 +1,4 @@
-"""One request to a model: timed, tried again where that helps, and not sent at all where nobody will answer."""
+"""One request to a model: sent within a time, explained where it fails, and sent again where that helps."""
 
 from __future__ import annotations
 
@@ -6,24 +6,21 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import anyio
 from tenacity import AsyncRetrying, retry_if_exception
-from tenacity.wait import wait_exponential, wait_random
 
 from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.context.llm.model import chat, probe
 from llama_index_contextual.context.usage import Tokens
+from llama_index_contextual.service import is_busy, pause, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from llama_index.core.llms import LLM, ChatMessage
-    from tenacity import RetryCallState
 
-_FIRST_WAIT: Final = 0.5  # seconds before the second attempt; it doubles, and is blurred
-_TRANSIENT: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _CONNECTION: Final = re.compile(r"connect|network|protocol|remote|transport|RateLimit|Decode", re.IGNORECASE)
 _OVERFLOW: Final = re.compile(
     r"exceed_context_size|context_length_exceeded|maximum context length|context (?:window|size|length)"
@@ -103,160 +100,98 @@ class Patience:
 
 
 class Caller(Protocol):
-    """What sends requests to a model.
-
-    Attributes:
-        servers: How many servers of the model there are, each with its own queue.
-    """
+    """What sends requests to a model: :class:`DirectCaller`, or workers elsewhere."""
 
     servers: int
 
-    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:
-        """Send a request once.
-
-        Args:
-            messages: The prompt.
-            timeout: Seconds after which it is cancelled.
-            max_tokens: Tokens that the model may write.
-
-        Raises:
-            CallFailedError: It was not answered.
-        """
+    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:  # noqa: ASYNC109
+        """See :meth:`DirectCaller.send`."""
 
     def probe(self, seconds: float) -> str | None:
-        """Return why the model cannot be used, or None where its server answers within so many seconds."""
+        """See :meth:`DirectCaller.probe`."""
 
 
 @dataclass(slots=True)
 class DirectCaller:
-    """Sends requests from this process."""
+    """Sends requests from this process.
+
+    Attributes:
+        llm: The model.
+        servers: How many servers of the model there are, each with its own queue.
+    """
 
     llm: LLM
     servers: int = 1
 
-    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:
-        """Send a request once; see :meth:`Caller.send`."""
+    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:  # noqa: ASYNC109
+        """Send a request once, and cancel it after ``timeout`` seconds.
+
+        Raises:
+            CallFailedError: It was not answered.
+        """
         started = time.monotonic()
         try:
-            response = await asyncio.wait_for(chat(self.llm, messages, max_tokens), timeout)
-            text = response.message.content or ""
-            return Answer(text, read_tokens(response), time.monotonic() - started)
+            with anyio.fail_after(timeout):
+                response = await chat(self.llm, messages, max_tokens)
+            return Answer(response.message.content or "", read_tokens(response), time.monotonic() - started)
         except Exception as error:  # each integration has errors of its own
             raise _explained(error) from error
 
     def probe(self, seconds: float) -> str | None:
-        """Return why the model cannot be used; see :meth:`Caller.probe`."""
+        """Return why the model cannot be used, or None where its server answers within so many seconds."""
         return probe(self.llm, seconds)
 
 
 async def ask(
-    send: Callable[[], Awaitable[Answer]],
-    *,
-    attempts: int,
-    patience: Patience,
-    another: Callable[[], bool] = lambda: True,
+    send: Callable[[], Awaitable[Answer]], *, attempts: int, patience: Patience, another: Callable[[], bool]
 ) -> Answer:
-    """Send a request, again after an error that may pass.
-
-    Args:
-        send: Sends it once.
-        attempts: How often at most.
-        patience: After which waits.
-        another: Asked before each attempt but the first whether it may be made.
+    """Send a request, again after an error that may pass; ``another`` says before each repetition whether it may.
 
     Raises:
-        CallFailedError: It never was answered.
+        CallFailedError: There was no answer.
     """
+
+    def may_pass(error: BaseException) -> bool:
+        return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= patience.max_wait
+
     started = time.monotonic()
     retrying = AsyncRetrying(
         stop=lambda state: state.attempt_number >= attempts or not another(),
-        wait=_Wait(patience),
-        retry=retry_if_exception(lambda error: _may_pass(error, patience)),
+        wait=pause(patience.max_wait),
+        retry=retry_if_exception(may_pass),
         reraise=True,
     )
-    async for attempt in retrying:
-        with attempt:
-            answer = await send()
-            return replace(answer, seconds=time.monotonic() - started)
-    raise AssertionError("tenacity gives a result or raises")
-
-
-class _Wait:
-    """As long as the server asks for, else exponentially longer with jitter."""
-
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        longer = wait_exponential(multiplier=_FIRST_WAIT, max=patience.max_wait)
-        self._backoff = longer + wait_random(0, _FIRST_WAIT)
-
-    def __call__(self, state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        asked_for = error.wait if isinstance(error, CallFailedError) else None
-        return self._backoff(state) if asked_for is None else asked_for
-
-
-def _may_pass(error: BaseException, patience: Patience) -> bool:
-    return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= patience.max_wait
-
-
-def _status_of(error: BaseException) -> int | None:
-    """Return the HTTP status behind an integration's error, if any."""
-    for source in (error, getattr(error, "response", None)):
-        status = getattr(source, "status_code", None)
-        if isinstance(status, int) and status >= 100:  # noqa: PLR2004  ollama says -1 where there was no answer
-            return status
-    return None
-
-
-def _retry_after(error: BaseException) -> float | None:
-    """Return the seconds that a server asked to wait: ``Retry-After`` in either of its forms."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    value = headers.get("retry-after")
-    if not value:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return None
-
-
-def _is_connection(error: BaseException) -> bool:
-    names = [type(cause).__name__ for cause in _causes(error)]
-    return any(_CONNECTION.search(name) for name in names) or isinstance(error, OSError)
-
-
-def _causes(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__
-    return found
+    answer: Answer = await retrying(send)
+    return replace(answer, seconds=time.monotonic() - started)
 
 
 def _explained(error: Exception) -> CallFailedError:
-    if isinstance(error, TimeoutError | asyncio.TimeoutError):  # waited long enough already
+    """Return an integration's error in our words: a timeout, an HTTP status, no connection, a prompt too long."""
+    if isinstance(
+        error, TimeoutError | asyncio.TimeoutError
+    ):  # two classes in Python 3.10; it waited long enough already
         return CallFailedError("timeout")
-    status, wait = _status_of(error), _retry_after(error)
-    text = str(error)
+    response, text = getattr(error, "response", None), str(error)
+    codes = (getattr(source, "status_code", None) for source in (error, response))
+    # Ollama's client says -1 where there was no answer.
+    status = next((code for code in codes if isinstance(code, int) and code >= 100), None)  # noqa: PLR2004
+    wait = retry_after(getattr(response, "headers", None) or {})
     if status in (400, 413, 422, None) and _OVERFLOW.search(text):
-        window: Any = _WINDOW.search(text)
+        window = _WINDOW.search(text)
         return ContextOverflowError(int(window[1] or window[2]) if window else None)
     if status is not None:
-        fatal = status != 400  # noqa: PLR2004
-        return CallFailedError(f"HTTP {status}", fatal=fatal, transient=status in _TRANSIENT, wait=wait)
-    if _is_connection(error):
-        return CallFailedError("no connection", transient=True, wait=wait)
+        return CallFailedError(f"HTTP {status}", fatal=status != 400, transient=is_busy(status), wait=wait)  # noqa: PLR2004
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) or _CONNECTION.search(type(cause).__name__):
+            return CallFailedError("no connection", transient=True, wait=wait)
+        cause = cause.__cause__
     return CallFailedError(type(error).__name__, fatal=False)
 
 
 def read_tokens(response: Any) -> Tokens:
     """Return the token counts of a LlamaIndex chat response: OpenAI's, Anthropic's and Ollama's forms."""
-    raw = getattr(response, "raw", None)
-    usage = _get(raw, "usage")
+    usage = _get(getattr(response, "raw", None), "usage")
     if _get(usage, "input_tokens") is not None:  # Anthropic counts what it read from its cache beside, not among
         cached = _int(usage, "cache_read_input_tokens")
         written = _int(usage, "cache_creation_input_tokens")

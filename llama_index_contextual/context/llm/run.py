@@ -1,4 +1,4 @@
-"""One run of a language model over the chunks of many documents: what is missing is asked for, checked and kept.
+"""One run of a language model over the chunks of many documents: what is missing is asked for, checked and stored.
 
 :func:`estimate` plans the same calls and adds up what they would cost. It does not ask the model.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import anyio
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.context.llm.answers import refusal, split_answers
@@ -23,18 +24,17 @@ from llama_index_contextual.context.llm.model import (
     retries_by_itself,
 )
 from llama_index_contextual.context.llm.prompt import FilledPrompt, batches, count_tokens
-from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, ask
+from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, DirectCaller, ask
 from llama_index_contextual.context.usage import PRICES_OF, ContextEstimate, Prices, Tokens, list_prices
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from llama_index.core.llms import LLM
-    from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.context.base import DocumentChunks, Progress, SourceDocument
+    from llama_index_contextual.context.base import DocumentChunks, Progress
     from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.llm.model import ServerWatch
     from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
@@ -46,25 +46,19 @@ _CONTEXT_TOKENS: Final = 40  # of a usual context with its number
 _LOCAL_WRITING: Final = 20.0  # tokens a second that a model on this machine writes
 _REMOTE_READING, _REMOTE_WRITING = 5000.0, 60.0
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """What a run needs to know; :class:`LLMContextGenerator` documents the settings.
 
-    ``budget``, ``server`` and ``usage`` are shared with the earlier and later runs of the same generator.
-    """
+class RunSettings(Protocol):
+    """What a run reads of its :class:`LLMContextGenerator`; all runs share its budget, server and usage."""
 
-    source: str
-    llm: LLM
-    caller: Caller
+    caller: Caller | None
     prompts: Prompts
-    version: str
-    cache: ContextCache
     budget: PromptBudget
     server: ServerWatch
-    usage: ContextUsage
+    own_usage: ContextUsage
     patience: Patience
-    num_workers: int
+    num_workers: int | None
     max_output_tokens: int
     context_window: int | None
     max_calls: int | None
@@ -72,243 +66,270 @@ class RunSettings:
     fallback_only: bool
     retry: bool
 
-    def divide_window(self) -> None:
-        """Divide the model's window; this may ask its server, so never call it on an event loop."""
-        self.budget.divide(self.context_window or context_window(self.llm))
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def version(self) -> str:
+        """Its version."""
+
+    @property
+    def llm(self) -> LLM:
+        """The model."""
+
+    @property
+    def cache(self) -> ContextCache:
+        """The contexts that are stored."""
 
 
 @dataclass(slots=True)
-class Todo:
-    """A document with chunks that have no context yet; ``found`` is filled in, and what is to be remembered noted."""
+class Lookup:
+    """What the cache has of a document's chunks; a run fills in the missing contexts."""
 
-    document: SourceDocument
-    nodes: Sequence[BaseNode]
-    missing: list[int]
-    found: list[str | None]
-    left_alone: list[str]
+    batch: DocumentChunks
+    contexts: list[str | None]
+    missing: list[int]  # indexes of the chunks that the model is to be asked about
+    left_alone: list[str]  # why others are not asked about again
 
-
-def todo_of(settings: RunSettings, batch: DocumentChunks) -> Todo:
-    """Look up what the cache has of a document's chunks; those that were left alone are not asked about again."""
-    nodes, document = batch.nodes, batch.document
-    found = settings.cache.find(nodes, document)
-    missing = [index for index, text in enumerate(found) if text is None]
-    failed: list[str | None] = [None] * len(missing)
-    if not settings.retry:
-        failed = settings.cache.left_alone([nodes[index] for index in missing], document)
-    ask_about = [index for index, reason in zip(missing, failed, strict=True) if reason is None]
-    return Todo(document, nodes, ask_about, found, list(filter(None, failed)))
+    @classmethod
+    def of(cls, batch: DocumentChunks, settings: RunSettings) -> Lookup:
+        """Look a document's chunks up."""
+        contexts = settings.cache.find(batch.nodes, batch.document)
+        missing = [index for index, context in enumerate(contexts) if context is None]
+        reasons: list[str | None] = [None] * len(missing)
+        if not settings.retry:
+            reasons = settings.cache.left_alone([batch.nodes[index] for index in missing], batch.document)
+        to_ask = [index for index, reason in zip(missing, reasons, strict=True) if reason is None]
+        return cls(batch, contexts, to_ask, list(filter(None, reasons)))
 
 
 class Run:
     """Contexts for the chunks of some documents: from the cache, else from the model.
 
     Args:
-        settings: How.
-        progress: Told whenever a chunk is done.
+        settings: The generator.
+        progress: Called whenever chunks are done.
 
     Attributes:
-        books: What came of it.
+        books: What the run has done.
+        cache_error: Why contexts could not be stored; None where they were.
     """
 
     def __init__(self, settings: RunSettings, progress: Progress | None) -> None:
-        self._settings = settings
-        self.books = Books(
-            settings.source, settings.usage, progress, max_calls=settings.max_calls, max_tokens=settings.max_tokens
-        )
-        self._documents = asyncio.Semaphore(settings.num_workers * settings.caller.servers)
-        self._calls = asyncio.Semaphore(settings.num_workers * settings.caller.servers)
+        self._settings, self._llm = settings, settings.llm
+        self._caller = settings.caller or DirectCaller(self._llm)
+        self.books = Books(settings.name, settings.own_usage, progress, settings.max_calls, settings.max_tokens)
+        self.cache_error: StorageError | None = None
+        slots = _workers(settings) * self._caller.servers
+        self._documents, self._calls = asyncio.Semaphore(slots), asyncio.Semaphore(slots)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
-        """Return one context per chunk; None where there is none, which the books give the reason of."""
-        todo = await asyncio.to_thread(lambda: [todo_of(self._settings, batch) for batch in documents])
-        chunks, cached = (
-            sum(len(one.nodes) for one in todo),
-            sum(text is not None for one in todo for text in one.found),
-        )
-        self.books.start(documents=len(documents), chunks=chunks, cached=cached)
-        for one in todo:
-            for reason in one.left_alone:
-                self.books.fail(f"{reason}, 3 times", 1)
-        if any(one.missing for one in todo):
-            await self._generate([one for one in todo if one.missing])
-        if self.books.may_change:
-            await asyncio.to_thread(self._in_cache, self._settings.cache.mark_failed, self._settings.version)
-        self.books.end()
-        return [one.found for one in todo]
+        """Return one context per chunk; None where there is none, for a reason that the books give."""
+        settings, books = self._settings, self.books
+        lookups = await asyncio.to_thread(lambda: [Lookup.of(batch, settings) for batch in documents])
+        chunks = sum(len(lookup.contexts) for lookup in lookups)
+        cached = sum(context is not None for lookup in lookups for context in lookup.contexts)
+        books.start(documents=len(documents), chunks=chunks, cached=cached)
+        for reason in [reason for lookup in lookups for reason in lookup.left_alone]:
+            books.fail(f"{reason}, 3 times", 1, again=False)
+        lookups_to_ask = [lookup for lookup in lookups if lookup.missing]
+        if lookups_to_ask:
+            obstacle = await asyncio.to_thread(self._obstacle)
+            if obstacle is None:
+                await asyncio.to_thread(_divide_window, settings)
+                await _all(self._document, lookups_to_ask)
+            else:
+                for lookup in lookups_to_ask:
+                    books.fail(obstacle, len(lookup.missing))
+        if books.may_change:
+            await self._store(settings.cache.mark_failed, settings.version)
+        books.end()
+        return [lookup.contexts for lookup in lookups]
 
-    def _in_cache(self, work: Any, *arguments: Any) -> None:
+    async def _store(self, work: Callable[..., object], *arguments: Any) -> None:
         try:
-            work(*arguments)
+            await asyncio.to_thread(work, *arguments)
         except StorageError as error:  # a full disk: what is paid for is used all the same
-            self.books.cache_error = error
+            self.cache_error = error
 
-    async def _generate(self, todo: Sequence[Todo]) -> None:
-        reason = await asyncio.to_thread(self._why_not)
-        if reason is not None:
-            for one in todo:
-                self.books.fail(reason, len(one.missing), for_now=True)
-            return
-        await asyncio.to_thread(self._settings.divide_window)
-        await _all(self._document(one) for one in todo)
-
-    def _why_not(self) -> str | None:
-        """Return the reason why the model is not to be asked, or None where it may be."""
+    def _obstacle(self) -> str | None:
+        """Return why the model is not to be asked, or None; this may ask its server."""
         settings = self._settings
         if settings.fallback_only:
             return "fallback_only"
-        return settings.server.why_not(lambda: settings.caller.probe(settings.patience.probe_timeout))
+        return settings.server.why_not(lambda: self._caller.probe(settings.patience.probe_timeout))
 
-    async def _document(self, todo: Todo) -> None:
+    async def _document(self, lookup: Lookup) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
         async with self._documents:
-            first, *rest = self._split(todo, todo.missing)
-            await self._in_turn(todo, first)
-            left = [index for group in rest for index in group]
-            await _all(self._in_turn(todo, group) for group in self._split(todo, left))
+            first, *others = _calls(lookup, lookup.missing, self._settings)
+            await self._in_turn(lookup, first)
+            indexes = [index for group in others for index in group]
+            # Split again: the first answer may have taught how much goes into a call.
+            await _all(partial(self._in_turn, lookup), _calls(lookup, indexes, self._settings))
 
-    def _split(self, todo: Todo, indexes: list[int]) -> list[list[int]]:
-        by_node = {id(todo.nodes[index]): index for index in indexes}
-        budget, nodes = self._settings.budget, [todo.nodes[index] for index in indexes]
-        return [
-            [by_node[id(node)] for node in group] for group in batches(nodes, todo.document, budget.size, budget.window)
-        ]
-
-    async def _in_turn(self, todo: Todo, group: list[int]) -> None:
+    async def _in_turn(self, lookup: Lookup, group: list[int]) -> None:
         async with self._calls:  # with whatever must be asked again, while the server still has the document in mind
-            await self._group(todo, group)
+            await self._group(lookup, group)
 
-    async def _group(self, todo: Todo, group: list[int], shrinks: int = 0) -> None:
+    async def _group(self, lookup: Lookup, group: list[int], shrinks: int = 0) -> None:
+        """Ask about some chunks in one call, or in several where it turns out that one does not do."""
         budget = self._settings.budget
         if len(group) > budget.size:  # the model turned out to be no good at batches while this one waited
             for index in group:
-                await self._group(todo, [index])
+                await self._group(lookup, [index])
             return
         window = budget.window
         try:
-            answer = await self._ask(todo, [todo.nodes[index] for index in group])
+            answer = await self._ask(lookup, group)
         except ContextOverflowError as error:
             if shrinks == _MAX_SHRINKS:
-                await self._refused(todo, dict.fromkeys(group, error.reason))
+                await self._refuse(lookup, dict.fromkeys(group, error.reason))
                 return
             budget.shrink(window, error.window)
-            for part in self._split(todo, group):
-                await self._group(todo, part, shrinks + 1)
-            return
+            for part in _calls(lookup, group, self._settings):
+                await self._group(lookup, part, shrinks + 1)
         except CallFailedError as error:
-            self.books.fail(error.reason, len(group), for_now=True)
-            return
-        await self._accept(todo, group, answer)
+            self.books.fail(error.reason, len(group))
+        else:
+            await self._accept(lookup, group, answer)
 
-    async def _ask(self, todo: Todo, nodes: list[BaseNode]) -> Answer:
-        settings, books, server = self._settings, self.books, self._settings.server
-        prompt = settings.prompts.of(todo.document)
-        filled = FilledPrompt.about(nodes, todo.document, todo.nodes, settings.budget.window, prompt)
-        tokens = filled.tokens
-        books.check_budget(tokens)
+    async def _ask(self, lookup: Lookup, group: list[int]) -> Answer:
+        settings, books, server, patience = self._settings, self.books, self._settings.server, self._settings.patience
+        prompt = _prompt(lookup, group, settings)
+        tokens = prompt.tokens
         if not server.allows_call():
             raise CallFailedError(NO_ANSWER, fatal=False)
-        waiting = settings.num_workers if is_local(settings.llm) else 1  # it answers one after the other
+        waiting = _workers(settings) if is_local(self._llm) else 1  # it answers one after the other
         send = partial(
-            settings.caller.send,
-            filled.messages(cache_point=marks_cache(settings.llm)),
-            settings.patience.timeout(len(nodes), tokens, waiting),
-            settings.max_output_tokens * len(nodes),
+            self._caller.send,
+            prompt.messages(cache_point=marks_cache(self._llm)),
+            patience.timeout(len(group), tokens, waiting),
+            settings.max_output_tokens * len(group),
         )
-        attempts = 1 if retries_by_itself(settings.llm) else settings.patience.attempts
-        try:
-            with books.sending(tokens):
-                answer = await ask(send, attempts=attempts, patience=settings.patience, another=books.another_attempt)
-        except CallFailedError as error:
-            server.call_ended(failed=error.fatal)
-            books.call(todo.document, len(nodes), error=error.reason)
-            raise
+        attempts = 1 if retries_by_itself(self._llm) else patience.attempts
+        with books.request(tokens):
+            try:
+                answer = await ask(send, attempts=attempts, patience=patience, another=books.another_attempt)
+            except CallFailedError as error:
+                server.call_ended(failed=error.fatal)
+                books.call(lookup.batch.document, len(group), error=error.reason)
+                raise
         server.call_ended(failed=False)
         books.charge(answer, tokens)
         return answer
 
-    async def _accept(self, todo: Todo, group: list[int], answer: Answer) -> None:
-        contexts = split_answers(answer.text, len(group))
+    async def _accept(self, lookup: Lookup, group: list[int], answer: Answer) -> None:
+        """Take the contexts out of an answer, store them, and ask again about the chunks that it left out."""
+        answers = split_answers(answer.text, len(group))
         if len(group) > 1:
-            self._settings.budget.note_batch(matched=bool(contexts))
-        good, again, reasons = [], [], {}
+            self._settings.budget.note_batch(matched=bool(answers))
+        contexts: dict[int, str] = {}
+        reasons: dict[int, str] = {}
+        omitted = []
         for number, index in enumerate(group, 1):
-            context = contexts.get(number)
+            context = answers.get(number)
             if context is None:
-                again.append(index)
-            elif (reason := self._refusal(context, todo, index)) is not None:
+                omitted.append(index)
+            elif (reason := self._refusal(context, lookup, index)) is not None:
                 reasons[index] = reason
             else:
-                todo.found[index] = context
-                good.append((todo.nodes[index], context))
-        await asyncio.to_thread(self._in_cache, self._settings.cache.keep, good, todo.document)
-        self.books.call(todo.document, len(group), answer, accepted=len(good))
-        if len(group) == 1 and again:
-            reasons, again = {group[0]: "malformed" if answer.text.strip() else "empty"}, []
-        await self._refused(todo, reasons)
-        self.books.done(len(good))
-        for index in again:
-            await self._group(todo, [index])
+                contexts[index] = lookup.contexts[index] = context
+        nodes, document = lookup.batch.nodes, lookup.batch.document
+        pairs = [(nodes[index], context) for index, context in contexts.items()]
+        await self._store(self._settings.cache.keep, pairs, document)
+        self.books.call(document, len(group), answer, accepted=len(contexts))
+        if len(group) == 1 and omitted:
+            reasons, omitted = {group[0]: "malformed" if answer.text.strip() else "empty"}, []
+        await self._refuse(lookup, reasons)
+        self.books.done(len(contexts))
+        for index in omitted:
+            await self._group(lookup, [index])
 
-    def _refusal(self, context: str, todo: Todo, index: int) -> str | None:
+    def _refusal(self, context: str, lookup: Lookup, index: int) -> str | None:
         """Return why a context cannot be used. The model knew the document's text, path, title, day and sections."""
-        node, document = todo.nodes[index], todo.document
-        shared = {**document.metadata, **node.metadata}
-        said = (value_of(shared, key) for key in (TITLE, DATE, HEADER_PATH))
-        known = [document.text, document.path, *(str(value or "") for value in said)]
+        node, document = lookup.batch.nodes[index], lookup.batch.document
+        metadata = {**document.metadata, **node.metadata}
+        values = (value_of(metadata, key) for key in (TITLE, DATE, HEADER_PATH))
+        known = "\n".join([document.text, document.path, *(str(value or "") for value in values)])
         prompt = self._settings.prompts.texts(document)[0]
-        return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), "\n".join(known), prompt)
+        return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), known, prompt)
 
-    async def _refused(self, todo: Todo, reasons: dict[int, str]) -> None:
-        """Give up chunks of which the model said nothing of use, and remember that for later runs."""
-        noted = [(todo.nodes[index], reason) for index, reason in reasons.items()]
-        await asyncio.to_thread(self._in_cache, self._settings.cache.note_failed, noted, todo.document)
+    async def _refuse(self, lookup: Lookup, reasons: dict[int, str]) -> None:
+        """Give up chunks that the model said nothing of use about, and remember that for later runs."""
+        pairs = [(lookup.batch.nodes[index], reason) for index, reason in reasons.items()]
+        await self._store(self._settings.cache.note_failed, pairs, lookup.batch.document)
         for reason in reasons.values():
-            self.books.fail(reason, 1, for_now=True)
+            self.books.fail(reason, 1)
 
 
-async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all; when one fails or the wait is cancelled, cancel the others and their requests."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        await asyncio.gather(*tasks)
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
+async def _all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
+    """Do a work on all items at once. When one fails, cancel the others with their requests, and raise its error."""
+    errors: list[Exception] = []
+
+    async def guarded(item: T) -> None:
+        try:
+            await work(item)
+        except Exception as error:  # noqa: BLE001  raised below; anyio would raise a group of errors
+            errors.append(error)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for item in items:
+            group.start_soon(guarded, item)
+    if errors:
+        raise errors[0]
+
+
+def _workers(settings: RunSettings) -> int:
+    return settings.num_workers or (1 if is_local(settings.llm) else 4)
+
+
+def _divide_window(settings: RunSettings) -> None:
+    """Divide the model's window; this may ask its server, so never call it on an event loop."""
+    settings.budget.divide(settings.context_window or context_window(settings.llm))
+
+
+def _calls(lookup: Lookup, indexes: list[int], settings: RunSettings) -> list[list[int]]:
+    """Split some chunks of a document, by their indexes, into those of one call each."""
+    nodes, budget = lookup.batch.nodes, settings.budget
+    groups = batches([nodes[index] for index in indexes], lookup.batch.document, budget.size, budget.window)
+    remaining = iter(indexes)
+    return [[next(remaining) for _ in group] for group in groups]
+
+
+def _prompt(lookup: Lookup, group: list[int], settings: RunSettings) -> FilledPrompt:
+    nodes, document = lookup.batch.nodes, lookup.batch.document
+    chunks = [nodes[index] for index in group]
+    return FilledPrompt.about(chunks, document, nodes, settings.budget.window, settings.prompts.of(document))
 
 
 def estimate(
     settings: RunSettings, documents: Sequence[DocumentChunks], prices: Prices | None = None
 ) -> ContextEstimate:
-    """Return what a run would cost: its calls are planned and added up, and the model is not asked.
-
-    Args:
-        settings: The run's.
-        documents: What it would be about.
-        prices: Per million tokens.
-    """
-    settings.divide_window()
-    budget, total, calls, calls_again = settings.budget, Tokens(), 0, 0
-    todo = [todo_of(settings, batch) for batch in documents]
-    for one in todo:
-        before, prompt = "", settings.prompts.of(one.document)
-        missing = [one.nodes[index] for index in one.missing]
-        for group in batches(missing, one.document, budget.size, budget.window) if missing else ():
-            filled = FilledPrompt.about(group, one.document, one.nodes, budget.window, prompt)
-            again = count_tokens(filled.document) if filled.document == before else 0
-            total += Tokens(filled.tokens, again, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
-            before, calls = filled.document, calls + 1
+    """Return what a run would cost: its calls are planned and added up, and the model is not asked."""
+    _divide_window(settings)
+    total, calls, calls_again = Tokens(), 0, 0
+    lookups = [Lookup.of(batch, settings) for batch in documents]
+    for lookup in lookups:
+        before = ""
+        for group in _calls(lookup, lookup.missing, settings):
+            prompt = _prompt(lookup, group, settings)
+            cached = count_tokens(prompt.document) if prompt.document == before else 0
+            total += Tokens(prompt.tokens, cached, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
+            before, calls = prompt.document, calls + 1
             calls_again += len(group) if len(group) > 1 else 0
     local, model = is_local(settings.llm), model_name(settings.llm)
+    reading, writing = (settings.patience.reading_rate, _LOCAL_WRITING) if local else (_REMOTE_READING, _REMOTE_WRITING)
+    seconds = (total.prompt - total.cached) / reading + total.completion / writing
     price, priced_by = _price(total, prices, model, local=local)
     return ContextEstimate(
-        chunks=sum(len(one.missing) for one in todo),
-        from_cache=sum(text is not None for one in todo for text in one.found),
+        chunks=sum(len(lookup.missing) for lookup in lookups),
+        from_cache=sum(context is not None for lookup in lookups for context in lookup.contexts),
         calls=calls,
         tokens=total,
-        seconds=_seconds(settings, total, local=local),
+        seconds=seconds if local else seconds / _workers(settings),  # a local server does one call after the other
         price=price,
         priced_by=priced_by,
         model=model,
@@ -317,16 +338,9 @@ def estimate(
     )
 
 
-def _seconds(settings: RunSettings, tokens: Tokens, *, local: bool) -> float:
-    """Return how long reading and writing takes: a server here does one call after the other, another several."""
-    reading, writing = (settings.patience.reading_rate, _LOCAL_WRITING) if local else (_REMOTE_READING, _REMOTE_WRITING)
-    alone = (tokens.prompt - tokens.cached) / reading + tokens.completion / writing
-    return alone if local else alone / settings.num_workers
-
-
-def _price(tokens: Tokens, given: Prices | None, model: str, *, local: bool) -> tuple[float | None, str]:
-    if given is not None:
-        return given.of(tokens), "given"
+def _price(tokens: Tokens, prices: Prices | None, model: str, *, local: bool) -> tuple[float | None, str]:
+    if prices is not None:
+        return prices.of(tokens), "given"
     if local:
         return 0.0, "local"
     listed = list_prices(model)

@@ -1,9 +1,10 @@
-"""Questions that are made from the documents themselves, for somebody who has none."""
+"""Questions that a language model writes from the documents, for somebody who has none."""
 
 from __future__ import annotations
 
 import random
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.llms import ChatMessage
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 MOST: Final = 100
 WORD: Final = re.compile(r"\w[\w'’-]*")
 _SHORTEST, _LONGEST = 6, 30  # words of a sentence
-_QUOTED: Final = 4  # words in a row, which are a quotation
-_CHARACTERS: Final = 300  # of a question
+_QUOTATION: Final = 4  # words in a row
+_FEWEST_WORDS, _MOST_CHARACTERS = 3, 300  # of a question
 _COLLECTION: Final = "questions"
 _PROMPT: Final = (
     "Place: {place}\n\n<text>\n{text}\n</text>\n\n"
@@ -66,14 +67,13 @@ def make_questions(
         SettingError: A setting is wrong, no question can be made, or the model cannot be asked.
         ContextError: The model's key is missing or refused.
     """
-    most, name = whole("most", most), without_credentials(llm) if isinstance(llm, str) else model_name(llm)
+    most, model = whole("most", most), without_credentials(llm) if isinstance(llm, str) else model_name(llm)
     settings = ContextualIndex.open(folder, **{**options, "reindex": "ignore"}).settings
     generator = LLMContextGenerator(llm, cache=False)
     generator.require_key()
-    documents = readable_documents(settings)
-    nodes = [node for one in documents for node in settings.pipeline.parser.get_nodes_from_documents([one])]
+    nodes = settings.pipeline.parse(readable_documents(settings))
     cache = DatabaseKVStore(settings.database)
-    return questions_by_llm(nodes, generator.llm, model=name, cache=cache, most=most, say=say)
+    return questions_by_llm(nodes, generator.llm, model=model, cache=cache, most=most, say=say)
 
 
 def questions_by_llm(
@@ -81,45 +81,32 @@ def questions_by_llm(
     llm: LLM,
     *,
     model: str,
-    cache: BaseKVStore | None = None,
+    cache: BaseKVStore,
     most: int = MOST,
     say: Callable[[str], object] | None = None,
 ) -> list[Question]:
-    """Have a language model write one question for each of some chunks.
+    """Have a language model write one question for each of some chunks, which are drawn with a fixed seed.
 
     A question that repeats four words of the text in a row, that is asked twice, or that is no single line, is left
-    out. What the model said is kept in the cache, so that it is paid for once.
-
-    Args:
-        nodes: All chunks of an index.
-        llm: The model.
-        model: Its name, which answers are kept under.
-        cache: A key-value store of LlamaIndex.
-        most: How many chunks are asked about; they are drawn with a fixed seed.
-        say: Called with an estimate before the first call.
-
-    Raises:
-        SettingError: The model cannot be asked, or no question of it can be used.
+    out. ``model`` is the name under which the cache keeps all answers. See :func:`make_questions`.
     """
-    chosen = [(node, next(sentences(node.get_content()), "")) for node in drawn(nodes)]
-    chosen = [(node, sentence) for node, sentence in chosen if sentence][:most]
-    asked = [_PROMPT.format(place=place_of(node.metadata), text=node.get_content()) for node, _ in chosen]
-    keys = [short_hash([model, prompt]) for prompt in asked]
-    kept = {key: cache.get(key, collection=_COLLECTION) if cache else None for key in keys}
+    candidates = ((node, next(sentences(node.get_content()), "")) for node in shuffled(nodes))
+    sources = list(islice(((node, sentence) for node, sentence in candidates if sentence), most))
+    prompts = [_PROMPT.format(place=place_of(node.metadata), text=node.get_content()) for node, _ in sources]
+    answers = {prompt: cache.get(short_hash([model, prompt]), collection=_COLLECTION) for prompt in prompts}
     if say is not None:
-        new = [prompt for key, prompt in zip(keys, asked, strict=True) if not kept[key]]
+        new = [prompt for prompt in prompts if not answers[prompt]]
         say(f"Questions by {model}: {counted(len(new), 'call')}, about {sum(map(len, new)) // 4:,} tokens in")
-    made: dict[str, Question] = {}
-    for (node, sentence), prompt, key in zip(chosen, asked, keys, strict=True):
-        answer = kept[key] or {"text": _answer(llm, prompt, model)}
-        if cache and not kept[key]:
-            cache.put(key, answer, collection=_COLLECTION)
-        text = _usable(answer["text"], node.get_content())
-        if text:
-            made.setdefault(text.casefold(), Question(text, (passage(node, sentence),)))
-    if not made:
+    questions: dict[str, Question] = {}
+    for (node, sentence), prompt in zip(sources, prompts, strict=True):
+        answer = answers[prompt] or {"text": _answer(llm, prompt, model)}
+        if not answers[prompt]:
+            cache.put(short_hash([model, prompt]), answer, collection=_COLLECTION)
+        if text := _question(answer["text"], node.get_content()):
+            questions.setdefault(text.casefold(), Question(text, (passage(node, sentence),)))
+    if not questions:
         raise SettingError(f"{model} wrote no usable question. Cure: a larger model, or questions of your own.")
-    return list(made.values())
+    return list(questions.values())
 
 
 def _answer(llm: LLM, prompt: str, model: str) -> str:
@@ -132,23 +119,23 @@ def _answer(llm: LLM, prompt: str, model: str) -> str:
         ) from error
 
 
-def _usable(answer: str, text: str) -> str:
-    """Return a model's question, or nothing: where it is no question, or quotes the text."""
+def _question(answer: str, text: str) -> str:
+    """Return a model's question; "" where it is no question, or quotes the text."""
     lines = [line.strip(' \t"“”*') for line in answer.strip().splitlines() if line.strip()]
-    if len(lines) != 1 or not lines[0].endswith(("?", "？")) or len(lines[0]) > _CHARACTERS:
+    if len(lines) != 1 or not lines[0].endswith(("?", "？")) or len(lines[0]) > _MOST_CHARACTERS:
         return ""
-    words, own = _words(lines[0]), _words(text)
-    quotations = {tuple(own[at : at + _QUOTED]) for at in range(len(own) - _QUOTED + 1)}
-    quotes = any(tuple(words[at : at + _QUOTED]) in quotations for at in range(len(words) - _QUOTED + 1))
-    return "" if quotes or len(words) < 3 else lines[0]  # noqa: PLR2004  shorter asks for nothing
+    quotes = not _sequences(lines[0]).isdisjoint(_sequences(text))
+    return "" if quotes or len(WORD.findall(lines[0])) < _FEWEST_WORDS else lines[0]
 
 
-def _words(text: str) -> list[str]:
-    return [word.casefold() for word in WORD.findall(text)]
+def _sequences(text: str) -> set[tuple[str, ...]]:
+    """Return all runs of words that would be a quotation."""
+    words = WORD.findall(text.casefold())
+    return {tuple(words[start : start + _QUOTATION]) for start in range(len(words) - _QUOTATION + 1)}
 
 
-def drawn(nodes: Sequence[BaseNode]) -> list[BaseNode]:
-    """Return nodes in an order that chance made once, and that does not hang on theirs."""
+def shuffled(nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    """Return nodes in an order that is the same for the same nodes, in whatever order they come."""
     ordered = sorted(nodes, key=lambda node: node.node_id)
     random.Random(0).shuffle(ordered)  # noqa: S311  no secret
     return ordered
@@ -157,11 +144,8 @@ def drawn(nodes: Sequence[BaseNode]) -> list[BaseNode]:
 def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a chunk; headings, and what is too short or too long, are left out."""
     for line in text.splitlines():
-        if line.lstrip().startswith("#"):
-            continue
-        ends = [*sentence_starts(line, 0, len(line)), len(line)]
-        starts = [0, *ends[:-1]]
-        for start, end in zip(starts, ends, strict=True):
+        starts = [] if line.lstrip().startswith("#") else [0, *sentence_starts(line, 0, len(line))]
+        for start, end in zip(starts, [*starts[1:], len(line)], strict=False):
             sentence = line[start:end].strip()
             if _SHORTEST <= len(WORD.findall(sentence)) <= _LONGEST:
                 yield sentence

@@ -1,0 +1,115 @@
+"""The chunks of a document, as an HTML page and in the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from llama_index.core.schema import MetadataMode, TextNode
+from rich.panel import Panel
+from rich.text import Text
+
+from llama_index_contextual import metadata
+from llama_index_contextual.report.pages import render
+from llama_index_contextual.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from llama_index.core.schema import BaseNode
+
+_COLOURS: Final = {"code": "magenta", "table": "cyan", "list": "green", "heading": "red", "html": "yellow"}
+
+
+class ChunkView(NamedTuple):
+    """A chunk as it is shown.
+
+    Attributes:
+        number: From 1.
+        node: The chunk.
+        values: Its metadata, under our names of the keys.
+        overlap: The start of its text that stands in the chunk before, too.
+        text: The rest of its text.
+    """
+
+    number: int
+    node: TextNode
+    values: dict[str, Any]
+    overlap: str
+    text: str
+
+    @property
+    def headings(self) -> str:
+        """The headings that it stands under; "" where there are none."""
+        return str(self.values.get(metadata.HEADER_PATH) or "")
+
+    @property
+    def citation(self) -> str:
+        """Its document and lines, as far as they are known."""
+        lines = self.values.get(metadata.START_LINE), self.values.get(metadata.END_LINE)
+        return metadata.citation_of(self.values) or metadata.citation("", *lines)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens its text has; 0 where its parser has not counted them."""
+        return int(self.values.get(metadata.TOKEN_COUNT) or 0)
+
+    @property
+    def facts(self) -> list[str]:
+        """Its size, kind and day."""
+        tokens = f"{self.tokens} tokens" if self.tokens else ""
+        facts = tokens, self.values.get(metadata.CONTENT_TYPE), self.values.get(metadata.DATE)
+        return [str(fact) for fact in facts if fact]
+
+    @property
+    def views(self) -> list[tuple[str, str, str]]:
+        """Name, what stands before the text, and text of the four views."""
+        text = self.overlap + self.text
+        embedded, prompt = (
+            self.node.get_content(mode).removesuffix(text).strip() for mode in (MetadataMode.EMBED, MetadataMode.LLM)
+        )
+        lexical = str(self.values.get(metadata.LEXICAL_CONTEXT) or "")
+        front = str(self.node.metadata.get(metadata.FRONT_MATTER, ""))
+        keywords = "\n".join(filter(None, (embedded, lexical, front)))
+        views = {"Displayed": "", "Embedded": embedded, "Keywords": keywords, "Language model": prompt}
+        return [(name, f"{added.strip()}\n\n" if added.strip() else "", text) for name, added in views.items()]
+
+
+def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
+    """Yield the chunks of one document as they are shown; ``nodes`` are in order."""
+    end = 0
+    for number, node in enumerate((node for node in nodes if isinstance(node, TextNode)), start=1):
+        text = node.get_content(MetadataMode.NONE)
+        overlap = 0 if node.start_char_idx is None else max(0, end - node.start_char_idx)
+        end = node.end_char_idx or 0
+        values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
+        yield ChunkView(number, node, values, text[:overlap], text[overlap:])
+
+
+def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
+    """Return a page that shows chunks, their boundaries and overlaps, and four views of each.
+
+    Args:
+        nodes: The chunks of one document, in order.
+        title: What the page is called, such as the document's path.
+        budget: The most tokens of a chunk, as it was set. None leaves the bars out.
+        remark: A sentence about all chunks.
+    """
+    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=list(chunk_views(nodes)))
+
+
+def chunk_panel(chunk: ChunkView) -> Panel:
+    """Return a chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
+    title = Text(f"{chunk.number} ", style="bold")
+    title.append(printable(chunk.headings, one_line=True) or "(no heading)")
+    lines = f"L{chunk.values.get(metadata.START_LINE)}-L{chunk.values.get(metadata.END_LINE)}"
+    continued = printable(str(chunk.values.get(metadata.CONTINUES) or ""), one_line=True)
+    subtitle = Text(" · ".join([lines, *chunk.facts, *([f"continues {continued}"] if continued else [])]), style="dim")
+    if chunk.values.get(metadata.OVERFLOW):
+        subtitle.append(" · over chunk_size", style="bold red")
+    body = Text()
+    if context := metadata.context_of(chunk.values):
+        body.append(f"{printable(context)}\n\n", style="green")
+    body.append(printable(chunk.overlap), style="dim italic")
+    body.append(printable(chunk.text))
+    colour = _COLOURS.get(str(chunk.values.get(metadata.CONTENT_TYPE)), "blue")
+    return Panel(body, title=title, title_align="left", subtitle=subtitle, subtitle_align="right", border_style=colour)
