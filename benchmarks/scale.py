@@ -1,12 +1,15 @@
 """How an index of a folder grows: building, memory, disk, questions, the refresh of one document, opening.
 
     python benchmarks/scale.py --sizes 1000 3000 10000 30000 100000 --minutes 20
+    python benchmarks/scale.py --words 6000 100000
 
 Each size is indexed as a user does it, by `ContextualIndex.refresh` over a folder of real pages (Kubernetes
 documentation); beyond what exists they are repeated with a third of the longer words exchanged for others of the
 corpus. Vectors are the sum of a seeded direction for each word (384 numbers): alike texts have alike vectors, and
 nothing is spent on a model; `--real` takes those of the local embedding, to compare with. Building and asking are two
 processes of their own for each size. A size is not begun when it would not fit into the minutes any more.
+
+`--words` measures the keyword engine alone, with so many chunks.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import tempfile
 import time
 import zlib
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,16 +37,20 @@ import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
 from datasets import kubernetes_docs
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.schema import Document
 
-from llama_index_contextual import ContextualIndex, LocalEmbedding
+from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, LocalEmbedding
 from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual.keyword.engine import KeywordEngine
+from llama_index_contextual.keyword.words import lexical_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WORD = re.compile(r"[a-z]{5,}")
 CHUNKS_A_PAGE = 17.5  # of these pages with the defaults, to begin with; the table counts what came out
 QUESTIONS, WARM = 300, 20
+PARSED = 5000  # chunks of real pages for a keyword engine; more are made of them
 DIMENSIONS = 384
 QDRANT = Path(__file__).parents[1] / "tests" / "qdrant_stand_in.py"  # its engine behind its REST interface
 DIRECTIONS = np.random.default_rng(0).standard_normal((16_384, DIMENSIONS), dtype=np.float32)
@@ -73,15 +81,22 @@ def open_at(folder: Path, *, real: bool, store: str) -> ContextualIndex:
 
 def pages(count: int) -> Iterator[tuple[str, str]]:
     """Paths and texts of real pages; beyond what exists, with words exchanged for others of the corpus."""
-    texts = [(document.metadata["path"], document.text) for document in kubernetes_docs().documents[""]]
-    random.Random(0).shuffle(texts)  # noqa: S311  no secret; the pages with answers come first, and are long
-    words = [word for _, text in texts[:200] for word in WORD.findall(text)]
+    found = [(document.metadata["path"], document.text) for document in kubernetes_docs().documents[""]]
+    random.Random(0).shuffle(found)  # noqa: S311  no secret; the pages with answers come first, and are long
+    for number, text in enumerate(repeated([text for _, text in found], count)):
+        turn, path = number // len(found), found[number % len(found)][0]
+        yield (f"{turn}/{path}" if turn else path), text
+
+
+def repeated(texts: list[str], count: int) -> Iterator[str]:
+    """So many texts; beyond what exists, with words exchanged for others of them."""
+    words = [word for text in texts[:200] for word in WORD.findall(text)]
     for number in range(count):
-        turn, (path, text) = number // len(texts), texts[number % len(texts)]
-        if turn:
+        text = texts[number % len(texts)]
+        if number >= len(texts):
             draw = random.Random(number)  # noqa: S311  no secret
             text = WORD.sub(lambda found: draw.choice(words) if draw.random() < 1 / 3 else found.group(), text)  # noqa: B023
-        yield (f"{turn}/{path}" if turn else path), text
+        yield text
 
 
 def write_pages(folder: Path, count: int) -> None:
@@ -139,6 +154,56 @@ def ask(folder: Path, *, real: bool, store: str) -> dict[str, float]:
     }  # fmt: skip
 
 
+def words(folder: Path, size: int) -> dict[str, float]:
+    """Make the keyword engine of chunks of real pages; return what that took and what it is on disk."""
+    parser = default_parser(LocalEmbedding())
+    documents = (Document(text=text, metadata={"path": path}) for path, text in pages(size))
+    nodes = (ContextualNodePostprocessor()(parser.get_nodes_from_documents([document])) for document in documents)
+    real = [lexical_text(node) for node in islice(chain.from_iterable(nodes), min(size, PARSED))]
+    chunks = list(repeated(real, size))
+    began = time.perf_counter()
+    engine = KeywordEngine().with_texts(range(size), chunks).save(folder, "")
+    took = time.perf_counter() - began
+    postings, order = (
+        sum(sum(getattr(one, name).nbytes for name in names) for one in engine.segments) / size
+        for names in (("places", "counts"), ("codes",))
+    )
+    whole = bytes_below(folder) / size
+    return {"chunks": len(chunks), "build": took, "postings": postings, "order": order, "whole": whole}
+
+
+def ask_words(folder: Path) -> dict[str, float]:
+    """Open a keyword engine, ask it, and change one chunk; return what that took, in ms."""
+    questions = [question.text for question in kubernetes_docs().questions]
+    random.Random(0).shuffle(questions)  # noqa: S311  no secret
+    before, began = resident(), time.perf_counter()
+    engine, _ = KeywordEngine.load(folder) or (KeywordEngine(), "")
+    opened = time.perf_counter() - began
+    groups = [engine.analyzer.query_groups(question) for question in questions[: WARM + QUESTIONS]]
+    times = []
+    for one in groups:
+        started = time.perf_counter()
+        engine.search(one, 100)
+        times.append((time.perf_counter() - started) * 1000)
+    cuts, asked = statistics.quantiles(times[WARM:], n=100), resident()
+    started = time.perf_counter()
+    engine.with_texts([len(engine)], ["one more chunk"]).without([0]).save(folder, "")
+    edited = time.perf_counter() - started
+    return {
+        "open": opened * 1000, "first": times[0], "p50": cuts[49], "p95": cuts[94],
+        "edit": edited * 1000, "rss": asked - before,
+    }  # fmt: skip
+
+
+WORDS = {
+    "build": ("analyse, build, save, s", ",.1f"), "postings": ("postings, bytes a chunk", ",.0f"),
+    "order": ("order of terms, bytes a chunk", ",.0f"), "whole": ("all on disk, bytes a chunk", ",.0f"),
+    "open": ("open, ms", ",.1f"), "first": ("first question, ms", ",.1f"), "p50": ("question p50, ms", ".2f"),
+    "p95": ("p95, ms", ".2f"), "edit": ("change of one chunk, saved, ms", ",.1f"),
+    "rss": ("memory that asking takes, mapped pages included, MiB", ",.0f"),
+}  # fmt: skip
+
+
 def bytes_below(folder: Path) -> int:
     """Size of all files of a folder."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -176,10 +241,10 @@ def store_of(kind: str, data: Path) -> Iterator[str]:
             server.terminate()
 
 
-def apart(step: str, folder: str, *, real: bool, store: str) -> dict[str, float]:
+def apart(step: str, folder: str, *options: str) -> dict[str, float]:
     """Do one step in a process of its own."""
-    command = [sys.executable, __file__, "--step", step, "--folder", folder, "--store", store]
-    done = subprocess.run([*command, *(["--real"] if real else [])], stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
+    command = [sys.executable, __file__, "--step", step, "--folder", folder, *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
@@ -193,11 +258,11 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def table(results: list[dict[str, float]]) -> str:
+def table(results: list[dict[str, float]], columns: dict[str, tuple[str, str]]) -> str:
     """A row a figure, a column a size, and the exponent of growth between the two largest and from the second on."""
     header = ["chunks", *(f"{one['chunks']:,.0f}" for one in results), "grows with chunks to the power of"]
     rows = []
-    for key, (name, form) in COLUMNS.items():
+    for key, (name, form) in columns.items():
         grown = results[1:] if len(results) > 2 else results
         sizes, values = [math.log(one["chunks"]) for one in grown], [math.log(max(one[key], 1e-9)) for one in grown]
         slope = f"{statistics.linear_regression(sizes, values).slope:.2f}" if len(grown) > 1 else ""
@@ -217,13 +282,28 @@ def main() -> None:
         help="chroma, which is a folder, or chroma-server or qdrant-server, which are started here; that of "
         "Qdrant is its engine behind HTTP in Python",
     )
-    parser.add_argument("--step", choices=["build", "ask"], help="what a process of its own does")
+    parser.add_argument("--words", type=int, nargs="+", help="chunks of a keyword engine that is measured alone")
+    parser.add_argument("--step", choices=["build", "ask", "words", "ask_words"], help="what a process of its own does")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     options = {"real": given.real, "store": given.store}
     if given.step:
-        print(json.dumps({"build": build, "ask": ask}[given.step](given.folder, **options)))
+        steps: dict[str, Callable[[], dict[str, float]]] = {
+            "build": lambda: build(given.folder, **options),
+            "ask": lambda: ask(given.folder, **options),
+            "words": lambda: words(given.folder, given.words[0]),
+            "ask_words": lambda: ask_words(given.folder),
+        }
+        print(json.dumps(steps[given.step]()))
         return
+    if given.words:
+        measured = []
+        for size in given.words:
+            with tempfile.TemporaryDirectory() as folder:
+                measured.append({**apart("words", folder, "--words", str(size)), **apart("ask_words", folder)})
+        print(f"{machine()}; load {os.getloadavg()[1]:.1f}\n\n{table(measured, WORDS)}")
+        return
+    real = ["--real"] if given.real else []
     began, results = time.monotonic(), list[dict[str, float]]()
     for size in given.sizes:
         spent, last = time.monotonic() - began, results[-1] if results else {}
@@ -234,13 +314,13 @@ def main() -> None:
             started = time.monotonic()
             write_pages(Path(folder), max(1, round(size / CHUNKS_A_PAGE)))
             with store_of(given.store, Path(data)) as store:
-                one = apart("build", folder, real=given.real, store=store)
-                one |= apart("ask", folder, real=given.real, store=store)
+                one = apart("build", folder, "--store", store, *real)
+                one |= apart("ask", folder, "--store", store, *real)
             if given.store != "chroma":
                 one["chroma"] = bytes_below(Path(data)) / 1e6
             results.append({**one, "all": time.monotonic() - started})
             print(json.dumps(results[-1]), flush=True)
-    print(f"\n{machine()}; load {os.getloadavg()[1]:.1f}\n\n{table(results)}")
+    print(f"\n{machine()}; load {os.getloadavg()[1]:.1f}\n\n{table(results, COLUMNS)}")
 
 
 if __name__ == "__main__":
