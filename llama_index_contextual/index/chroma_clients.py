@@ -8,6 +8,7 @@ and a stamp beside them says when to open them again.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import secrets
@@ -20,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from urllib.parse import urlsplit
 
 import httpx
+import numpy as np
 from filelock import FileLock
 from pydantic import ValidationError
 
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.index.engines import StoreDamagedError
+from llama_index_contextual.index.engines import damaged
 
 try:
     import chromadb
@@ -148,7 +150,7 @@ class InFolder:
                 self.close()
                 yield None
                 return
-            if self._client is None or self._stamp != self._written():
+            if self._client is None or self._stamp != self._written()[0]:
                 with self._locked() if is_writable(self._folder) else contextlib.nullcontext():
                     self._open()
             yield self._client
@@ -157,14 +159,14 @@ class InFolder:
     def writing(self) -> Iterator[ClientAPI]:
         """Give a client, alone; whoever reads opens the folder again afterwards."""
         with self._threads, self._locked():
-            if self._client is None or self._copy is not None or self._stamp != self._written():
+            if not is_writable(self._folder):
+                raise _unwritable(self._folder, PermissionError("it is read-only"))
+            if self._client is None or self._copy is not None or self._stamp != self._written()[0]:
                 self._open()
             self._stamp = secrets.token_hex(8)
-            try:
-                (self._folder / _STAMP).write_text(self._stamp, "ascii")
-            except OSError as error:
-                raise _unwritable(self._folder, error) from error
+            self._sign(None)
             yield cast("ClientAPI", self._client)
+            self._sign(_checksums(self._folder))
 
     def wipe(self) -> None:
         """Delete the folder."""
@@ -186,11 +188,21 @@ class InFolder:
             if copy is not None:
                 copy.cleanup()
 
-    def _written(self) -> str:
+    def _written(self) -> tuple[str, object]:
+        """Return the stamp of the last write, and the checksums of the vector files; None where it did not end."""
         try:
-            return (self._folder / _STAMP).read_text("ascii", "replace")
-        except OSError:
-            return ""
+            stamp, checksums = json.loads((self._folder / _STAMP).read_bytes())
+        except (OSError, ValueError, TypeError):
+            return "", None
+        return str(stamp), checksums
+
+    def _sign(self, checksums: dict[str, int] | None) -> None:
+        try:
+            temporary = self._folder / f"{_STAMP}.tmp"
+            temporary.write_text(json.dumps([self._stamp, checksums]), "utf-8")
+            temporary.replace(self._folder / _STAMP)
+        except OSError as error:
+            raise _unwritable(self._folder, error) from error
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -207,7 +219,9 @@ class InFolder:
     def _open(self) -> None:
         """Open the folder; it writes whenever it opens, so a folder that cannot be written is opened as a copy."""
         self.close()
-        stamp, folder = self._written(), self._folder
+        (stamp, checksums), folder = self._written(), self._folder
+        if checksums is not None and checksums != _checksums(folder):
+            raise damaged(f"the vector files of Chroma in {folder} are damaged.")
         if not is_writable(folder):
             self._copy = _copied(folder)
             folder = Path(self._copy.name)
@@ -260,14 +274,14 @@ def explained(what: str, *, is_own: bool) -> Iterator[None]:
             ) from error
         elsewhere = any(sign in str(error).lower() for sign in _ELSEWHERE)
         if _is_damage(error) or (what == "read" and is_own and not elsewhere):
-            raise StoreDamagedError(f"Chroma could not {what} vectors ({error}).") from error
+            raise damaged(f"Chroma could not {what} vectors ({error}).") from error
         raise StorageError(
             f"Chroma could not {what} vectors ({error}). What is indexed is unharmed. Cure: see that the disk has "
             "room and the folder is writable, or that the server runs, and end other programs that use it."
         ) from error
     except BaseException as error:
         if type(error).__name__ == "PanicException":  # no subclass of Exception, and its module cannot be imported
-            raise StoreDamagedError(f"Chroma broke down ({error}).") from error
+            raise damaged(f"Chroma broke down ({error}).") from error
         raise
 
 
@@ -311,14 +325,14 @@ def _local(folder: Path) -> ClientAPI:
         ) from error
     except Exception as error:
         if _is_damage(error):
-            raise StoreDamagedError(f"Chroma cannot open {folder} ({error}).") from error
+            raise damaged(f"Chroma cannot open {folder} ({error}).") from error
         raise StorageError(
             f"Chroma cannot open {folder} ({error}). What is indexed is unharmed. Cure: make it writable, see that "
             "the disk has room, and end other programs that use it."
         ) from error
     except BaseException as error:
         if type(error).__name__ == "PanicException":
-            raise StoreDamagedError(f"Chroma broke down when it opened {folder} ({error}).") from error
+            raise damaged(f"Chroma broke down when it opened {folder} ({error}).") from error
         raise
 
 
@@ -337,9 +351,23 @@ def _check_tables(file: Path) -> None:
                 database.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608  our own names
     except sqlite3.OperationalError as error:
         if "decode" in str(error) or _is_damage(error):
-            raise StoreDamagedError(f"Chroma's database {file} is damaged ({error}).") from error
+            raise damaged(f"Chroma's database {file} is damaged ({error}).") from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        raise StoreDamagedError(f"Chroma's database {file} is damaged ({error}).") from error
+        raise damaged(f"Chroma's database {file} is damaged ({error}).") from error
+
+
+def _checksums(folder: Path) -> dict[str, int]:
+    """Return the checksum of each vector file. Chroma reads one without looking: it may end the whole process.
+
+    Any one damaged byte of a file changes it.
+    """
+    checksums: dict[str, int] = {}
+    for path in sorted((*folder.glob("*/*.bin"), *folder.glob("*/*.pickle"))):
+        data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        words = data[: len(data) // 8 * 8].view(np.uint64)
+        checksum = len(data) + int(words.sum(dtype=np.uint64)) + int.from_bytes(data[8 * len(words) :].tobytes(), "big")
+        checksums[path.relative_to(folder).as_posix()] = checksum
+    return checksums
 
 
 def _is_damage(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from chromadb.errors import InternalError, NotFoundError
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.chroma_clients import explained
-from llama_index_contextual.index.engines import StoreDamagedError, nearest_by, pages
+from llama_index_contextual.index.engines import StoreDamagedError, damaged, nearest_by, pages
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import GRAPH
 
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_CONFIGURATION: Final[dict[str, Any]] = {"hnsw": {"space": "cosine", **GRAPH}}
+# What is not in its vector files, each process that opens a folder adds to the graph again, so that the first question
+# takes seconds: by default up to 1,000 vectors.
+_CONFIGURATION: Final[dict[str, Any]] = {"hnsw": {"space": "cosine", "sync_threshold": 100, **GRAPH}}
 _INDEX: Final = "index"  # in the collection's metadata: whose it is
 _WRITTEN: Final = "written"  # beside it: how many vectors its graph has ever got
-_WRITE: Final = 500  # rows a request: for 2,000 at once Chroma needs 100 MB
+_WRITE: Final = 1000  # rows a request
 _IDS: Final = 10_000  # of a question; SQLite refuses some 32,000
 _LEAST_DEAD: Final = 5000  # fewer dead places are left in any graph
 
@@ -39,8 +41,8 @@ _LEAST_DEAD: Final = 5000  # fewer dead places are left in any graph
 class ChromaVectors:
     """One collection; see :class:`~llama_index_contextual.index.engines.VectorEngine`.
 
-    Chroma keeps the place of a deleted vector in its graph for ever, and each one slows writing down. Once more places
-    are dead than alive, the collection counts as damaged, and is filled anew.
+    Chroma keeps the place of a deleted vector in its graph for ever, and each one slows writing down. Once a deletion
+    leaves more places dead than alive, the collection counts as damaged, and is filled anew.
 
     Args:
         client: Opens Chroma.
@@ -53,6 +55,7 @@ class ChromaVectors:
         self._name = name
         self._identity = identity
         self._open: tuple[ClientAPI, Collection] | None = None
+        self._was_there = False
 
     def rows(self) -> Rows:
         """Return the numbers of all rows, ascending; reads and searches one vector to see that the files are whole."""
@@ -72,6 +75,7 @@ class ChromaVectors:
                 metadata={_INDEX: self._identity},
             )
             self._check(collection)
+            self._was_there = True
             for page in pages(np.arange(len(rows)), _WRITE):
                 collection.upsert(ids=_ids(rows[page]), embeddings=cast("Any", [*units_of(vectors[page])]))
             metadata = collection.metadata or {}
@@ -83,6 +87,9 @@ class ChromaVectors:
             collection = self._collection(client)
             for page in pages(rows, _WRITE):
                 collection.delete(ids=_ids(page))
+            alive, written = collection.count(), int((collection.metadata or {}).get(_WRITTEN, 0))
+            if written - alive > max(alive, _LEAST_DEAD):
+                raise damaged(f"of {written} places in the graph of {self._name!r} only {alive} are in use.")
 
     def nearest(self, question: npt.ArrayLike, top_k: int, among: Rows | None = None) -> Hits:
         """Return the nearest rows and their cosine similarities."""
@@ -100,7 +107,7 @@ class ChromaVectors:
             with self._writing("clear") as client, contextlib.suppress(NotFoundError):
                 self._collection(client)  # not another index's
                 client.delete_collection(self._name)
-        self._open = None
+        self._open, self._was_there = None, False
 
     def close(self) -> None:
         """Let go of the client, if it is ours."""
@@ -115,15 +122,14 @@ class ChromaVectors:
 
     def _asked(self, ask: Callable[[Collection], T], nothing: T) -> T:
         """Return what a collection answers; where there never was one, nothing."""
-        was_open = self._open is not None
         with contextlib.suppress(NotFoundError, StoreDamagedError):
             return self._answer(ask, nothing)
         self._open = None  # another process may have written meanwhile, or replaced it
         try:
             return self._answer(ask, nothing)
         except NotFoundError as error:
-            if was_open:
-                raise StoreDamagedError(f"Chroma has lost the collection {self._name!r}.") from error
+            if self._was_there:
+                raise damaged(f"Chroma has lost the collection {self._name!r}.") from error
             return nothing
 
     def _answer(self, ask: Callable[[Collection], T], nothing: T) -> T:
@@ -136,14 +142,14 @@ class ChromaVectors:
             return known[1]
         collection = client.get_collection(self._name, embedding_function=None)
         self._check(collection)
-        self._open = client, collection
+        self._open, self._was_there = (client, collection), True
         return collection
 
     def _check(self, collection: Collection) -> None:
         if (collection.metadata or {}).get(_INDEX) == self._identity:
             return
         if self._client.is_own:
-            raise StoreDamagedError(f"the vectors in {self._name!r} are of another database.")
+            raise damaged(f"the vectors in {self._name!r} are of another database.")
         raise StorageError(
             f"the collection {self._name!r} of Chroma is not of this index. It is unharmed. Cure: another name, by an "
             "address that ends in #NAME; or delete the collection, if nobody needs it."
@@ -152,14 +158,11 @@ class ChromaVectors:
 
 def _rows_of(collection: Collection) -> Rows:
     ids = collection.get(include=[])["ids"]
-    written = int((collection.metadata or {}).get(_WRITTEN, 0))
-    if written - len(ids) > max(len(ids), _LEAST_DEAD):
-        raise StoreDamagedError(f"of {written} places in the graph of {collection.name!r} only {len(ids)} are in use.")
     if ids:
         sample: Any = collection.get(ids=ids[:1], include=["embeddings"])["embeddings"]
         hits = collection.query(query_embeddings=[sample[0]], n_results=1, include=[])
         if not hits["ids"][0]:
-            raise StoreDamagedError(f"Chroma has lost the vectors of {collection.name!r}.")
+            raise damaged(f"Chroma has lost the vectors of {collection.name!r}.")
     return np.sort(np.array(ids, dtype=np.int64))
 
 

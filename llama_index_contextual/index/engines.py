@@ -35,6 +35,11 @@ class StoreDamagedError(StorageError):
     """What is derived from the database cannot be used any more, and has to be derived again."""
 
 
+def damaged(what: str) -> StoreDamagedError:
+    """Return the error, given what is damaged."""
+    return StoreDamagedError(f"{what} Nothing is lost. Cure: refresh, which derives it from the database again.")
+
+
 class VectorEngine(Protocol):
     """Vectors by row number. Several threads may ask at the same time; one writes.
 

@@ -19,7 +19,7 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 from qdrant_client.local.qdrant_local import QdrantLocal
 
 from llama_index_contextual.errors import FingerprintError, StorageError
-from llama_index_contextual.index.engines import StoreDamagedError, nearest_by, pages
+from llama_index_contextual.index.engines import StoreDamagedError, damaged, nearest_by, pages
 from llama_index_contextual.matrix import units_of
 
 if TYPE_CHECKING:
@@ -170,16 +170,17 @@ class QdrantVectors:
             with self._lock if self._is_local else contextlib.nullcontext():
                 yield self._client
         except (ApiException, ValueError, RuntimeError, OSError) as error:
+            reason = " ".join(str(error).split())
             if getattr(error, "status_code", 0) == _MISSING or str(error).endswith("not found"):
                 self._dimensions = 0
-                raise StoreDamagedError(f"Qdrant has lost the collection {self._name!r} ({error}).") from error
+                raise damaged(f"Qdrant has lost the collection {self._name!r} ({reason}).") from error
             if isinstance(error, UnexpectedResponse | ValueError | RuntimeError):
                 raise StorageError(
-                    f"Qdrant could not {what} vectors ({error}). What is indexed is unharmed. Cure: see what the "
+                    f"Qdrant could not {what} vectors ({reason}). What is indexed is unharmed. Cure: see what the "
                     "message says of the server, then try again."
                 ) from error
             raise StorageError(
-                f"Qdrant does not answer ({error}). What is indexed is unharmed. Cure: see that the server runs, then "
+                f"Qdrant does not answer ({reason}). What is indexed is unharmed. Cure: see that the server runs, then "
                 "try again."
             ) from error
 
