@@ -201,6 +201,7 @@ def test_a_local_client_of_qdrant_is_asked_by_one_thread_at_a_time(opened, monke
 # A folder
 
 
+@pytest.mark.process
 def test_nothing_of_a_stranger_is_read_from_the_working_directory(tmp_path):
     """Chroma would read ``.env`` there, which can name any class to import."""
     (tmp_path / ".env").write_text("CHROMA_API_IMPL=os.system\nALLOW_RESET=true\n", "utf-8")
@@ -240,6 +241,7 @@ def test_a_folder_that_cannot_be_written_is_read(opened, tmp_path, monkeypatch):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_places_that_are_dead_do_not_grow_for_ever(opened, tmp_path, monkeypatch, caplog):
     """Chroma never frees the place of a deleted vector, and each one slows it down."""
     monkeypatch.setattr("llama_index_contextual.index.chroma_vectors._LEAST_DEAD", 100)
