@@ -126,6 +126,7 @@ class IndexState:
         seal: Of the user who made it, over what a stranger may not say: see ``recipe``.
         complete: False while a refresh is at work or was killed.
         change: How many writes there have been.
+        newest: The highest number that a node ever had.
         edition: Which of its editions readers see.
         next: The settings of the edition that is to replace it; empty where there is none.
         store: What keeps the vectors beside the matrix, and which edition it was filled with.
@@ -142,6 +143,7 @@ class IndexState:
     seal: str = ""
     complete: bool = True
     change: int = 0
+    newest: int = 0
     edition: int = 0
     next: dict[str, dict[str, Any]] = field(default_factory=dict)
     store: dict[str, Any] = field(default_factory=dict)

@@ -31,13 +31,16 @@ class Store:
             given each time.
         open: Returns the engine, given the identity of the database. Nothing is opened or asked before the engine is
             used.
-        is_shared: Whether it is elsewhere: it is asked at any size, and other machines write to it at the same time.
-            The one in the storage folder is for what is too large for the matrix.
+        is_shared: Whether it is elsewhere, and so is filled at any size. The one in the storage folder is for what is
+            too large for the matrix.
+        is_exact: Whether it compares a question with every vector up to the limit, and so is asked at any size. Up to
+            the limit the matrix answers for others, because a graph loses neighbours.
     """
 
     name: str
     open: Callable[[str], VectorEngine]
     is_shared: bool = True
+    is_exact: bool = False
 
 
 def resolve_store(setting: Any, folder: Path, exact_limit: int) -> Store:
@@ -63,13 +66,13 @@ def resolve_store(setting: Any, folder: Path, exact_limit: int) -> Store:
             return Store(plain, lambda identity: _on_chroma(address, None, name, identity))
         if find_spec("qdrant_client") is None:
             raise MissingExtraError("Qdrant's client", "qdrant")
-        return Store(plain, lambda identity: _on_qdrant(address, None, name, identity, exact_limit))
+        return Store(plain, lambda identity: _on_qdrant(address, None, name, identity, exact_limit), is_exact=True)
     if hasattr(setting, "get_or_create_collection"):
         return Store("", lambda identity: _on_chroma("", setting, "", identity))
     if hasattr(setting, "query_batch_points"):
-        return Store("", lambda identity: _on_qdrant("", setting, "", identity, exact_limit))
+        return Store("", lambda identity: _on_qdrant("", setting, "", identity, exact_limit), is_exact=True)
     if all(callable(getattr(setting, method, None)) for method in _METHODS):
-        return Store("", lambda _: cast("VectorEngine", setting))
+        return Store("", lambda _: cast("VectorEngine", setting), is_exact=True)
     raise SettingError(
         f"an object of {type(setting).__name__} keeps no vectors. Cure: one of {_CURE}; or a client of Chroma or "
         f"Qdrant, or an object with the methods of VectorEngine: {', '.join(_METHODS)}."

@@ -382,7 +382,7 @@ class Transaction(Snapshot):
         super().__init__(connection, schema, explained)
         self._counted = False
 
-    def _count(self) -> None:
+    def count_change(self) -> None:
         """Take the next number of change, once: readers look at the nodes again when it grows."""
         if not self._counted:
             self._counted = True
@@ -399,7 +399,7 @@ class Transaction(Snapshot):
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> dict[str, int]:
         """Write documents, new or known, and return their numbers by key. Their nodes stay."""
-        self._count()
+        self.count_change()
         numbers: dict[str, int] = {}
         for part in iter_batch({one.key: one for one in documents}.values(), AT_ONCE):
             numbers |= self._numbers([one.key for one in part])
@@ -434,14 +434,14 @@ class Transaction(Snapshot):
         """Delete documents with their nodes; return how many nodes there were."""
         gone = 0
         for part in iter_batch(self._numbers(keys).values(), AT_ONCE):
-            self._count()
+            self.count_change()
             gone += self.connection.execute(sa.delete(NODES).where(NODES.c.document.in_(part))).rowcount
             self.connection.execute(sa.delete(DOCUMENTS).where(DOCUMENTS.c.id.in_(part)))
         return gone
 
     def put_nodes(self, nodes: Iterable[tuple[int, NodeRow]]) -> None:
         """Write nodes, each with the number of its document; they get numbers of their own."""
-        self._count()
+        self.count_change()
         for part in iter_batch(nodes, PAGE):
             values = []
             for document, node in part:
@@ -449,11 +449,13 @@ class Transaction(Snapshot):
                 del fields["row"]
                 values.append({**fields, "document": document, "edition": self.edition})
             self.connection.execute(sa.insert(NODES), values)
+        [(newest,)] = self._fetch(sa.select(sa.func.max(NODES.c.id)))
+        self.set_state(newest=int(newest or 0))
 
     def delete_nodes(self, rows: Iterable[int]) -> None:
         """Delete nodes by number."""
         for part in iter_batch(rows, AT_ONCE):
-            self._count()
+            self.count_change()
             self.connection.execute(sa.delete(NODES).where(NODES.c.id.in_(part)))
 
     def put_vectors(self, model: str, vectors: Mapping[str, Sequence[float] | Floats]) -> None:
@@ -489,7 +491,7 @@ class Transaction(Snapshot):
 
     def switch_edition(self, edition: int) -> None:
         """Let readers see another edition, and delete what no edition needs any more."""
-        self._count()
+        self.count_change()
         self.set_state(edition=edition)
         self.edition = edition
         self.connection.execute(sa.delete(NODES).where(NODES.c.edition != edition))

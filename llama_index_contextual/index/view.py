@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.tables import Rows, Snapshot
     from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
 
-    Nearest = Matrix | VectorEngine
-
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)
 
@@ -84,21 +82,30 @@ class Engines:
         engine: KeywordEngine = self._keywords.at(snapshot)
         return engine
 
-    def vectors(self, snapshot: Snapshot, count: int) -> Nearest:
-        """Return what finds the nearest vectors: the matrix; beyond its limit, or where a server was named, the store.
-
-        Where the store cannot answer, the matrix does.
-        """
-        if count > self._limit or self._store.is_shared:
-            try:
-                store = self._answering(snapshot)
-            except StorageError as error:
-                logger.warning("Every vector is compared, because the store does not answer: %s", error)
-                store = None
-            if store is not None:
-                return store
+    def matrix(self, snapshot: Snapshot) -> Matrix:
+        """Return all vectors, as near to a moment of the database as there is time for."""
         matrix: Matrix = self._matrix.at(snapshot)
         return matrix
+
+    def store(self, snapshot: Snapshot, count: int) -> VectorEngine | None:
+        """Return the store, where a writer has filled it and it has to answer: an exact one, or beyond the limit."""
+        shown = snapshot.state.get("store") or {}
+        is_filled = (shown.get("name"), shown.get("edition")) == (self._store.name, snapshot.edition)
+        return self._store_at(snapshot) if is_filled and (count > self._limit or self._store.is_exact) else None
+
+    def nearest(
+        self, snapshot: Snapshot, count: int, embedding: Sequence[float], top_k: int, among: Rows | None
+    ) -> tuple[Rows, Any]:
+        """Return the nearest rows and their cosines. Where the store cannot answer, every vector is compared."""
+        store = self.store(snapshot, count)
+        if store is not None:
+            try:
+                return store.nearest(embedding, top_k, among)
+            except FingerprintError:
+                raise
+            except StorageError as error:
+                logger.warning("Every vector is compared, because the store does not answer: %s", error)
+        return self.matrix(snapshot).nearest(embedding, top_k, among)
 
     def column(self, snapshot: Snapshot, key: str, read: Callable[[], Any]) -> Any:
         """Return something that was read of all nodes at the moment of a snapshot; it is remembered."""
@@ -123,7 +130,7 @@ class Engines:
         if count > self._limit or self._store.is_shared:
             self._fill_store(snapshot)
         with contextlib.suppress(StorageError):
-            if count <= self._limit and not self._store.is_shared:
+            if count <= self._limit and not self._store.is_exact:
                 matrix = self._matrix.at(snapshot, wait=True)
                 if self._matrix.saved != stamp:
                     self._matrix.keep(matrix.save(self._folder / "matrix", stamp), stamp)
@@ -152,15 +159,9 @@ class Engines:
                 self._opened = self._store.open(snapshot.identity)
             return self._opened
 
-    def _answering(self, snapshot: Snapshot) -> VectorEngine | None:
-        """Return the store where a writer has filled it."""
-        shown = snapshot.state.get("store") or {}
-        if shown.get("name") != self._store.name or shown.get("edition") != snapshot.edition:
-            return None
-        return self._store_at(snapshot)
-
     def _fill_store(self, snapshot: Snapshot) -> None:
-        catch_up(self._store_at(snapshot), snapshot.rows(), lambda rows: snapshot.vectors(self._model, rows))
+        store, rows, newest = self._store_at(snapshot), snapshot.rows(), int(snapshot.state.get("newest", 0))
+        catch_up(store, rows, lambda rows: snapshot.vectors(self._model, rows), newest)
         self._filled = True
 
     def _load_keywords(self) -> tuple[KeywordEngine, str]:
@@ -396,16 +397,15 @@ class View:
         self, embedding: Sequence[float], top_k: int, filters: MetadataFilters | None = None
     ) -> list[Candidate]:
         """Return the ``top_k`` nodes nearest to a vector, best first, ties by id; scores are cosines, -1 to 1."""
-        nearest = self._engines.vectors(self.snapshot, self.count())
-        rows, scores = nearest.nearest(embedding, top_k, self._among(filters))
+        rows, scores = self._engines.nearest(self.snapshot, self.count(), embedding, top_k, self._among(filters))
         return [Candidate(*one) for one in self._best(rows, scores, top_k)]
 
     def engine_problems(self, *, embeds: bool) -> list[str]:
         """Return how the engines differ from the database, a sentence each."""
         rows, engines = self.snapshot.rows(), {"keyword engine": self._keywords.rows}
         if embeds:
-            nearest = self._engines.vectors(self.snapshot, len(rows))
-            engines["vectors"] = nearest.rows if isinstance(nearest, Matrix) else nearest.rows()
+            store = self._engines.store(self.snapshot, len(rows))
+            engines["vectors"] = self._engines.matrix(self.snapshot).rows if store is None else store.rows()
         return [
             f"The {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
             f"{len(np.setdiff1d(shown, rows))} too many."

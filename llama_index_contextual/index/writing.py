@@ -274,6 +274,9 @@ class Writer:
             with self.reading() as snapshot:
                 nodes = list(snapshot.nodes(part))
             self.vectors.embed_all([Chunk(to_node(node), node) for node in nodes])
+        if rows:
+            with self.transaction() as transaction:
+                transaction.count_change()  # engines take the vectors that they lack
         return len(rows)
 
     def finish(self, *, whole: bool) -> None:
