@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -112,14 +111,18 @@ class FallbackContextGenerator(ContextGenerator, PromptMixin):
     def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Return the contexts of several documents."""
         results = self.first.generate_all(batches, progress)
-        self._fill_in(results, batches)
+        for generator in self.generators[1:]:
+            if missing := _missing(batches, results):
+                _fill_in(results, generator.generate_all(missing))
         self._warn(results)
         return results
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Do the same without blocking the event loop."""
         results = await self.first.agenerate_all(batches, progress)
-        await asyncio.to_thread(self._fill_in, results, batches)
+        for generator in self.generators[1:]:
+            if missing := _missing(batches, results):
+                _fill_in(results, await generator.agenerate_all(missing))
         self._warn(results)
         return results
 
@@ -135,20 +138,6 @@ class FallbackContextGenerator(ContextGenerator, PromptMixin):
 
     def _with_prompts(self) -> list[PromptMixin]:
         return [part for part in self.generators if isinstance(part, PromptMixin)]
-
-    def _fill_in(self, results: Contexts, batches: Sequence[DocumentChunks]) -> None:
-        """Ask the other generators about the chunks that have no context yet."""
-        for generator in self.generators[1:]:
-            gaps = [[index for index, context in enumerate(contexts) if context is None] for contexts in results]
-            open_batches = [
-                DocumentChunks(batch.document, tuple(batch.nodes[index] for index in indexes))
-                for batch, indexes in zip(batches, gaps, strict=True)
-                if indexes
-            ]
-            answers = iter(generator.generate_all(open_batches) if open_batches else ())
-            for contexts, indexes in zip(results, gaps, strict=True):
-                for index, context in zip(indexes, next(answers) if indexes else (), strict=True):
-                    contexts[index] = context
 
     def _warn(self, results: Contexts) -> None:
         """Warn once of all chunks that fell back, and of contexts that could not be stored."""
@@ -168,6 +157,23 @@ class FallbackContextGenerator(ContextGenerator, PromptMixin):
         if first.cache_error is not None:
             message = f"What was generated is used, and could not be kept everywhere: {first.cache_error}"
             warnings.warn(message, ContextualWarning, stacklevel=2)
+
+
+def _missing(batches: Sequence[DocumentChunks], results: Contexts) -> list[DocumentChunks]:
+    """Return the chunks that have no context yet."""
+    rows = [
+        (batch.document, tuple(node for node, context in zip(batch.nodes, contexts, strict=True) if context is None))
+        for batch, contexts in zip(batches, results, strict=True)
+    ]
+    return [DocumentChunks(document, nodes) for document, nodes in rows if nodes]
+
+
+def _fill_in(results: Contexts, answers: Contexts) -> None:
+    """Put the contexts of those chunks in their places."""
+    for contexts, answer in zip([row for row in results if None in row], answers, strict=True):
+        gaps = [index for index, context in enumerate(contexts) if context is None]
+        for index, context in zip(gaps, answer, strict=True):
+            contexts[index] = context
 
 
 class ContextOptions(TypedDict, total=False):

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -63,29 +64,26 @@ class ModelSpec:
             MissingExtraError: The integration is not installed.
             SettingError: OpenAI has no model of this name.
         """
+        options: dict[str, Any] = {"model": self.model, "temperature": 0.0}
         if self.provider == "ollama":
-            return self._ollama(window, max_tokens)
-        return self._openai(api_key) if self.base_url is None else self._compatible(api_key, window)
-
-    def _ollama(self, window: int | None, max_tokens: int) -> LLM:
-        try:
-            from llama_index.llms.ollama import Ollama
-        except ImportError as error:
-            raise MissingExtraError("llama-index-llms-ollama", "llm") from error
-        return Ollama(
-            model=self.model,
-            base_url=_with_credentials(self.base_url) if self.base_url else OLLAMA_URL,
-            temperature=0.0,
-            context_window=window or _OLLAMA_WINDOW,
-            request_timeout=_CLIENT_TIMEOUT,
-            thinking=False,  # two sentences need no thoughts, which a small model does not end
-            additional_kwargs={"num_predict": max_tokens},
-        )
-
-    def _openai(self, api_key: str | None) -> LLM:
-        from llama_index.llms.openai import OpenAI
-
-        llm = OpenAI(model=self.model, temperature=0.0, max_retries=0, timeout=_CLIENT_TIMEOUT, api_key=api_key)
+            return _integration("ollama", "Ollama")(
+                **options,
+                base_url=_with_credentials(self.base_url) if self.base_url else OLLAMA_URL,
+                context_window=window or _OLLAMA_WINDOW,
+                request_timeout=_CLIENT_TIMEOUT,
+                thinking=False,  # two sentences need no thoughts, which a small model does not end
+                additional_kwargs={"num_predict": max_tokens},
+            )
+        options |= {"max_retries": 0, "timeout": _CLIENT_TIMEOUT}
+        if self.base_url is not None:
+            return _integration("openai_like", "OpenAILike")(
+                **options,
+                api_base=_with_credentials(self.base_url),
+                api_key=api_key or "none",  # the client insists on one
+                is_chat_model=True,
+                context_window=window or DEFAULT_WINDOW,
+            )
+        llm = _integration("openai", "OpenAI")(**options, api_key=api_key)
         try:
             llm.metadata  # noqa: B018  looks the model up
         except ValueError as error:
@@ -95,21 +93,14 @@ class ModelSpec:
             ) from error
         return llm
 
-    def _compatible(self, api_key: str | None, window: int | None) -> LLM:
-        try:
-            from llama_index.llms.openai_like import OpenAILike
-        except ImportError as error:
-            raise MissingExtraError("llama-index-llms-openai-like", "llm") from error
-        return OpenAILike(
-            model=self.model,
-            api_base=_with_credentials(self.base_url or ""),
-            api_key=api_key or "none",  # the client insists on one
-            is_chat_model=True,
-            temperature=0.0,
-            context_window=window or DEFAULT_WINDOW,
-            max_retries=0,
-            timeout=_CLIENT_TIMEOUT,
-        )
+
+def _integration(package: str, name: str) -> Callable[..., LLM]:
+    """Return the class of one of LlamaIndex's integrations."""
+    try:
+        integration: Callable[..., LLM] = getattr(import_module(f"llama_index.llms.{package}"), name)
+    except ImportError as error:
+        raise MissingExtraError(f"llama-index-llms-{package.replace('_', '-')}", "llm") from error
+    return integration
 
 
 def without_credentials(spec: str) -> str:
