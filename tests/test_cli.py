@@ -363,9 +363,10 @@ def test_a_port_that_another_program_has_is_named(run, notes):
     assert f"--port={port} cannot be used (Address already in use). Cure: another --port" in done.stderr
 
 
-def test_a_damaged_manifest_is_told_once(run, notes, tmp_path):
+def test_a_damaged_database_is_told_once(run, notes, tmp_path):
     shutil.copytree(notes, tmp_path / "notes")
-    (tmp_path / "notes" / ".contextual" / "manifest.json").write_text('{"version": 1', "utf-8")
+    for file in (tmp_path / "notes" / ".contextual").glob("index.sqlite3*"):
+        file.write_bytes(b"this is no database" * 1000)
     done = run("search", "gateway", "-f", tmp_path / "notes")
     assert done.stderr.count("is damaged") == 1
     assert run("index", tmp_path / "notes").returncode == 0

@@ -12,7 +12,6 @@ from llama_index_contextual.index import ContextualIndex
 # Each takes a tenth of a second or more, and a question needs none of them.
 NEEDLESS = {
     "chromadb",
-    "sqlalchemy",
     "nltk",
     "pandas",
     "openai",

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_clients import mcp, text_of
+from state_table import state_in
 
 from llama_index_contextual import mcp_server
 from llama_index_contextual.cli.common import EXIT_INCOMPLETE
@@ -182,19 +183,17 @@ def read(storage):
         async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
             return await text_of(client, "memory_search", query=QUESTION)
 
-    manifest = (storage / "manifest.json").read_bytes()
-    generation = (storage / "generation").read_bytes()
+    state = state_in(storage)
     with ContextualIndex.open(None, storage=storage) as index:
         seen = {
             "fingerprint": index.settings.fingerprint.to_dict(),
             "nodes": sorted(node.node_id for node in index.nodes()),
             "hits": [(id_, pytest.approx(score)) for id_, score in hits_of(index.as_retriever(5))],
             "mcp": asyncio.run(asked(index)),
-            "differences": index.settings.differences(index.manifest()),
+            "differences": index.settings.differences(index.settings.state()),
         }
     assert seen["differences"] == []
-    assert (storage / "manifest.json").read_bytes() == manifest
-    assert (storage / "generation").read_bytes() == generation
+    assert state_in(storage) == state
     return seen
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 from llama_index.core.node_parser import SentenceSplitter
+from state_table import change_state, state_in
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.config import asked_of, fields_of, is_safe, load_configuration, shown_of, trust
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
-NEVER_SAFE = ("context.llm", "ray", "store.shared_cache", "retrieval.rerank", "files.hidden", "files.follow_symlinks")
+NEVER_SAFE = ("context.llm", "ray", "store.database", "retrieval.rerank", "files.hidden", "files.follow_symlinks")
 ASKS = '[embedding]\nmodel = "ollama:x@http://127.0.0.1:1"\n[chunks]\nsize = 77\n'
 
 
@@ -39,12 +40,10 @@ def chunk_size(folder):
         return index.settings.pipeline.parser.chunk_size
 
 
-def change(folder, **said):
-    """Change the manifest of a folder's index, as one who has made another one could."""
-    path = folder / ".contextual" / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    manifest["choices"] |= said.pop("choices", {})
-    path.write_text(json.dumps({**manifest, **said}), "utf-8")
+def change(folder, choices, **said):
+    """Change the state of a folder's index, as one who has made another one could."""
+    storage = folder / ".contextual"
+    change_state(storage, choices={**state_in(storage)["choices"], **choices}, **said)
 
 
 def indexed(folder, **settings):
@@ -157,7 +156,7 @@ def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
     (below / "page.md").write_text("# Page\n\nThe gateway waits.\n\n" + "It waits for long. " * 60, "utf-8")
     (folder / "contextual.toml").write_text('[chunks]\nsize = 20\noverlap = 0\n[context]\nmode = "magic"\n', "utf-8")
     (folder / ".contextual").mkdir()
-    (folder / ".contextual" / "manifest.json").write_text("not read", "utf-8")
+    (folder / ".contextual" / "index.sqlite3").write_text("not read", "utf-8")
     assert len(json.loads(run("preview", below / "page.md", "--json").stdout)) == 2
     for command in (["index", below], ["search", "gateway", "--folder", below], ["status", below], ["verify", below]):
         assert run(*command).returncode == 0
@@ -236,7 +235,7 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
     with pytest.warns(ContextualWarning, match=f"says {message}, which counts only from you"):
         index = ContextualIndex.open(folder)
     with index:
-        assert index.settings.place.name == "chroma"
+        assert index.settings.store.name == "chroma"
         assert not index.settings.files.hidden
         assert not index.settings.files.follow_symlinks
         assert index.settings.pipeline.paid_source is None
@@ -247,8 +246,28 @@ def test_what_a_strangers_index_says_of_servers_models_and_paths_is_not_obeyed(f
 
 def test_a_store_that_a_strangers_index_names_is_not_asked(folder):
     change(indexed(folder), choices={"vector_store": "qdrant:http://127.0.0.1:1"})
-    with pytest.raises(FingerprintError, match=r"is kept in qdrant:http://127\.0\.0\.1:1, not in chroma.*Cure: "):
-        ContextualIndex.open(folder)
+    with pytest.warns(ContextualWarning, match="says vector_store, which counts only from you"):
+        index = ContextualIndex.open(folder)
+    with index:
+        assert index.settings.store.name == "chroma"
+        assert index.as_retriever().retrieve("gateway")
+        with pytest.raises(FingerprintError, match="count only from you"):
+            index.refresh()
+    with ContextualIndex.open(folder, vector_store="chroma") as index:
+        assert index.refresh().embedded == 0, "who names a store gets that one"
+    with ContextualIndex.open(folder) as index:
+        assert index.settings.store.name == "chroma"
+
+
+def test_where_the_database_is_only_the_user_says(folder, run, monkeypatch):
+    address = "postgresql://127.0.0.1:1/notes"
+    (folder / "contextual.toml").write_text(f'[store]\ndatabase = "{address}"\n', "utf-8")
+    done = run("index", folder)
+    assert (done.returncode, done.stderr.count("store.database not obeyed")) == (0, 1)
+    (folder / "contextual.toml").unlink()
+    change(folder, choices={}, settings=state_in(folder / ".contextual")["settings"], database=address)
+    asked = run("search", "gateway", "--folder", folder)
+    assert "index.sqlite3 is damaged" in asked.stderr, "an index has no such word"
 
 
 def test_what_refuses_to_be_obeyed_is_not_sealed_by_a_write(folder, tmp_path):
@@ -257,19 +276,22 @@ def test_what_refuses_to_be_obeyed_is_not_sealed_by_a_write(folder, tmp_path):
         index = ContextualIndex.open(folder)
     with index, pytest.raises(FingerprintError):
         index.delete("page.md")
-    assert json.loads((folder / ".contextual" / "manifest.json").read_bytes())["seal"] == ""
+    assert state_in(folder / ".contextual")["seal"] == ""
     with pytest.warns(ContextualWarning, match="files"):
         ContextualIndex.open(folder).close()
 
 
-def test_a_strangers_index_chooses_no_collection_in_a_store_that_the_user_names(folder, tmp_path):
+def test_a_strangers_index_leads_to_no_collection_of_ones_own_in_a_store_that_the_user_names(folder):
     import chromadb
 
     client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-    client.create_collection("private")
-    change(indexed(folder), collection="private", fingerprint={}, choices={}, documents={})
-    with pytest.raises(FingerprintError, match=r"kept in the collection 'private', not in 'contextual_\w+'\. Cure: "):
-        ContextualIndex.open(folder, vector_store=client)
+    private = client.create_collection("private")
+    private.add(ids=["1"], embeddings=[[1.0, 0.0]])
+    change(indexed(folder), choices={}, identity="private", store={"name": "private", "place": "private"})
+    with ContextualIndex.open(folder, vector_store=client) as index:
+        index.refresh()
+        assert index.as_retriever().retrieve("gateway")
+    assert private.get()["ids"] == ["1"]
 
 
 def test_a_storage_does_not_choose_the_folder_whose_files_are_read(folder, tmp_path, monkeypatch):
@@ -277,15 +299,13 @@ def test_a_storage_does_not_choose_the_folder_whose_files_are_read(folder, tmp_p
     indexed(folder, storage=storage)
     with ContextualIndex.open(None, storage=storage) as index:
         assert index.folder == folder, "one's own does"
-    path = storage / "manifest.json"
-    manifest = json.loads(path.read_bytes())
     (tmp_path / "home").mkdir()
-    path.write_text(json.dumps({**manifest, "folder": str(tmp_path / "home")}), "utf-8")
+    change_state(storage, folder=str(tmp_path / "home"))
     with pytest.raises(SettingError, match=r"is of the folder .*home.*not known to be yours.*Cure: name"):
         ContextualIndex.open(None, storage=storage)
 
 
-@pytest.mark.parametrize("link", [".contextual", ".contextual/cache.sqlite3", ".contextual/chroma/chroma.sqlite3"])
+@pytest.mark.parametrize("link", [".contextual", ".contextual/index.sqlite3", ".contextual/matrix/manifest.json"])
 def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_path, link):
     mine = tmp_path / "mine"
     shutil.copytree(indexed(folder) / ".contextual", mine)

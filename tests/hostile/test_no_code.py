@@ -111,9 +111,9 @@ def hostile(tmp_path):
     assert child("", WORK, folder).returncode == 0
     bomb = pickle.dumps(Bomb(tmp_path / "ran"))
     storage = folder / ".contextual"
-    [vectors] = [path for path in (storage / "chroma").iterdir() if path.is_dir()] or [storage / "chroma" / "segment"]
-    vectors.mkdir(exist_ok=True)
-    for place in (vectors, storage, storage / "bm25", folder, tmp_path):
+    graph = storage / "chroma" / "segment"
+    graph.mkdir(parents=True)
+    for place in (graph, storage, storage / "keywords", storage / "matrix", folder, tmp_path):
         (place / "index_metadata.pickle").write_bytes(bomb)
     (tmp_path / "evil.py").write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n", "utf-8")
     for place in (folder, tmp_path):

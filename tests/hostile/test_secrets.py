@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
+from state_table import change_state
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.errors import ContextualError
@@ -41,7 +42,7 @@ KINDS = {
     "a model like OpenAI's": ("context.llm.model", "openai:x@{}/v1", "LOGIN"),
     "qdrant": ("store.place", "qdrant:{}", "QDRANT_API_KEY"),
     "chroma": ("store.place", "chroma:{}", ""),
-    "redis": ("store.shared_cache", "redis://{}", ""),
+    "postgres": ("store.database", "postgresql://{}/notes", ""),
     "cohere rerank": ("retrieval.rerank", "cohere:x@{}/v2", "CO_API_KEY"),
     "jina rerank": ("retrieval.rerank", "jina:x@{}/v1", "JINA_API_KEY"),
     "llama.cpp rerank": ("retrieval.rerank", "llama.cpp:{}", ""),
@@ -91,7 +92,7 @@ def keys_in(heard):
 def said(kind, server):
     """The settings that name a server of a kind, by key."""
     key, value, _ = KINDS[kind]
-    address = server.url.removeprefix("http://") if kind == "redis" else server.url
+    address = server.url.removeprefix("http://") if kind == "postgres" else server.url
     return {key: value.format(address), **({"context.mode": "llm"} if key == "context.llm.model" else {})}
 
 
@@ -119,12 +120,10 @@ def in_a_parent(folder, settings, run):
 
 def in_the_index(folder, settings, run):
     run("index", folder)
-    path = folder / ".contextual" / "manifest.json"
-    manifest = json.loads(path.read_bytes())
     choices = {CHOICES[key]: value for key, value in settings.items() if key in CHOICES}
     if "context.llm.model" in settings:
         choices |= {"context": "llm", "context_options": {"llm": settings["context.llm.model"]}}
-    path.write_text(json.dumps({**manifest, "choices": choices, "fingerprint": {}}), "utf-8")
+    change_state(folder / ".contextual", choices=choices, settings={})
 
 
 ROUTES = {one.__name__: one for one in (in_the_file, in_the_project, in_a_parent, in_the_index)}

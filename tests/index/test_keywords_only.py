@@ -1,8 +1,10 @@
 """An index without an embedding: keywords find, and nothing is embedded."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,6 @@ import pytest
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import FingerprintError, SettingError
 from llama_index_contextual.evaluation import Passage, Question, evaluate, markdown_report
-from llama_index_contextual.index.vector_cache import VectorCache
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.retrievers import ContextualBM25Retriever
 
@@ -90,8 +91,10 @@ def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(
     assert len(fake_model.requests) == asked, "and no context was asked for twice"
 
 
-def test_no_vector_reaches_the_cache(index):
-    assert len(VectorCache(index.settings.layout.cache, "NoEmbedding:none#44136fa3")) == 0
+def test_no_vector_is_written(index):
+    with closing(sqlite3.connect(index.storage / "index.sqlite3")) as database:
+        assert database.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
+    assert not (index.storage / "matrix").exists()
 
 
 def test_an_arm_that_wants_a_vector_is_told_so():

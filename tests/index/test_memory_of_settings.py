@@ -1,6 +1,5 @@
 """An index remembers what made it: a process that says nothing uses that, and one that cannot does not write."""
 
-import json
 import warnings
 
 import pytest
@@ -8,6 +7,7 @@ from llama_index.core import Document
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
+from state_table import change_state, state_in
 
 from llama_index_contextual.config import trust
 from llama_index_contextual.context import ChunkContext, ContextGenerator
@@ -20,8 +20,8 @@ from llama_index_contextual.errors import (
 )
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.index.files import FileRules
-from llama_index_contextual.index.manifest import load_manifest
 from llama_index_contextual.index.recipe import digest_of_choices
+from llama_index_contextual.index.resolve import stored_state
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 
@@ -66,7 +66,7 @@ def test_the_settings_of_a_language_model_are_remembered_and_its_secrets_are_not
         warnings.simplefilter("ignore", ContextualWarning)
         with opened(**settings) as made:
             made.refresh()
-    assert "secret" not in (folder / ".contextual/manifest.json").read_text()
+    assert not [file for file in (folder / ".contextual").rglob("*") if file.is_file() and b"secret" in file.read_bytes()]
     with opened() as again:
         options = again.settings.remembered.choices["context_options"]
         assert options["batch_size"] == 2
@@ -115,7 +115,7 @@ def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opene
     with opened() as other:
         assert "carrots" in other.as_retriever(1).retrieve("Cookie carrots")[0].node.text
         assert other.status().chunks == chunks
-        before = (folder / ".contextual/manifest.json").read_bytes()
+        before = state_in(folder / ".contextual")
         (folder / "new.md").write_text("# New\n")
         assert not [said for said in other.verify().files if "deleted" in said], "what no reader reads now is there"
         with pytest.raises(
@@ -127,20 +127,19 @@ def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opene
         assert "cannot be written down" in tried.stderr
         with BackgroundRefresh(other, "wait") as keeper:
             assert "cannot be written down" in keeper.look().error
-        assert (folder / ".contextual/manifest.json").read_bytes() == before
+        assert state_in(folder / ".contextual") == before
     with opened(**{name: UNWRITABLE[name]()}) as made:
         assert made.refresh().added == ["new.md"]
 
 
-def test_a_trusted_manifest_that_names_something_else_than_a_parser_runs_nothing(opened, folder, tmp_path):
+def test_a_trusted_index_that_names_something_else_than_a_parser_runs_nothing(opened, folder, tmp_path):
     with opened(node_parser=SentenceSplitter(chunk_size=64, chunk_overlap=3)) as index:
         index.refresh()
-    path = folder / ".contextual/manifest.json"
-    raw = json.loads(path.read_text())
-    raw["choices"]["parser"] = {"class": "pathlib:Path.touch", "settings": {"self": str(tmp_path / "touched")}}
-    raw["choices"]["readers"] = {".cfg": {"class": "subprocess:Popen", "settings": {"args": ["touch", "touched"]}}}
-    path.write_text(json.dumps(raw))
-    trust.trust(folder, [digest_of_choices(load_manifest(path))])
+        choices = state_in(index.storage)["choices"]
+    choices["parser"] = {"class": "pathlib:Path.touch", "settings": {"self": str(tmp_path / "touched")}}
+    choices["readers"] = {".cfg": {"class": "subprocess:Popen", "settings": {"args": ["touch", "touched"]}}}
+    change_state(folder / ".contextual", choices=choices)
+    trust.trust(folder, [digest_of_choices(stored_state(folder, None))])
     with opened() as index:
         with pytest.raises(FingerprintError, match=r"node_parser and readers"):
             index.refresh()
@@ -197,21 +196,3 @@ def test_a_storage_knows_its_folder(opened, folder, tmp_path, embedding):
         ContextualIndex.open(None, embed_model=embedding)
     with pytest.raises(SettingError, match="does not say of which folder"):
         ContextualIndex.open(None, storage=tmp_path / "nothing", embed_model=embedding)
-
-
-def test_an_index_of_an_earlier_version_is_read_and_completed(opened, folder):
-    with opened() as index:
-        index.refresh()
-    path = folder / ".contextual/manifest.json"
-    raw = json.loads(path.read_text())
-    for entry in raw["documents"].values():
-        entry["settings"] = entry.pop("made_with")
-        del entry["stamp"]
-    del raw["folder"], raw["unremembered"], raw["fingerprint"]["files"]
-    path.write_text(json.dumps({**raw, "version": 1, "choices": {"context": "headings"}}))
-    with opened() as index:
-        report = index.refresh()
-        assert (report.skipped, report.embedded, report.differences) == (4, 0, [])
-        (folder / "new.md").write_text("# New\n")
-        index.refresh()
-    assert json.loads(path.read_text())["folder"] == str(folder)

@@ -4,12 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.index.manifest import Entry
 from llama_index_contextual.index.plan import Plan, make_plan
+from llama_index_contextual.index.tables import DocumentRow
+
+
+def document(key, sha256, kind="file"):
+    return DocumentRow(key, kind, sha256, made_with="s1")
 
 
 def old(**contents):
-    return {key.replace("__", "/") + ".md": Entry(value, "s1") for key, value in contents.items()}
+    paths = {key.replace("__", "/") + ".md": value for key, value in contents.items()}
+    return {path: document(path, value) for path, value in paths.items()}
 
 
 def now(**contents):
@@ -43,7 +48,7 @@ CASES = {
     "nor is it renamed": (old(a=""), now(b=""), {}, Plan(added=("b.md",), deleted=("a.md",))),
     "an unreadable folder stays": (old(x__a="1", b="2"), {}, {"blocked": ["x/"]}, Plan(deleted=("b.md",))),
     "an unreadable root deletes nothing": (old(a="1"), {}, {"blocked": ["./"]}, Plan()),
-    "a document given by hand is no file": ({"id1": Entry("1", "s1", "document")}, {}, {}, Plan()),
+    "a document given by hand is no file": ({"id1": document("id1", "1", "document")}, {}, {}, Plan()),
 }
 
 
@@ -58,9 +63,9 @@ contents = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from("123"))
 @given(contents, contents)
 def test_every_document_has_exactly_one_fate(before, after):
     plan = make_plan(
-        {key: Entry(value, "s") for key, value in before.items()},
+        {key: document(key, value) for key, value in before.items()},
         after,
-        made_with="s",
+        made_with="s1",
         covered="",
     )
     fates = [*plan.added, *plan.changed, *plan.outdated, *plan.deleted, *plan.unchanged]
