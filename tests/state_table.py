@@ -9,7 +9,8 @@ from pathlib import Path
 def state_in(storage):
     """Return what an index says of itself, by key."""
     with closing(sqlite3.connect(Path(storage) / "index.sqlite3")) as database:
-        return {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM state")}
+        rows = database.execute("SELECT key, value FROM state")  # SQLite has made numbers of numbers already
+        return {key: json.loads(value) if isinstance(value, str) else value for key, value in rows}
 
 
 def change_state(storage, **values):

@@ -1,7 +1,8 @@
-"""``index`` and ``move``, which write, and ``plan``, which says what a larger index would take."""
+"""``index``, which writes, or says what that would take."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections import Counter
@@ -28,7 +29,7 @@ from llama_index_contextual.cli.common import (
     tell,
     tell_skipped,
 )
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import DamagedError, SettingError
 from llama_index_contextual.text import counted, money
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
     if names and mode != "llm":
         raise SettingError(f"{', '.join(names)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     if contextual.exists:
-        contextual.settings.check_writing(contextual.settings.state())
+        with contextlib.suppress(DamagedError):  # a refresh mends it
+            contextual.settings.check_writing(contextual.settings.state())
     else:
         listing = find_files(contextual.folder, contextual.settings.files)
         if not listing.files and not listing.problems:

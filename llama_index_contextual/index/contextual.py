@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from llama_index_contextual.checks import one_of, refuse_unknown, whole
 from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, model_id
-from llama_index_contextual.errors import DocumentError, FingerprintError, SettingError
+from llama_index_contextual.errors import DamagedError, DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
 from llama_index_contextual.index.files import Problem, find_files
@@ -152,7 +152,12 @@ class ContextualIndex:
             config=config,
         )
         index = cls(settings)
-        state = settings.state()
+        try:
+            state = settings.state()
+        except DamagedError:
+            if not create:
+                raise
+            return index  # a refresh mends it
         if not create:
             settings.require_index(state)
         settings.check(state)
@@ -471,7 +476,7 @@ class ContextualIndex:
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
         pending = Pending.of(*self._planned())
-        return self._storage.reader.ask(lambda view: inspection.status(self.settings, view.snapshot, pending))
+        return self._storage.reader.ask(lambda view: inspection.status(self.settings, view, pending))
 
     def verify(self) -> Verification:
         """Whether files, database and engines agree; nothing is changed. Reads everything."""

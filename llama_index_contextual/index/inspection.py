@@ -16,7 +16,6 @@ from llama_index_contextual.index.nodes import Chunk, text_of
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.sources import gather, read_all
-from llama_index_contextual.index.state import state_of
 from llama_index_contextual.index.vectors import fault_of, see_documents
 from llama_index_contextual.retrievers.recall import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted
@@ -230,10 +229,10 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
     return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)
 
 
-def status(settings: IndexSettings, snapshot: Snapshot, pending: Pending) -> IndexStatus:
+def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus:
     """Gather what there is to say about an index."""
+    snapshot, state = view.snapshot, view.state
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
-    state = state_of(snapshot.state, settings.database.name, settings.command())
     return IndexStatus(
         folder=str(settings.folder),
         storage=str(settings.layout.root),
@@ -266,7 +265,7 @@ def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Pro
     snapshot, model = view.snapshot, model_id(settings.embedding)
     embeds = not isinstance(settings.embedding, NoEmbedding)
     documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
-    problems = [] if snapshot.state.get("complete") else ["A refresh was interrupted."]
+    problems = [] if view.state.complete else ["A refresh was interrupted."]
     problems += _disagreements(snapshot, documents)
     faults = list(_vectors(snapshot, model)) if embeds else []
     problems += [*faults, *view.engine_problems(embeds=embeds and not faults)]

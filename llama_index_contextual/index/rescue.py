@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import StorageError
+from llama_index_contextual.index.state import state_of
 from llama_index_contextual.index.tables import CONTEXTS, DOCUMENTS, NODES, PAGE, STATE, VECTORS, DocumentRow, NodeRow
 from llama_index_contextual.text import counted
 
@@ -72,7 +73,7 @@ def salvage(database: Database) -> None:
     vectors, contexts, lost = 0, 0, list[str]()
     with _opened(aside) as old, database.writing() as new:
         state = {str(key): value for key, value in map(_plain, _read(old, STATE, "key", "value"))}
-        new.set_state(**{key: value for key, value in state.items() if key in _KEPT_STATE})
+        new.set_state(**_sound({key: value for key, value in state.items() if key in _KEPT_STATE}))
         vectors = _copy_vectors(old, new)
         contexts = _copy_contexts(old, new)
         lost = _copy_given(old, new, state.get("edition", 0))
@@ -85,6 +86,15 @@ def salvage(database: Database) -> None:
         counted(contexts, "context"),
         given,
     )
+
+
+def _sound(state: dict[str, Any]) -> dict[str, Any]:
+    """Return what a damaged database said of the whole index, if that makes sense."""
+    try:
+        state_of(state, "", "")
+    except StorageError:
+        return {}
+    return state
 
 
 def take_over_former(folder: Path, database: Database) -> None:

@@ -1,4 +1,4 @@
-"""From what a user gave, the configuration and the manifest to the settings of an index."""
+"""From what a user gave, the configuration and what the index says to the settings of an index."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.embedding import model_id
-from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
 from llama_index_contextual.index.recipe import sealed
 from llama_index_contextual.index.rescue import is_former
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.files import FileRules
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.stores import Store
+    from llama_index_contextual.index.tables import Snapshot
 
 
 Reindex = Literal["auto", "error", "ignore", "all"]
@@ -64,12 +65,23 @@ class IndexSettings:
         if not self.database.exists:
             return IndexState()
         with self.database.reading() as snapshot:
-            return state_of(snapshot.state, self.database.name, self.command())
+            return self.state_in(snapshot)
+
+    def state_in(self, snapshot: Snapshot) -> IndexState:
+        """Return what was true of the whole index at one moment.
+
+        Raises:
+            DamagedError: It makes no sense.
+        """
+        return state_of(snapshot.state, self.database.name, self.command())
 
     @property
     def exists(self) -> bool:
-        """Return whether anything has been indexed yet."""
-        return bool(self.state().settings)
+        """Return whether anything has been indexed yet; it has where the database is damaged."""
+        try:
+            return bool(self.state().settings)
+        except DamagedError:
+            return True
 
     def require_index(self, state: IndexState | None = None) -> None:
         """Refuse to read an index that does not exist.

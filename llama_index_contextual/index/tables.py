@@ -308,7 +308,7 @@ class Snapshot:
         """Return the value of a metadata key of every node, in the order of :meth:`rows`; None where one has none."""
         if key == REF_DOC_ID:
             column: Any = NODES.c.ref_doc_id
-        elif '"' in key or "\\" in key or not key.isprintable():  # no path into JSON can name it
+        elif '"' in key or "\\" in key or not (key.isascii() and key.isprintable()):  # JSON escapes it
             return [one[1].get(key) for page in self._pages(None, NODES.c.metadata) for one in page]
         else:
             column = NODES.c.metadata[key]

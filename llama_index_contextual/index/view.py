@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.database import Database
     from llama_index_contextual.index.engines import VectorEngine
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.state import IndexState
     from llama_index_contextual.index.stores import Store
     from llama_index_contextual.index.tables import Rows, Snapshot
     from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
@@ -256,12 +257,14 @@ class View:
 
     Args:
         snapshot: The database.
+        state: What it says of the whole index.
         engines: Of this process.
         leave: Ends the transaction.
     """
 
-    def __init__(self, snapshot: Snapshot, engines: Engines, leave: Callable[[], object]) -> None:
+    def __init__(self, snapshot: Snapshot, state: IndexState, engines: Engines, leave: Callable[[], object]) -> None:
         self.snapshot = snapshot
+        self.state = state
         self._engines = engines
         self._leave = leave
         self._users, self._retired = 0, False
@@ -458,9 +461,10 @@ class Reader:
             self._settings.require_index()
         with ExitStack() as stack:
             snapshot = stack.enter_context(self._database.reading())
-            if not snapshot.state.get("settings"):
+            state = self._settings.state_in(snapshot)
+            if not state.settings:
                 self._settings.require_index()
-            view = View(snapshot, self.engines, stack.pop_all().close)
+            view = View(snapshot, state, self.engines, stack.pop_all().close)
         view.enter()
         return view
 
@@ -486,8 +490,7 @@ class Reader:
             StorageError: The index cannot be read.
         """
         with self.reading() as view:
-            settings = view.snapshot.state.get("settings") or {}
-            model = (settings.get("embedding") or {}).get("model", "")
+            model = view.state.model
             if vectors and model and model != self._model:
                 raise FingerprintError(
                     f"the index in {self._database.name} was made with the embedding {model}, not with {self._model}: "

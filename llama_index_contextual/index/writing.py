@@ -48,7 +48,8 @@ class Storage:
         if not self.settings.database.exists:
             return {}
         with self.settings.database.reading() as snapshot:
-            moment = snapshot.identity, snapshot.edition, snapshot.change
+            state = self.settings.state_in(snapshot)
+            moment = state.identity, state.edition, state.change
             if self._documents[0] != moment:  # those of 100,000 files take a third of a second
                 self._documents = moment, snapshot.documents()
             return self._documents[1]
@@ -85,6 +86,7 @@ class Storage:
             snapshot.edition = edition
             writer = Writer(self, state, vectors, edition, snapshot.documents())
         if not state.complete or settings.reindex == "all":
+            writer.doubt_incomplete()
             writer.embed_lost()
         return contextlib.nullcontext(writer)
 
@@ -263,6 +265,14 @@ class Writer:
                 self.documents.pop(key, None)
             else:
                 self.documents[key] = one
+
+    def doubt_incomplete(self) -> None:
+        """Have files indexed again that do not have as many nodes as they should."""
+        with self.reading() as snapshot:
+            counts = snapshot.nodes_by_document()
+        for key, one in self.documents.items():
+            if one.kind == "file" and counts.get(key, 0) != one.nodes:
+                self.documents[key] = one._replace(sha256="", stamp="")
 
     def embed_lost(self) -> int:
         """Embed the texts of nodes whose vector is lost; return how many there were."""

@@ -66,7 +66,9 @@ def test_the_settings_of_a_language_model_are_remembered_and_its_secrets_are_not
         warnings.simplefilter("ignore", ContextualWarning)
         with opened(**settings) as made:
             made.refresh()
-    assert not [file for file in (folder / ".contextual").rglob("*") if file.is_file() and b"secret" in file.read_bytes()]
+    assert not [
+        file for file in (folder / ".contextual").rglob("*") if file.is_file() and b"secret" in file.read_bytes()
+    ]
     with opened() as again:
         options = again.settings.remembered.choices["context_options"]
         assert options["batch_size"] == 2

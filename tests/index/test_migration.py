@@ -2,6 +2,8 @@
 
 import io
 import json
+import sqlite3
+from contextlib import closing
 
 import chromadb
 import pytest
@@ -92,15 +94,15 @@ def test_verify_names_what_does_not_agree_and_a_refresh_mends_it(opened, folder)
     index = opened()
     index.refresh()
     assert str(index.verify()).startswith("ok: 4 documents, 4 chunks agree")
-    with index._storage.reader.reading() as view:
-        [gone] = [item.id for item in view.store.all() if item.entry == "faq.md"]
-        view.store.delete([gone])
+    with closing(sqlite3.connect(index.storage / "index.sqlite3")) as database, database:
+        database.execute("DELETE FROM nodes WHERE node_id IN (SELECT node_id FROM nodes WHERE text LIKE '%cold%')")
     found = index.verify()
     assert not found.ok
-    assert "faq.md: the manifest says 1 chunk, the store has 0." in found.problems
-    assert any("keyword index" in problem for problem in found.problems)
-    assert index.refresh().reused == 1
-    assert index.verify().ok
+    assert "faq.md: it should have 1 chunk, and 0 are there." in found.problems
+    assert any("keyword engine" in problem for problem in found.problems)
+    assert "with reindex='all'" in str(found)
+    with opened(reindex="all") as again:
+        assert (again.refresh().embedded, again.verify().ok) == (0, True)
 
 
 def test_verify_names_the_files_that_differ(opened, folder, run):
