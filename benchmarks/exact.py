@@ -27,12 +27,12 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, QueryBundle, TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
+from llama_index_contextual.index._old_matrix import Matrix
 from qdrant_client import QdrantClient
 from uneven import PARAPHRASED, WORDED, write_folder
 
 from llama_index_contextual import ContextualIndex, ContextualVectorRetriever
 from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.index._old_matrix import Matrix
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.retrievers.chroma import GRAPH
 

@@ -19,13 +19,13 @@ from fuzz_files import make_manifest, make_settings, scratch, use_manifest, use_
 from llama_index.core import Document, MockEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import MetadataMode, TextNode
+from llama_index_contextual.index.store import EMBED_HASH, Row
+from llama_index_contextual.index.vector_cache import VectorCache, fault_of
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.index.store import EMBED_HASH, Row
-from llama_index_contextual.index.vector_cache import VectorCache, fault_of
 from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon

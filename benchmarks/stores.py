@@ -18,11 +18,11 @@ from uuid import uuid4
 from common import RememberingEmbedding, intervals, machine, markdown_table
 from datasets import first_collections
 from llama_index.core.schema import MetadataMode
+from llama_index_contextual.index.qdrant import QdrantDatabase
 from qdrant_client import QdrantClient
 from retrieval import POOL, SETS, Bench, Row, measure
 
 from llama_index_contextual.index import store as seam
-from llama_index_contextual.index.qdrant import QdrantDatabase
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,

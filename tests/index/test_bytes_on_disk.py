@@ -12,11 +12,11 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores import VectorStoreQuery
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 from llama_index.vector_stores.chroma import ChromaVectorStore
+from llama_index_contextual.index.chroma_files import compact_copy
+from llama_index_contextual.index.store import EMBED_HASH, ENTRY, KIND, embed_hash
 
 from llama_index_contextual.index import batches, chroma, chroma_files, keywords
 from llama_index_contextual.index import reader as reading
-from llama_index_contextual.index.chroma_files import compact_copy
-from llama_index_contextual.index.store import EMBED_HASH, ENTRY, KIND, embed_hash
 from llama_index_contextual.keyword import KeywordIndex
 
 QUESTION = "Which vegetable does Cookie love?"

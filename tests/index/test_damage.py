@@ -7,11 +7,11 @@ import warnings
 
 import pytest
 from llama_index.core import MockEmbedding
+from llama_index_contextual.index.vector_cache import VectorCache
 
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.errors import ContextualWarning, StorageError
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.vector_cache import VectorCache
 
 
 class Letters(MockEmbedding):

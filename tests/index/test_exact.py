@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
-
 from llama_index_contextual.index._old_matrix import Matrix
 from llama_index_contextual.index.reader import arms_over
+
 from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.retrievers.chroma import ChromaDense
 

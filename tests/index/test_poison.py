@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import pytest
 from llama_index.core import Document, MockEmbedding
+from llama_index_contextual.index.vector_cache import fault_of
 
 from llama_index_contextual.errors import EmbeddingError
 from llama_index_contextual.index import ContextualIndex, sources
-from llama_index_contextual.index.vector_cache import fault_of
 from llama_index_contextual.index.vectors import BATCH_TEXTS
 
 

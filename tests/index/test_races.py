@@ -14,12 +14,12 @@ import chromadb
 import pytest
 from llama_index.core import MockEmbedding
 from llama_index.core.schema import QueryBundle, TextNode
+from llama_index_contextual.index.chroma import ChromaStore
+from llama_index_contextual.index.manifest import Manifest, load_manifest, save_manifest
 
 from llama_index_contextual import tokens
 from llama_index_contextual.errors import ContextualError, StorageError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.index.chroma import ChromaStore
-from llama_index_contextual.index.manifest import Manifest, load_manifest, save_manifest
 from llama_index_contextual.retrievers import ContextualBM25Retriever
 from llama_index_contextual.retrievers.chroma import nearest
 

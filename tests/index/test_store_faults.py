@@ -14,6 +14,8 @@ import pytest
 from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.vector_stores.qdrant import QdrantVectorStore
+from llama_index_contextual.index.writer import Writer
+from llama_index_contextual.retrievers.qdrant import DENSE, SPARSE
 from qdrant_client import QdrantClient, models
 from qdrant_stand_in import qdrant_stand_in
 from servers import chroma_run, free_port, served
@@ -26,10 +28,8 @@ from llama_index_contextual.errors import (
     StorageError,
 )
 from llama_index_contextual.index import move
-from llama_index_contextual.index.writer import Writer
 from llama_index_contextual.keyword import SparseEncoder
 from llama_index_contextual.local_embedding import LocalEmbedding
-from llama_index_contextual.retrievers.qdrant import DENSE, SPARSE
 
 pytestmark = pytest.mark.server
 

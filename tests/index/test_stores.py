@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from llama_index.core import Document
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index_contextual.index.writer import Writer
 
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
-from llama_index_contextual.index.writer import Writer
 from llama_index_contextual.local_embedding import LocalEmbedding
 
 ROOT = Path(__file__).resolve().parents[2]
