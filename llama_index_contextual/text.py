@@ -151,6 +151,12 @@ def replace_surrogates(text: str) -> tuple[str, int]:
     return text, 0
 
 
+def storable(text: str) -> tuple[str, int]:
+    """Return the text with U+FFFD for what databases do not keep, NUL and lone surrogates, and how many there were."""
+    clean, count = replace_surrogates(text)
+    return clean.replace("\0", "\ufffd"), count + clean.count("\0")
+
+
 def without_surrogates(text: str, name: str) -> str:
     """Return the text with U+FFFD for each lone surrogate, and warn about the thing called ``name`` if it has any."""
     clean, count = replace_surrogates(text)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
+import shlex
 import shutil
 import sqlite3
 import tempfile
@@ -17,7 +19,7 @@ import threading
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 import sqlalchemy as sa
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
@@ -38,6 +40,21 @@ _WRITING: Final = (
     "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
 )
 _TRIES: Final = 3
+_DRIVER: Final = "postgresql+psycopg2"
+_PATIENCE: Final = {"connect_timeout": 10, "keepalives_idle": 30}  # seconds: a server that is away is told soon
+# A writer that stands still, or whose machine died, must not keep the others waiting. Writes are short.
+_IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+_ABSENT: Final = ("42P01", "3F000")  # no such table, no such schema
+_SCHEMA: Final = re.compile(r"(?!pg_)[A-Za-z][A-Za-z0-9_]{0,62}")  # PostgreSQL cuts longer ones
+_FORM: Final = "postgresql://USER@HOST/DATABASE[#NAME]"
+# InvalidRequestError: a connection broke earlier in the transaction.
+_FAILURES: Final = (
+    sa.exc.DBAPIError,
+    sa.exc.InvalidRequestError,
+    sa.exc.TimeoutError,
+    sqlite3.Error,
+    UnicodeDecodeError,
+)
 # What SQLite says of a broken file. Other errors tell of a full disk, a lock, a permission: the file is sound.
 _DAMAGE: Final = ("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode")
 
@@ -62,23 +79,21 @@ class Database:
         self._schema: str | None = None
         self._guard = threading.Lock()
         self._opened: tuple[object, sa.Engine, tempfile.TemporaryDirectory[str] | None] | None = None
-        self._url = ""
         if isinstance(location, str):
-            address, _, name = location.partition("#")
-            if urlsplit(address).scheme.partition("+")[0] not in {"postgresql", "postgres"}:
-                raise SettingError(f"database={location!r} is not known. Cure: postgresql://USER@HOST/DATABASE[#NAME]")
-            self._url = address.replace("postgres://", "postgresql://", 1)
-            self._schema = name or "contextual"
-            if not self._schema.isidentifier():
-                raise SettingError(f"database={location!r}: #NAME has to be letters, digits and _. Cure: another name.")
+            self._url, self._schema = _address(location)
+            self._cure += f" --database {shlex.quote(self.name)}"
 
     def __deepcopy__(self, memo: object) -> Database:
         return self
 
     @property
     def name(self) -> str:
-        """Return what messages call it."""
-        return str(self.file or f"{sa.make_url(self._url).render_as_string(hide_password=True)}#{self._schema}")
+        """Return what messages call it: the file, or the address without a password."""
+        if self.file is not None:
+            return str(self.file)
+        query = {name: value for name, value in self._url.query.items() if "password" not in name}
+        url = self._url._replace(drivername="postgresql", password=None).set(query=query)  # set() cannot unset
+        return f"{url.render_as_string()}#{self._schema}"
 
     @property
     def exists(self) -> bool:
@@ -98,7 +113,8 @@ class Database:
         """
         if not self.exists:
             raise StorageError(f"there is no index in {self.name}. Cure: {self._cure}")
-        with self._explained(), self._engine().connect() as connection, connection.begin():
+        with self._explained(), self._engine().connect() as connection:
+            connection.begin()  # closing ends it, even where the connection broke
             yield Snapshot(connection, self._schema, self._explained)
 
     @contextlib.contextmanager
@@ -110,12 +126,16 @@ class Database:
             StorageError: It cannot be written: a full disk, no permission, a server that is away.
         """
         with self._explained(), self._engine(create=True).connect() as connection:
-            options: dict[str, Any] = {"writes": True}
-            if self.shared:  # who waited for another writer has to see what that one wrote
-                options["isolation_level"] = "READ COMMITTED"
-            connection.execution_options(**options)
+            self._to_write(connection)
             with connection.begin():
+                if self.shared:
+                    connection.exec_driver_sql(_IDLE)
                 yield Transaction(connection, self._schema, self._explained)
+
+    def _to_write(self, connection: sa.Connection) -> None:
+        connection.execution_options(writes=True)
+        if self.shared:  # who waited for another writer has to see what that one wrote
+            connection.execution_options(isolation_level="READ COMMITTED")
 
     def create(self) -> None:
         """Make the tables where they are missing.
@@ -124,14 +144,23 @@ class Database:
             StorageError: That is not possible.
         """
         with self._explained(), self._engine(create=True).connect() as connection:
-            connection.execution_options(writes=True)
+            self._to_write(connection)
             with connection.begin():
                 if self._schema is not None:
-                    connection.execute(sa.schema.CreateSchema(self._schema, if_not_exists=True))
+                    self._create_schema(connection, self._schema)
                 TABLES.create_all(connection)
                 if connection.execute(sa.select(sa.func.count()).select_from(STATE)).scalar() == 0:
                     state = {"layout": LAYOUT, "identity": uuid.uuid4().hex, "change": 0, "edition": 0}
                     connection.execute(sa.insert(STATE), [{"key": key, "value": value} for key, value in state.items()])
+
+    def _create_schema(self, connection: sa.Connection, schema: str) -> None:
+        """Make the schema; where several processes do so at once, one does and the others wait."""
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext(schema))))
+        tables = sa.inspect(connection).get_table_names(schema)
+        if tables and STATE.name not in tables:
+            raise StorageError(f"{self.name} holds tables that are none of an index. Cure: another #NAME.")
+        if not tables and schema not in sa.inspect(connection).get_schema_names():
+            connection.execute(sa.schema.CreateSchema(schema))
 
     def check(self) -> None:
         """Refuse a file that is damaged or that is none of ours; all of a SQLite file is read.
@@ -170,8 +199,11 @@ class Database:
             return self._opened[1]
 
     def _served(self) -> sa.Engine:
+        patience = {name: value for name, value in _PATIENCE.items() if name not in self._url.query}
         try:
-            engine = sa.create_engine(self._url, isolation_level="REPEATABLE READ", pool_pre_ping=True)
+            engine = sa.create_engine(
+                self._url, isolation_level="REPEATABLE READ", pool_pre_ping=True, connect_args=patience
+            )
         except ModuleNotFoundError as error:
             raise MissingExtraError("the driver of PostgreSQL", "postgres") from error
         return engine.execution_options(schema_translate_map={None: self._schema})
@@ -210,12 +242,14 @@ class Database:
         """Say of an error of the database what it means and what mends it."""
         try:
             yield
-        except (sa.exc.DBAPIError, sqlite3.Error, UnicodeDecodeError) as error:
+        except _FAILURES as error:
             problem = str(getattr(error, "orig", error))
             if self.file is not None and (
                 isinstance(error, UnicodeDecodeError) or any(sign in problem.lower() for sign in _DAMAGE)
             ):
                 raise DamagedError(f"{self.name} is damaged ({problem}). Cure: {self._cure}") from error
+            if getattr(getattr(error, "orig", None), "pgcode", "") in _ABSENT:
+                raise StorageError(f"there is no index in {self.name}. Cure: {self._cure}") from error
             cure = (
                 "see that the server runs and lets you in" if self.shared else "free space or make the folder writable"
             )
@@ -223,6 +257,27 @@ class Database:
                 f"{self.name} cannot be used now ({problem.strip()}). What was indexed before is unharmed. "
                 f"Cure: {cure}, then try again."
             ) from error
+
+
+def _address(location: str) -> tuple[sa.URL, str]:
+    """Return where a server is and which schema of it is meant; messages show nothing that may be a password."""
+    address, _, schema = location.rpartition("#") if "#" in location else (location, "", "contextual")
+    kind, _, rest = address.partition("://")
+    if kind not in {"postgresql", "postgres"}:
+        raise SettingError(f"database={kind + '://…' if rest else location!r} is not known. Cure: {_FORM}")
+    place, mark, query = rest.partition("?")
+    who, _, where = place.rpartition("@")
+    user, _, password = who.partition(":")
+    try:
+        url = sa.make_url(f"{_DRIVER}://{where}{mark}{query}")
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise SettingError(f"database='postgresql://…' is no address of a database. Cure: {_FORM}") from error
+    if not _SCHEMA.fullmatch(schema):
+        raise SettingError(
+            "database='postgresql://…#NAME': NAME has up to 63 letters, digits and _, and begins with a letter but not "
+            "with pg_. Cure: another name."
+        )
+    return url.set(username=unquote(user) or None, password=unquote(password) or None), schema
 
 
 def _inode(file: Path) -> int:

@@ -24,7 +24,7 @@ from llama_index_contextual.metadata import (
     START_LINE,
     join_header_path,
 )
-from llama_index_contextual.text import counted, decode
+from llama_index_contextual.text import counted, decode, storable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,7 +146,7 @@ class SourceFiles:
 
     def document_of(self, node: BaseNode) -> str:
         """Under which document a node is kept: its path in the folder, else whatever document it names."""
-        return self._path(node) or str(node.ref_doc_id or node.node_id)
+        return self._path(node) or storable(str(node.ref_doc_id or node.node_id))[0]
 
     def documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
         """Return the files of nodes that were located, as documents."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from llama_index_contextual.index.tables import NodeRow
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
+from llama_index_contextual.text import storable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +32,7 @@ _COMMON: Final = (
     b'"3":{"node_id":"","node_type":"1","class_name":"RelatedNodeInfo"}},"start_char_idx":,"end_char_idx":}T'
 )
 _EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
+_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # in JSON, where a backslash may itself be escaped
 
 
 @dataclass(slots=True)
@@ -71,7 +74,10 @@ class Chunk:
 
 
 def row_of(node: BaseNode) -> NodeRow:
-    """Return a node as the database keeps it; metadata without a value are left out."""
+    """Return a node as the database keeps it.
+
+    NUL and lone surrogates become U+FFFD, and numbers that JSON lacks, such as infinity, become text.
+    """
     if type(node) not in _LETTERS:  # what a vector store makes of a class that it does not know
         node = metadata_dict_to_node(node_to_metadata_dict(node, remove_text=True), text=node.get_content())
     text, left_out = node.get_content(metadata_mode=MetadataMode.NONE), {"embedding", "metadata"}
@@ -81,21 +87,30 @@ def row_of(node: BaseNode) -> NodeRow:
         left_out.add("obj")  # it may be anything; a retriever finds it through object_map
     fields = node.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
     fields.pop("class_name", None)
-    fields["id_"] = node.node_id
+    node_id, ref_doc_id = storable(node.node_id)[0], node.ref_doc_id
+    fields["id_"] = node_id
     for kind, related in fields.get("relationships", {}).items():
         fields["relationships"][kind] = [*map(_filled, related)] if isinstance(related, list) else _filled(related)
     content = _LETTERS[type(node)] + json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
     packer = zlib.compressobj(6, zdict=_COMMON)
     return NodeRow(
         0,
-        node.node_id,
-        node.ref_doc_id,
-        text,
-        json.loads(json.dumps(node.metadata, default=str)),
+        node_id,
+        None if ref_doc_id is None else storable(ref_doc_id)[0],
+        storable(text)[0],
+        _metadata_of(node),
         packer.compress(content.encode("utf-8", "surrogatepass")) + packer.flush(),
         embed_hash(node),
         str(value_of(node.metadata, CONTEXT_SOURCE) or ""),
     )
+
+
+def _metadata_of(node: BaseNode) -> dict[str, Any]:
+    content, _ = storable(json.dumps(node.metadata, default=str, ensure_ascii=False))
+    if "\\u0000" in content:
+        content = _NUL.sub("\\1\ufffd", content)
+    metadata: dict[str, Any] = json.loads(content, parse_constant=str)
+    return metadata
 
 
 def to_node(row: NodeRow) -> BaseNode:

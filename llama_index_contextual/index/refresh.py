@@ -30,6 +30,7 @@ from llama_index_contextual.index.sources import UNREAD, check_source, gather, s
 from llama_index_contextual.index.tables import DocumentRow
 from llama_index_contextual.index.workers import Here
 from llama_index_contextual.index.writing import Indexed
+from llama_index_contextual.text import storable
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class Refresh:
     def _failures(self, sources: Mapping[str, Source], covered: str | None) -> dict[str, DocumentRow | None]:
         """Return documents that cannot be indexed for what they hold, and those that no longer fail."""
         failed = {
-            problem.path: problem.reason
+            problem.path: storable(problem.reason)[0]
             for problem in self.report.failed
             if problem.path in sources and sources[problem.path].stamp and not problem.reason.startswith(UNREAD)
         }

@@ -112,7 +112,8 @@ class IndexSettings:
         """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
         elsewhere = self.layout.root != self.folder / DEFAULT_NAME
         storage = ["--storage", str(self.layout.root)] if elsewhere else []
-        return shlex.join(["llama-index-contextual", name, str(self.folder), *storage, *options])
+        database = ["--database", self.database.name] if self.shared and name == "index" else []
+        return shlex.join(["llama-index-contextual", name, str(self.folder), *storage, *database, *options])
 
     def differences(self, state: IndexState) -> list[Difference]:
         """Return the settings that differ from those an index was made with."""

@@ -24,7 +24,7 @@ from llama_index.core.schema import Document
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError
 from llama_index_contextual.index.files import Problem, find_files, stamp_of
 from llama_index_contextual.metadata import PATH, path_of
-from llama_index_contextual.text import decode, replace_surrogates
+from llama_index_contextual.text import decode, storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -210,9 +210,9 @@ class _Loader:
         data = read_bytes(self.file.absolute)
         sha256, size = sha256_of(data), len(data)
         if self.reader is not None:
-            documents = self._with_reader(self.reader)
+            documents, repair = self._with_reader(self.reader)
             same = stamp == self._stamp()
-            return Loaded(documents, sha256 if same else "", size, settled(stamp) if same else "")
+            return Loaded(documents, sha256 if same else "", size, settled(stamp) if same else "", repair)
         content = decode(data)
         document = Document(id_=self.file.path, text=content.text, metadata={PATH: self.file.path})
         return Loaded([document], sha256, size, settled(stamp), content.repair)
@@ -223,7 +223,7 @@ class _Loader:
         except OSError:
             return ""
 
-    def _with_reader(self, reader: BaseReader) -> list[Document]:
+    def _with_reader(self, reader: BaseReader) -> tuple[list[Document], str]:
         try:
             loaded = reader.load_data(self.file.absolute)  # file readers take the path
         except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
@@ -245,6 +245,9 @@ def document_sources(documents: Iterable[Document], root: Path, failed: list[Pro
         if identity is None:
             reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
             failed.append(Problem(f"document {number}", reason))
+        elif storable(identity)[1]:
+            reason = f"its id {identity!r} holds characters that no database keeps. Cure: another id_=."
+            failed.append(Problem(f"document {number}", reason))
         else:
             groups.setdefault(identity, []).append(document)
     return [_document_source(identity, group) for identity, group in groups.items()]
@@ -265,34 +268,38 @@ def document_identity(document: Document, root: Path) -> str | None:
 
 
 def _document_source(identity: str, group: list[Document]) -> Source:
-    documents = _parts(identity, group)
+    documents, repair = _parts(identity, group)
     content = json.dumps([[d.doc_id, d.text, d.metadata] for d in documents], sort_keys=True, default=str)
     data = content.encode("utf-8", "backslashreplace")
-    loaded = Loaded(documents, sha256_of(data), len(data))
+    loaded = Loaded(documents, sha256_of(data), len(data), repair=repair)
     return Source(identity, loaded.sha256, "document", lambda: loaded)
 
 
-def _parts(identity: str, loaded: Iterable[Document]) -> list[Document]:
-    """Return the documents of one source under ids that last: its own, and ``#page`` for the pages of a PDF."""
+def _parts(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
+    """Return the documents of one source, and what had to be repaired.
+
+    Their ids last: the identity, and ``#page`` for the pages of a PDF.
+    """
     documents = list(loaded)
     labels = [str(document.metadata.get("page_label") or number) for number, document in enumerate(documents, start=1)]
     seen: Counter[str] = Counter()
-    result = []
+    repaired, result = 0, []
     for label, document in zip(labels, documents, strict=True):
         seen[label] += 1
         page = label if seen[label] == 1 else f"{label}#{seen[label]}"  # two pages may be called "iv"
         doc_id = identity if len(documents) == 1 else f"{identity}#{page}"
-        text, _ = replace_surrogates(document.text)
-        metadata = {replace_surrogates(str(key))[0]: flat_value(value) for key, value in document.metadata.items()}
+        text, count = storable(document.text)
+        repaired += count
+        metadata = {storable(str(key))[0]: flat_value(value) for key, value in document.metadata.items()}
         copy = Document(
-            id_=doc_id,
+            id_=storable(doc_id)[0],
             text=text,
             metadata={PATH: identity, **{k: v for k, v in metadata.items() if v is not None}},
             excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
             excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),
         )
         result.append(copy)
-    return result
+    return result, f"{repaired} NUL character(s) or lone surrogate(s) replaced by U+FFFD" if repaired else ""
 
 
 def flat_value(value: Any) -> str | int | float | bool | None:
@@ -300,7 +307,7 @@ def flat_value(value: Any) -> str | int | float | bool | None:
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str):
-        return replace_surrogates(value)[0]
+        return storable(value)[0]
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, list | tuple | set) and all(isinstance(item, str | int | float | bool) for item in value):

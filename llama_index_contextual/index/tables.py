@@ -26,6 +26,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.keyword.filters import REF_DOC_ID
+from llama_index_contextual.text import storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -214,10 +215,12 @@ class Snapshot:
 
     # Documents
 
-    def documents(self) -> dict[str, DocumentRow]:
-        """Return all documents by key, those that failed at their first time too."""
+    def documents(self, keys: Iterable[str] | None = None) -> dict[str, DocumentRow]:
+        """Return documents by key, or all of them, those that failed at their first time too."""
         wanted = sa.select(*DOCUMENT_COLUMNS).where(DOCUMENTS.c.edition == self.edition)
-        return {one[0]: DocumentRow._make(one) for one in self._fetch(wanted)}
+        parts = [None] if keys is None else iter_batch(keys, AT_ONCE)
+        every = (wanted if part is None else wanted.where(DOCUMENTS.c.key.in_(part)) for part in parts)
+        return {one[0]: DocumentRow._make(one) for statement in every for one in self._fetch(statement)}
 
     def nodes_of(self, keys: Iterable[str]) -> dict[str, list[NodeRow]]:
         """Return the nodes of documents; documents without nodes are absent."""
@@ -272,7 +275,7 @@ class Snapshot:
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the numbers of nodes by id; unknown ids are absent."""
         results: dict[str, int] = {}
-        for part in iter_batch(node_ids, AT_ONCE):
+        for part in iter_batch((one for one in node_ids if not storable(one)[1]), AT_ONCE):
             known = NODES.c.edition == self.edition, NODES.c.node_id.in_(part)
             results.update(self._fetch(sa.select(NODES.c.node_id, NODES.c.id).where(*known)))
         return results
@@ -309,11 +312,17 @@ class Snapshot:
         if key == REF_DOC_ID:
             column: Any = NODES.c.ref_doc_id
         elif '"' in key or "\\" in key or not (key.isascii() and key.isprintable()):  # JSON escapes it
-            return [one[1].get(key) for page in self._pages(None, NODES.c.metadata) for one in page]
+            return self._parsed(key)
         else:
             column = NODES.c.metadata[key]
         wanted = sa.select(column).where(NODES.c.edition == self.edition).order_by(NODES.c.id)
-        return [value for (value,) in self._fetch(wanted)]
+        values = [value for (value,) in self._fetch(wanted)]
+        # SQLite writes 15 digits of a number with a point, and such a number for a large one without.
+        is_rounded = self.connection.dialect.name == "sqlite" and any(isinstance(value, float) for value in values)
+        return self._parsed(key) if is_rounded else values
+
+    def _parsed(self, key: str) -> list[Any]:
+        return [one[1].get(key) for page in self._pages(None, NODES.c.metadata) for one in page]
 
     def values(self, collection: str, keys: Iterable[str] | None = None) -> dict[str, Any]:
         """Return values that were kept by key, such as contexts; all of a collection by default."""
@@ -391,9 +400,12 @@ class Transaction(Snapshot):
     def set_state(self, **values: Any) -> None:
         """Write what is true of the whole index; the value None forgets it."""
         for key, value in values.items():
-            if key in self.state:
-                self.connection.execute(sa.delete(STATE).where(STATE.c.key == key))
-            if value is not None:
+            its = STATE.c.key == key
+            if value is None:
+                self.connection.execute(sa.delete(STATE).where(its))
+            elif key in self.state:  # changed in place: other writers wait for this row
+                self.connection.execute(sa.update(STATE).where(its).values(value=value))
+            else:
                 self.connection.execute(sa.insert(STATE), [{"key": key, "value": value}])
         self.state = {key: value for key, value in {**self.state, **values}.items() if value is not None}
 

