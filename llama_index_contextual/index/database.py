@@ -17,6 +17,8 @@ import sqlite3
 import tempfile
 import threading
 import uuid
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -32,12 +34,14 @@ if TYPE_CHECKING:
 
 FILE: Final = "index.sqlite3"
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another one
-# trusted_schema and cell_size_check: the file may be a stranger's.
-_CAREFUL: Final = ("PRAGMA trusted_schema=OFF", "PRAGMA cell_size_check=ON")
-_WRITING: Final = (
-    "PRAGMA page_size=8192",  # of a new file: five vectors of 384 numbers; 4096 bytes hold two
-    "PRAGMA journal_mode=WAL",
+_PRAGMAS: Final = (
+    "PRAGMA trusted_schema=OFF",  # the file may be a stranger's
+    "PRAGMA cell_size_check=ON",
     "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
+)
+_NEW: Final = (
+    "PRAGMA page_size=8192",  # five vectors of 384 numbers; 4096 bytes hold two
+    "PRAGMA journal_mode=WAL",
 )
 _TRIES: Final = 3
 _DRIVER: Final = "postgresql+psycopg2"
@@ -47,16 +51,11 @@ _IDLE: Final = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 _ABSENT: Final = ("42P01", "3F000")  # no such table, no such schema
 _SCHEMA: Final = re.compile(r"(?!pg_)[A-Za-z][A-Za-z0-9_]{0,62}")  # PostgreSQL cuts longer ones
 _FORM: Final = "postgresql://USER@HOST/DATABASE[#NAME]"
-# InvalidRequestError: a connection broke earlier in the transaction.
-_FAILURES: Final = (
-    sa.exc.DBAPIError,
-    sa.exc.InvalidRequestError,
-    sa.exc.TimeoutError,
-    sqlite3.Error,
-    UnicodeDecodeError,
-)
 # What SQLite says of a broken file. Other errors tell of a full disk, a lock, a permission: the file is sound.
-_DAMAGE: Final = ("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode")
+_DAMAGE: Final = (
+    *("malformed", "not a database", "corrupt", "no such table", "no such column", "could not decode"),
+    *("constraint failed", "unsupported file format"),
+)
 
 
 class Database:
@@ -79,6 +78,7 @@ class Database:
         self._schema: str | None = None
         self._guard = threading.Lock()
         self._opened: tuple[object, sa.Engine, tempfile.TemporaryDirectory[str] | None] | None = None
+        self._is_checked = False
         if isinstance(location, str):
             self._url, self._schema = _address(location)
             self._cure += f" --database {shlex.quote(self.name)}"
@@ -113,9 +113,12 @@ class Database:
         """
         if not self.exists:
             raise StorageError(f"there is no index in {self.name}. Cure: {self._cure}")
-        with self._explained(), self._engine().connect() as connection:
-            connection.begin()  # closing ends it, even where the connection broke
-            yield Snapshot(connection, self._schema, self._explained)
+        with ExitStack() as stack:
+            with self._explained():
+                connection = stack.enter_context(self._engine().connect())
+                connection.begin()
+                snapshot = Snapshot(connection, self._schema, self._explained)
+            yield snapshot
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -125,12 +128,17 @@ class Database:
             DamagedError: The database cannot be read.
             StorageError: It cannot be written: a full disk, no permission, a server that is away.
         """
-        with self._explained(), self._engine(create=True).connect() as connection:
-            self._to_write(connection)
-            with connection.begin():
+        with ExitStack() as stack:
+            with self._explained():
+                connection = stack.enter_context(self._engine(create=True).connect())
+                self._to_write(connection)
+                begun = connection.begin()
                 if self.shared:
                     connection.exec_driver_sql(_IDLE)
-                yield Transaction(connection, self._schema, self._explained)
+                transaction = Transaction(connection, self._schema, self._explained)
+            yield transaction  # left with an error, the connection takes everything back
+            with self._explained():
+                begun.commit()
 
     def _to_write(self, connection: sa.Connection) -> None:
         connection.execution_options(writes=True)
@@ -144,6 +152,10 @@ class Database:
             StorageError: That is not possible.
         """
         with self._explained(), self._engine(create=True).connect() as connection:
+            raw = connection.connection.driver_connection
+            if isinstance(raw, sqlite3.Connection):
+                for pragma in _NEW:
+                    raw.execute(pragma)
             self._to_write(connection)
             with connection.begin():
                 if self._schema is not None:
@@ -162,18 +174,25 @@ class Database:
         if not tables and schema not in sa.inspect(connection).get_schema_names():
             connection.execute(sa.schema.CreateSchema(schema))
 
-    def check(self) -> None:
-        """Refuse a file that is damaged or that is none of ours; all of a SQLite file is read.
+    def beside(self, file: Path) -> Database:
+        """Return the database in another file."""
+        return Database(file, self._cure)
+
+    def check(self) -> bool:
+        """Refuse a SQLite file that is damaged: all of it is read, once in a process, and again once damage was met.
+
+        Returns:
+            Whether it was read.
 
         Raises:
             DamagedError: It is.
         """
+        if self._is_checked or self.shared:
+            return False
         with self.reading() as snapshot:
-            if self.shared:
-                return
-            problem = snapshot.connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-            if problem != "ok":
-                raise DamagedError(f"{self.name} is damaged ({problem}). Cure: {self._cure}")
+            snapshot.check()
+        self._is_checked = True
+        return True
 
     def close(self) -> None:
         """Let go of it; the next use opens it again."""
@@ -183,11 +202,12 @@ class Database:
                 if self._opened[2] is not None:
                     self._opened[2].cleanup()
                 self._opened = None
+            self._is_checked = False
 
     def _engine(self, *, create: bool = False) -> sa.Engine:
         """Return what opens connections: again where this process was forked, or the file is another one by now."""
         with self._guard:
-            key = (os.getpid(), None if self.file is None else _inode(self.file))
+            key = (os.getpid(), None if self.file is None else _moment_of(self.file))
             if self._opened is not None and self._opened[0] != key:
                 self._opened[1].dispose(close=self._opened[0][0] == key[0])  # type: ignore[index]
                 self._opened = None
@@ -222,12 +242,14 @@ class Database:
             "sqlite+pysqlite://",
             creator=lambda: sqlite3.connect(address, isolation_level=None, **arguments),
             poolclass=sa.QueuePool,
+            max_overflow=-1,  # as many as there are threads that ask
         )
 
         @sa.event.listens_for(engine, "connect")
         def _prepare(connection: sqlite3.Connection, _: object) -> None:
-            for pragma in (*_CAREFUL, *(() if query else _WRITING)):
+            for pragma in _PRAGMAS:
                 connection.execute(pragma)
+            self._refuse_strange(connection)
 
         @sa.event.listens_for(engine, "begin")
         def _begin(connection: sa.Connection) -> None:
@@ -237,16 +259,40 @@ class Database:
 
         return engine, copy
 
+    def _refuse_strange(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file with triggers, views or tables that are not ours: they would do what a stranger wants.
+
+        Raises:
+            DamagedError: It has one.
+            StorageError: A newer version of this package made it.
+        """
+        present, ours = _schema_of(connection), _our_schema()
+        if ours["state"] == present.get("state"):  # a newer layout may have what this version does not know
+            [layout] = connection.execute("SELECT max(value) FROM state WHERE key = 'layout'").fetchone()
+            if isinstance(layout, int) and layout > LAYOUT:
+                raise StorageError(
+                    f"{self.name} has layout {layout}, this package reads up to {LAYOUT}. "
+                    "Cure: upgrade llama-index-contextual."
+                )
+        strange = sorted(name for name, sql in present.items() if ours.get(name) != sql)
+        if strange:
+            raise DamagedError(f"{self.name} is damaged (its part {strange[0][:80]!r} is not ours). Cure: {self._cure}")
+
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Say of an error of the database what it means and what mends it."""
+        """Say of an error of the database, or of what was read there, what it means and what mends it."""
         try:
             yield
-        except _FAILURES as error:
+        except DamagedError:
+            self._is_checked = False
+            raise
+        except UnicodeEncodeError:  # of what is to be written
+            raise
+        except (sa.exc.SQLAlchemyError, sqlite3.Error, ValueError, TypeError) as error:
             problem = str(getattr(error, "orig", error))
-            if self.file is not None and (
-                isinstance(error, UnicodeDecodeError) or any(sign in problem.lower() for sign in _DAMAGE)
-            ):
+            unreadable = isinstance(error, (ValueError, TypeError))
+            if unreadable or (self.file is not None and any(sign in problem.lower() for sign in _DAMAGE)):
+                self._is_checked = False
                 raise DamagedError(f"{self.name} is damaged ({problem}). Cure: {self._cure}") from error
             if getattr(getattr(error, "orig", None), "pgcode", "") in _ABSENT:
                 raise StorageError(f"there is no index in {self.name}. Cure: {self._cure}") from error
@@ -280,9 +326,30 @@ def _address(location: str) -> tuple[sa.URL, str]:
     return url.set(username=unquote(user) or None, password=unquote(password) or None), schema
 
 
-def _inode(file: Path) -> int:
+def _schema_of(connection: sqlite3.Connection) -> dict[str, str]:
+    """Return what a SQLite file is made of, by name, but for what SQLite makes by itself."""
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'")
+    return {str(name): " ".join(str(sql).split()) for name, sql in rows}
+
+
+@cache
+def _our_schema() -> dict[str, str]:
+    engine = sa.create_engine("sqlite+pysqlite://", poolclass=sa.StaticPool)
+    with engine.begin() as connection:
+        TABLES.create_all(connection)
+        raw = connection.connection.driver_connection
+        schema = _schema_of(raw) if isinstance(raw, sqlite3.Connection) else {}
+    engine.dispose()
+    return schema
+
+
+def _moment_of(file: Path) -> object:
+    """Return what tells a file from another one that took its place; where it is only read, also that it changed."""
+    files = [one for one in (file, _log_of(file)) if one.exists()]
     try:
-        return file.stat().st_ino
+        if _is_writable(file):
+            return file.stat().st_ino if files else 0
+        return [(one.stat().st_ino, one.stat().st_mtime_ns, one.stat().st_size) for one in files]
     except OSError:
         return 0
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode, Node, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
+from llama_index_contextual.errors import DamagedError
 from llama_index_contextual.index.tables import NodeRow
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.text import storable
@@ -114,14 +115,24 @@ def _metadata_of(node: BaseNode) -> dict[str, Any]:
 
 
 def to_node(row: NodeRow) -> BaseNode:
-    """Return the node of a row, a new object each time."""
-    unpacker = zlib.decompressobj(zdict=_COMMON)
-    content = unpacker.decompress(row.rest).decode("utf-8", "surrogatepass")
-    fields = {**json.loads(content[1:]), "metadata": dict(row.metadata)}
-    cls = _CLASSES[content[0]]
-    if issubclass(cls, TextNode):
-        fields["text"] = row.text
-    return cls.model_validate(fields)
+    """Return the node of a row, a new object each time.
+
+    Raises:
+        DamagedError: It is none that :func:`row_of` made.
+    """
+    try:
+        unpacker = zlib.decompressobj(zdict=_COMMON)
+        content = unpacker.decompress(row.rest).decode("utf-8", "surrogatepass")
+        fields = {**json.loads(content[1:]), "metadata": dict(row.metadata)}
+        cls = _CLASSES[content[0]]
+        if issubclass(cls, TextNode):
+            fields["text"] = row.text
+        return cls.model_validate(fields)
+    except (zlib.error, ValueError, TypeError, LookupError) as error:
+        raise DamagedError(
+            f"chunk {row.node_id!r} of the index is damaged ({type(error).__name__}). Cure: delete index.sqlite3, then "
+            "llama-index-contextual index"
+        ) from error
 
 
 def _filled(related: dict[str, Any]) -> dict[str, Any]:

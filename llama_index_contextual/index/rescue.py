@@ -12,11 +12,25 @@ import shutil
 import sqlite3
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import DamagedError, StorageError
 from llama_index_contextual.index.state import state_of
-from llama_index_contextual.index.tables import CONTEXTS, DOCUMENTS, NODES, PAGE, STATE, VECTORS, DocumentRow, NodeRow
+from llama_index_contextual.index.tables import (
+    CONTEXTS,
+    DOCUMENTS,
+    NODE_COLUMNS,
+    NODES,
+    PAGE,
+    STATE,
+    VECTORS,
+    DocumentRow,
+    NodeRow,
+    node_of,
+    vector_of,
+)
+from llama_index_contextual.index.vectors import fault_of
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -52,7 +66,9 @@ def is_former(folder: Path) -> bool:
 
 
 def salvage(database: Database) -> None:
-    """Set a damaged SQLite file aside, and begin a new one with what can still be read of it.
+    """Put a new SQLite file, with what can still be read of a damaged one, in its place, and set that one aside.
+
+    A kill in between costs nothing: until the new file is whole the damaged one stays where it is.
 
     Raises:
         StorageError: The folder cannot be written.
@@ -61,40 +77,68 @@ def salvage(database: Database) -> None:
     if file is None:
         raise StorageError(f"{database.name} cannot be read. Cure: restore the server's data.")
     database.close()
-    aside = file.with_name(f"{file.name}.damaged")
+    fresh, aside = _fresh(file), file.with_name(f"{file.name}.damaged")
     try:
-        for suffix in ("-wal", "-shm", ""):
+        _remove(fresh)
+        told = _salvaged(file, database.beside(fresh))
+        _remove(aside)
+        for suffix in ("", "-wal", "-shm"):
             part = file.with_name(file.name + suffix)
             if part.exists():
                 part.replace(file.with_name(f"{aside.name}{suffix}"))
+        fresh.replace(file)
     except OSError as error:
         raise StorageError(f"{file} is damaged and cannot be set aside ({error}). Cure: make it writable.") from error
-    database.create()
-    vectors, contexts, lost = 0, 0, list[str]()
-    with _opened(aside) as old, database.writing() as new:
-        state = {str(key): value for key, value in map(_plain, _read(old, STATE, "key", "value"))}
-        new.set_state(**_sound({key: value for key, value in state.items() if key in _KEPT_STATE}))
+    logger.warning("%s was damaged and is set aside as %s. %s", file, aside.name, told)
+
+
+def finish_salvage(database: Database) -> None:
+    """Put a salvaged file in its place where a kill came before that."""
+    if database.file is not None and not database.file.exists() and _fresh(database.file).exists():
+        _fresh(database.file).replace(database.file)
+
+
+def _fresh(file: Path) -> Path:
+    return file.with_name(f"{file.name}.salvaged")
+
+
+def _remove(file: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
+
+
+def _salvaged(file: Path, target: Database) -> str:
+    """Make a database of what can be read of a file, and return what became of it."""
+    target.create()
+    state = readable_state(file)
+    edition = state.pop("edition", 0)
+    with _opened(file) as old, target.writing() as new:
+        new.set_state(**state, complete=False)  # texts whose vector is lost are embedded again
         vectors = _copy_vectors(old, new)
         contexts = _copy_contexts(old, new)
-        lost = _copy_given(old, new, state.get("edition", 0))
-    given = f" These documents were given by hand and have to be given again: {', '.join(lost)}." if lost else ""
-    logger.warning(
-        "%s was damaged and is set aside as %s. %s and %s were taken over; files are indexed again.%s",
-        file,
-        aside.name,
-        counted(vectors, "vector"),
-        counted(contexts, "context"),
-        given,
-    )
+        lost = _copy_given(old, new, edition)
+    target.close()
+    told = f"{counted(vectors, 'vector')} and {counted(contexts, 'context')} were taken over; files are indexed again."
+    if not state.get("settings"):
+        told += " The settings that made it are lost. Cure: give those again that are not the usual ones."
+    if lost:
+        told += f" These documents were given by hand and have to be given again: {', '.join(lost)}."
+    return told
 
 
-def _sound(state: dict[str, Any]) -> dict[str, Any]:
-    """Return what a damaged database said of the whole index, if that makes sense."""
+def readable_state(file: Path) -> dict[str, Any]:
+    """Return what can be read of the state of a damaged file: its settings, and which edition readers saw."""
+    with _opened(file) as old:
+        read = {str(key): value for key, value in map(_plain, _read(old, STATE, "key", "value"))}
+    return {key: read[key] for key in (*_KEPT_STATE, "edition") if key in read and _is_sound({key: read[key]})}
+
+
+def _is_sound(state: dict[str, Any]) -> bool:
     try:
         state_of(state, "", "")
-    except StorageError:
-        return {}
-    return state
+    except DamagedError:
+        return False
+    return True
 
 
 def take_over_former(folder: Path, database: Database) -> None:
@@ -153,8 +197,9 @@ def _copy(new: Callable[[Sequence[Any]], object], rows: Iterator[Sequence[Any]])
 
 
 def _copy_vectors(old: sqlite3.Connection, new: Transaction) -> int:
-    rows = (one for one in _read(old, VECTORS, "model", "hash", "vector") if _is_vector(one))
-    return _copy(new.copy_vectors, rows)
+    rows = _read(old, VECTORS, "model", "hash", "vector", "checksum")
+    sound = (one[:3] for one in rows if _is_vector(one) and vector_of(one[2], one[3]) is not None)
+    return _copy(new.copy_vectors, sound)
 
 
 def _copy_former_vectors(old: sqlite3.Connection, new: Transaction) -> int:
@@ -174,7 +219,9 @@ def _plain(row: Sequence[Any]) -> list[Any]:
 
 
 def _is_vector(row: Sequence[Any]) -> bool:
-    return isinstance(row[1], str) and isinstance(row[2], bytes) and len(row[2]) > 0 and len(row[2]) % 4 == 0
+    if not isinstance(row[1], str) or not isinstance(row[2], bytes) or not row[2] or len(row[2]) % 4:
+        return False
+    return fault_of(np.frombuffer(row[2], "<f4")) is None
 
 
 def _copy_contexts(old: sqlite3.Connection, new: Transaction) -> int:
@@ -197,17 +244,23 @@ def _put_values(new: Transaction, rows: Sequence[Any]) -> None:
 def _copy_given(old: sqlite3.Connection, new: Transaction, edition: int) -> list[str]:
     """Copy documents that were given by hand and can be read whole; return the keys of the others."""
     fields = DocumentRow._fields
-    given: dict[int, DocumentRow] = {}
-    for number, its, *values in _read(old, DOCUMENTS, "id", "edition", *fields):
-        document = DocumentRow._make(values)
-        if its == edition and document.kind == "document":
-            given[number] = document
+    known = [
+        (number, its, DocumentRow._make(one)) for number, its, *one in _read(old, DOCUMENTS, "id", "edition", *fields)
+    ]
+    editions = [its for _, its, _ in known]
+    if edition not in editions:
+        edition = min(editions, default=0)
+    given = {
+        number: one._replace(kind="document") for number, its, one in known if its == edition and one.kind != "file"
+    }
     nodes: dict[int, list[NodeRow]] = {}
-    for document, row, *values in _read(old, NODES, "document", "id", *NodeRow._fields[1:]) if given else ():
+    names = [column.name for column in NODE_COLUMNS]
+    metadata = names.index("metadata")
+    for document, *values in _read(old, NODES, "document", *names) if given else ():
         if document in given:
-            node = NodeRow(row, *values)
             with contextlib.suppress(ValueError, TypeError):
-                nodes.setdefault(document, []).append(node._replace(metadata=json.loads(str(node.metadata))))
+                values[metadata] = json.loads(values[metadata])
+                nodes.setdefault(document, []).append(node_of(*values))
     lost = []
     for number, document in given.items():
         rows = nodes.get(number, [])

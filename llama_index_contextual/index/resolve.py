@@ -32,6 +32,7 @@ from llama_index_contextual.index.recipe import (
     written_parser,
     written_reader,
 )
+from llama_index_contextual.index.rescue import readable_state
 from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered
 from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.index.stores import EMBEDDED, resolve_store
@@ -158,14 +159,14 @@ def _database(address: str | None, layout: Layout, root: Path) -> Database:
 
 
 def _state(database: Database) -> IndexState:
-    """Return what an index says of itself; of a damaged one nothing is known before a writer has mended it."""
+    """Return what an index says of itself; of a damaged one what can be read of it."""
     if not database.exists:
         return IndexState()
     try:
         with database.reading() as snapshot:
             return state_of(snapshot.state, database.name, "refresh")
     except DamagedError:
-        return IndexState()
+        return IndexState() if database.file is None else state_of(readable_state(database.file), database.name, "")
 
 
 def stored_state(folder: Path, storage: Path | None) -> IndexState:

@@ -173,13 +173,7 @@ def state_of(values: Mapping[str, Any], name: str, cure: str) -> IndexState:
 
     Raises:
         DamagedError: It makes no sense.
-        StorageError: A newer version of this package wrote it.
     """
-    layout = values.get("layout")
-    if isinstance(layout, int) and layout > LAYOUT:
-        raise StorageError(
-            f"{name} has layout {layout}, this package reads up to {LAYOUT}. Cure: upgrade llama-index-contextual."
-        )
     try:
         return _STATE.validate_json(json.dumps(dict(values)))
     except ValidationError as error:

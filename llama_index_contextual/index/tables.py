@@ -17,7 +17,9 @@ written beside it. Readers see the edition that ``state`` names.
 
 from __future__ import annotations
 
+import json
 import threading
+import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -75,6 +77,7 @@ NODES: Final = sa.Table(
     sa.Column("rest", sa.LargeBinary, nullable=False),
     sa.Column("embed_hash", sa.Text, nullable=False),
     sa.Column("context_source", sa.Text, nullable=False),
+    sa.Column("checksum", _NUMBER, nullable=False),
     sa.UniqueConstraint("edition", "node_id"),
     sqlite_autoincrement=True,
 )
@@ -85,6 +88,7 @@ VECTORS: Final = sa.Table(
     sa.Column("model", sa.Text, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
     sa.Column("vector", sa.LargeBinary, nullable=False),
+    sa.Column("checksum", _NUMBER, nullable=False),
     sa.UniqueConstraint("hash", "model"),
 )
 CONTEXTS: Final = sa.Table(
@@ -96,6 +100,15 @@ CONTEXTS: Final = sa.Table(
     sa.Column("value", sa.JSON, nullable=False),
     sa.UniqueConstraint("key", "collection"),
 )
+
+
+# What a SQLite file never has: of whole rows that went, or of numbers that are others, SQLite says nothing.
+_NEVER: Final = {
+    "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM nodes WHERE document = documents.id)": "nodes went",
+    "SELECT 1 FROM nodes WHERE document NOT IN (SELECT id FROM documents)": "documents are lost",
+    "SELECT 1 FROM documents WHERE edition NOT BETWEEN ? AND ? + 1": "it has no such edition",
+    "SELECT 1 FROM documents WHERE kind NOT IN ('file', 'document')": "a document is of no kind",
+}
 
 
 class DocumentRow(NamedTuple):
@@ -155,8 +168,48 @@ class NodeRow(NamedTuple):
     context_source: str
 
 
-NODE_COLUMNS: Final = tuple(NODES.c[name if name != "row" else "id"] for name in NodeRow._fields)
+NODE_COLUMNS: Final = (*(NODES.c[name if name != "row" else "id"] for name in NodeRow._fields), NODES.c.checksum)
 DOCUMENT_COLUMNS: Final = tuple(DOCUMENTS.c[name] for name in DocumentRow._fields)
+
+
+def checksum_of(node_id: str, text: str, metadata: str, rest: bytes, embed_hash: str) -> int:
+    """Return what tells that a node is as it was written; a SQLite file has no checksums of its own.
+
+    Args:
+        node_id: Its id.
+        text: Its text.
+        metadata: All of it, as JSON.
+        rest: Its other fields.
+        embed_hash: Of its embedded text.
+    """
+    words = f"{node_id}\0{text}\0{metadata}\0{embed_hash}"
+    return zlib.crc32(rest, zlib.crc32(words.encode("utf-8", "surrogatepass")))
+
+
+def node_of(row: int, *fields: Any) -> NodeRow:
+    """Return a node that was read, given the values of :data:`NODE_COLUMNS`.
+
+    Raises:
+        ValueError: It is not as it was written.
+    """
+    *values, checksum = fields
+    node = NodeRow(row, *values)
+    if _checksum(node) != checksum:
+        raise ValueError(f"chunk {node.node_id!r} has another checksum")
+    return node
+
+
+def _checksum(node: NodeRow) -> int:
+    return checksum_of(node.node_id, node.text, json.dumps(node.metadata), node.rest, node.embed_hash)
+
+
+def vector_of(blob: bytes, checksum: int) -> Floats | None:
+    """Return a vector as it was written; None where it is not."""
+    return np.frombuffer(blob, "<f4") if zlib.crc32(blob) == checksum else None
+
+
+def _vector_row(model: str, key: str, blob: bytes) -> dict[str, Any]:
+    return {"model": model, "hash": key, "vector": blob, "checksum": zlib.crc32(blob)}
 
 
 def name_of_model(model: str) -> str:
@@ -170,7 +223,7 @@ class Snapshot:
     Args:
         connection: In a transaction.
         schema: Of the tables, None in SQLite.
-        explained: Makes an error of the database one of ours.
+        explained: Makes an error of the database, and of what was read there, one of ours.
     """
 
     def __init__(
@@ -198,6 +251,29 @@ class Snapshot:
             if isinstance(statement, str):
                 return list(self.connection.exec_driver_sql(statement))
             return list(self.connection.execute(statement))
+
+    def check(self) -> None:
+        """Read all of a SQLite file, pages, nodes and vectors.
+
+        Raises:
+            DamagedError: Something is not as it was written.
+        """
+        with self._lock, self._explained():
+            [[problem]] = self.connection.exec_driver_sql("PRAGMA integrity_check(1)")
+            if problem != "ok":
+                raise ValueError(problem)
+            query = "SELECT node_id, text, metadata, rest, embed_hash, checksum FROM nodes"
+            for *values, checksum in self.connection.exec_driver_sql(query):
+                if checksum_of(*values) != checksum:
+                    raise ValueError(f"chunk {values[0]!r} has another checksum")
+            for stored in self.connection.exec_driver_sql("SELECT vector, checksum FROM vectors"):
+                if vector_of(*stored) is None:
+                    raise ValueError("a vector has another checksum")
+            for query, problem in _NEVER.items() if self.state.get("complete") else ():
+                if self.connection.exec_driver_sql(query, (self.edition,) * query.count("?")).first():
+                    raise ValueError(problem)
+            if not {"layout", "identity", "change", "edition"} <= set(self.state):
+                raise ValueError("it has no identity")
 
     def _pages(self, rows: Rows | None, *columns: Any, size: int = PAGE) -> Iterator[list[Any]]:
         """Yield columns of the nodes with some numbers, or of all, in their order, a page at a time."""
@@ -233,7 +309,7 @@ class Snapshot:
                 .order_by(NODES.c.id)
             )
             for key, *fields in self._fetch(wanted):
-                results.setdefault(key, []).append(NodeRow._make(fields))
+                results.setdefault(key, []).append(self._node(*fields))
         return results
 
     def context_sources(self) -> dict[str, int]:
@@ -284,7 +360,12 @@ class Snapshot:
         """Yield nodes by number, or all of them, in the order of their numbers."""
         wanted = None if rows is None else np.asarray(rows, dtype=np.int64)
         for page in self._pages(wanted, *NODE_COLUMNS[1:], size=AT_ONCE):
-            yield from map(NodeRow._make, page)
+            for one in page:
+                yield self._node(*one)
+
+    def _node(self, row: int, *fields: Any) -> NodeRow:
+        with self._explained():
+            return node_of(row, *fields)
 
     def nodes_with_document(self) -> Iterator[tuple[str, NodeRow]]:
         """Yield the key of its document, and each node."""
@@ -292,7 +373,7 @@ class Snapshot:
         keys = dict(map(tuple, self._fetch(wanted)))
         for page in self._pages(None, NODES.c.document, *NODE_COLUMNS[1:], size=AT_ONCE):
             for row, document, *fields in page:
-                yield keys[document], NodeRow(row, *fields)
+                yield keys.get(document, ""), self._node(row, *fields)
 
     def nodes_by_document(self) -> dict[str, int]:
         """Return how many nodes each document has; documents without nodes are absent."""
@@ -342,8 +423,9 @@ class Snapshot:
     def vectors_by_hash(self, model: str, hashes: Iterable[str]) -> Iterator[tuple[str, Floats]]:
         """Yield the vectors of embedded texts, by the hash of the text; those that are not known are left out."""
         for part in iter_batch(hashes, AT_ONCE):
-            for key, blob in self._fetch(_vectors(model, part, VECTORS.c.hash, VECTORS.c.vector)):
-                yield key, np.frombuffer(blob, "<f4")
+            wanted = _vectors(model, part, VECTORS.c.hash, VECTORS.c.vector, VECTORS.c.checksum)
+            vectors = ((key, vector_of(blob, checksum)) for key, blob, checksum in self._fetch(wanted))
+            yield from ((key, vector) for key, vector in vectors if vector is not None)
 
     def vectors(self, model: str, rows: Rows | None = None) -> Iterator[tuple[Rows, Floats]]:
         """Yield numbers of nodes and their vectors, shape ``(nodes, dimensions)``, a page at a time.
@@ -391,6 +473,11 @@ class Transaction(Snapshot):
         super().__init__(connection, schema, explained)
         self._counted = False
 
+    def _run(self, statement: sa.Executable, rows: Sequence[dict[str, Any]] | None = None) -> int:
+        """Write, and return how many rows that concerned."""
+        with self._explained():
+            return int(self.connection.execute(statement, rows).rowcount)
+
     def count_change(self) -> None:
         """Take the next number of change, once: readers look at the nodes again when it grows."""
         if not self._counted:
@@ -402,11 +489,11 @@ class Transaction(Snapshot):
         for key, value in values.items():
             its = STATE.c.key == key
             if value is None:
-                self.connection.execute(sa.delete(STATE).where(its))
+                self._run(sa.delete(STATE).where(its))
             elif key in self.state:  # changed in place: other writers wait for this row
-                self.connection.execute(sa.update(STATE).where(its).values(value=value))
+                self._run(sa.update(STATE).where(its).values(value=value))
             else:
-                self.connection.execute(sa.insert(STATE), [{"key": key, "value": value}])
+                self._run(sa.insert(STATE), [{"key": key, "value": value}])
         self.state = {key: value for key, value in {**self.state, **values}.items() if value is not None}
 
     def put_documents(self, documents: Iterable[DocumentRow]) -> dict[str, int]:
@@ -418,13 +505,13 @@ class Transaction(Snapshot):
             values = [{**one._asdict(), "edition": self.edition} for one in part]
             fresh = [one for one in values if one["key"] not in numbers]
             if fresh:
-                self.connection.execute(sa.insert(DOCUMENTS), fresh)
+                self._run(sa.insert(DOCUMENTS), fresh)
                 numbers |= self._numbers([str(one["key"]) for one in fresh])
             known = [{**one, "number": numbers[str(one["key"])]} for one in values if one not in fresh]
             if known:
                 change = sa.update(DOCUMENTS).where(DOCUMENTS.c.id == sa.bindparam("number"))
                 names: dict[str, Any] = {name: sa.bindparam(name) for name in DocumentRow._fields if name != "key"}
-                self.connection.execute(change.values(**names), known)
+                self._run(change.values(**names), known)
         return numbers
 
     def _numbers(self, keys: Iterable[str]) -> dict[str, int]:
@@ -447,8 +534,8 @@ class Transaction(Snapshot):
         gone = 0
         for part in iter_batch(self._numbers(keys).values(), AT_ONCE):
             self.count_change()
-            gone += self.connection.execute(sa.delete(NODES).where(NODES.c.document.in_(part))).rowcount
-            self.connection.execute(sa.delete(DOCUMENTS).where(DOCUMENTS.c.id.in_(part)))
+            gone += self._run(sa.delete(NODES).where(NODES.c.document.in_(part)))
+            self._run(sa.delete(DOCUMENTS).where(DOCUMENTS.c.id.in_(part)))
         return gone
 
     def put_nodes(self, nodes: Iterable[tuple[int, NodeRow]]) -> None:
@@ -459,8 +546,9 @@ class Transaction(Snapshot):
             for document, node in part:
                 fields = node._asdict()
                 del fields["row"]
-                values.append({**fields, "document": document, "edition": self.edition})
-            self.connection.execute(sa.insert(NODES), values)
+                fields |= {"document": document, "edition": self.edition, "checksum": _checksum(node)}
+                values.append(fields)
+            self._run(sa.insert(NODES), values)
         [(newest,)] = self._fetch(sa.select(sa.func.max(NODES.c.id)))
         self.set_state(newest=int(newest or 0))
 
@@ -468,46 +556,40 @@ class Transaction(Snapshot):
         """Delete nodes by number."""
         for part in iter_batch(rows, AT_ONCE):
             self.count_change()
-            self.connection.execute(sa.delete(NODES).where(NODES.c.id.in_(part)))
+            self._run(sa.delete(NODES).where(NODES.c.id.in_(part)))
 
     def put_vectors(self, model: str, vectors: Mapping[str, Sequence[float] | Floats]) -> None:
         """Keep vectors by the hash of the embedded text; one that is there already is replaced."""
         for part in iter_batch(vectors.items(), AT_ONCE):
             keys = [key for key, _ in part]
-            self.connection.execute(
-                sa.delete(VECTORS).where(VECTORS.c.hash.in_(keys), VECTORS.c.model == name_of_model(model))
-            )
-            values = [
-                {"model": name_of_model(model), "hash": key, "vector": np.asarray(vector, "<f4").tobytes()}
-                for key, vector in part
-            ]
-            self.connection.execute(sa.insert(VECTORS), values)
+            self._run(sa.delete(VECTORS).where(VECTORS.c.hash.in_(keys), VECTORS.c.model == name_of_model(model)))
+            name = name_of_model(model)
+            values = [_vector_row(name, key, np.asarray(vector, "<f4").tobytes()) for key, vector in part]
+            self._run(sa.insert(VECTORS), values)
 
     def copy_vectors(self, rows: Sequence[Sequence[Any]]) -> None:
         """Keep vectors of another database: short name of the model, hash, bytes; those that are there stay."""
         for part in iter_batch({(one[0], one[1]): one for one in rows}.values(), AT_ONCE):
             same = VECTORS.c.hash.in_([one[1] for one in part])
             known = {tuple(one) for one in self._fetch(sa.select(VECTORS.c.model, VECTORS.c.hash).where(same))}
-            values = [
-                dict(zip(("model", "hash", "vector"), one, strict=True)) for one in part if tuple(one[:2]) not in known
-            ]
+            values = [_vector_row(*one) for one in part if tuple(one[:2]) not in known]
             if values:
-                self.connection.execute(sa.insert(VECTORS), values)
+                self._run(sa.insert(VECTORS), values)
 
     def forget_vectors(self, spare: int) -> None:
         """Delete vectors of texts that no node has, where they are more than the used ones and some to spare."""
         [(total,)] = self._fetch(sa.select(sa.func.count()).select_from(VECTORS))
         if total > 2 * self.count() + spare:
             used = sa.select(NODES.c.embed_hash)
-            self.connection.execute(sa.delete(VECTORS).where(VECTORS.c.hash.not_in(used)))
+            self._run(sa.delete(VECTORS).where(VECTORS.c.hash.not_in(used)))
 
     def switch_edition(self, edition: int) -> None:
         """Let readers see another edition, and delete what no edition needs any more."""
         self.count_change()
         self.set_state(edition=edition)
         self.edition = edition
-        self.connection.execute(sa.delete(NODES).where(NODES.c.edition != edition))
-        self.connection.execute(sa.delete(DOCUMENTS).where(DOCUMENTS.c.edition != edition))
+        self._run(sa.delete(NODES).where(NODES.c.edition != edition))
+        self._run(sa.delete(DOCUMENTS).where(DOCUMENTS.c.edition != edition))
 
     # Contexts, and any other values by key
 
@@ -516,9 +598,9 @@ class Transaction(Snapshot):
         for part in iter_batch(values.items(), AT_ONCE):
             self.delete_values(collection, [key for key, _ in part])
             rows = [{"collection": collection, "key": key, "value": value} for key, value in part]
-            self.connection.execute(sa.insert(CONTEXTS), rows)
+            self._run(sa.insert(CONTEXTS), rows)
 
     def delete_values(self, collection: str, keys: Sequence[str]) -> int:
         """Delete values by key; return how many there were."""
         of_these = CONTEXTS.c.key.in_(keys), CONTEXTS.c.collection == collection
-        return self.connection.execute(sa.delete(CONTEXTS).where(*of_these)).rowcount
+        return self._run(sa.delete(CONTEXTS).where(*of_these))

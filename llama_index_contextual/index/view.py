@@ -172,8 +172,14 @@ class Engines:
         return Matrix.load(self._folder / "matrix") or (Matrix(), "")
 
     def _with_vectors(self, matrix: Matrix, snapshot: Snapshot, rows: Rows) -> Matrix:
+        read = 0
         for some, vectors in snapshot.vectors(self._model, rows):
-            matrix = matrix.with_rows(some, vectors)
+            matrix, read = matrix.with_rows(some, vectors), read + len(some)
+        if read < len(rows):
+            lost = counted(len(rows) - read, "chunk")
+            logger.warning(
+                "%s: the vector is lost, so that only words find it. Cure: llama-index-contextual index", lost
+            )
         return matrix
 
 

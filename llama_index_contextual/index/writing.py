@@ -13,7 +13,7 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import DamagedError, FingerprintError
 from llama_index_contextual.index.nodes import Chunk, to_node
-from llama_index_contextual.index.rescue import is_former, salvage, take_over_former
+from llama_index_contextual.index.rescue import finish_salvage, is_former, salvage, take_over_former
 from llama_index_contextual.index.state import IndexState, WriteLock
 from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.index.view import Reader
@@ -65,14 +65,13 @@ class Storage:
         settings = self.settings
         settings.layout.create()
         with contextlib.nullcontext() if settings.shared else self.lock.hold():
-            self._mend()
+            looked = self._mend()
             state = settings.state()
             settings.check(state)
             settings.check_writing(state)
-            with self._writer(state) as writer:
-                yield writer
+            yield self._writer(state, looked=looked)
 
-    def _writer(self, state: IndexState) -> contextlib.AbstractContextManager[Writer]:
+    def _writer(self, state: IndexState, *, looked: bool) -> Writer:
         settings, edition = self.settings, state.edition
         if self.replaces(state):
             edition += 1
@@ -85,26 +84,29 @@ class Storage:
         with settings.database.reading() as snapshot:
             snapshot.edition = edition
             writer = Writer(self, state, vectors, edition, snapshot.documents())
-        if not state.complete or settings.reindex == "all":
+        if looked or not state.complete or settings.reindex == "all":
             writer.doubt_incomplete()
             writer.embed_lost()
-        return contextlib.nullcontext(writer)
+        return writer
 
-    def _mend(self) -> None:
-        """Make the database where there is none, and again where it is damaged."""
+    def _mend(self) -> bool:
+        """Make the database where there is none, and again where it is damaged; return whether it was looked at."""
         settings = self.settings
         database = settings.database
+        finish_salvage(database)
         if not database.exists:
             database.create()
         try:
-            if not settings.state().complete or settings.reindex == "all":
-                database.check()
+            settings.state()
+            looked = database.check()
         except DamagedError as error:
             logger.info("%s", error)  # the salvage warns of it
             self.reader.engines.forget()
             salvage(database)
+            looked = True
         if is_former(settings.layout.root):
             take_over_former(settings.layout.root, database)
+        return looked
 
     def save_engines(self) -> None:
         """Keep what is derived on disk, or in its store, as of now, so that no question has to derive it."""
