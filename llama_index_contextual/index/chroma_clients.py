@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _FILE: Final = "chroma.sqlite3"
 _STAMP: Final = "written"
+_COUNT: Final = slice(20, 28)  # of a graph's header.bin: how many vectors its files hold
 _OPENING: Final = ("migrations", "tenants", "databases", "collections", "collection_metadata", "segments")
 _TRIES: Final = 3
 
@@ -363,11 +364,21 @@ def _checksums(folder: Path) -> dict[str, int]:
     """
     checksums: dict[str, int] = {}
     for path in sorted((*folder.glob("*/*.bin"), *folder.glob("*/*.pickle"))):
+        if not _holds_vectors(
+            path.parent / "header.bin"
+        ):  # each process that opens it writes it anew, with chance bytes
+            continue
         data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
         words = data[: len(data) // 8 * 8].view(np.uint64)
         checksum = len(data) + int(words.sum(dtype=np.uint64)) + int.from_bytes(data[8 * len(words) :].tobytes(), "big")
         checksums[path.relative_to(folder).as_posix()] = checksum
     return checksums
+
+
+def _holds_vectors(header: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return any(header.read_bytes()[_COUNT])
+    return True
 
 
 def _is_damage(error: BaseException) -> bool:

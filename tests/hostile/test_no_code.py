@@ -112,7 +112,7 @@ def hostile(tmp_path):
     bomb = pickle.dumps(Bomb(tmp_path / "ran"))
     storage = folder / ".contextual"
     [graph] = [path for path in (storage / "chroma").iterdir() if path.is_dir()]
-    for place in (graph, storage, storage / "keywords", storage / "matrix", folder, tmp_path):
+    for place in (graph, storage, storage / "keywords", folder, tmp_path):
         (place / "index_metadata.pickle").write_bytes(bomb)
     (tmp_path / "evil.py").write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n", "utf-8")
     for place in (folder, tmp_path):
