@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.plan import Plan, RefreshReport
     from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.index.tables import DocumentRow
+    from llama_index_contextual.index.vector_store import ContextualVectorStore
     from llama_index_contextual.index.workers import Hiring
     from llama_index_contextual.preview import Preview
     from llama_index_contextual.retrievers.options import FusionOptions
@@ -412,6 +413,13 @@ class ContextualIndex:
             if said.keyword_weight is not None:
                 options["retriever_weights"] = [1 - said.keyword_weight, said.keyword_weight]
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
+
+    @property
+    def vector_store(self) -> ContextualVectorStore:
+        """This index as LlamaIndex's ``VectorStoreIndex.from_vector_store(…)`` takes it, whatever keeps the vectors."""
+        from llama_index_contextual.index.vector_store import ContextualVectorStore
+
+        return ContextualVectorStore(self)
 
     def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
         """A query engine that answers from the index; ``llm`` defaults to LlamaIndex's ``Settings.llm``.

@@ -388,6 +388,14 @@ class Snapshot:
         wanted = joined.where(NODES.c.edition == self.edition).group_by(DOCUMENTS.c.key)
         return {str(key): int(value) for key, value in self._fetch(wanted)}
 
+    def owners(self, node_ids: Iterable[str]) -> Iterator[tuple[str, int, str]]:
+        """Yield those of some node ids that are there, with the number of the node and the key of its document."""
+        for part in iter_batch(node_ids, AT_ONCE):
+            wanted = sa.select(NODES.c.node_id, NODES.c.id, DOCUMENTS.c.key).join(
+                DOCUMENTS, NODES.c.document == DOCUMENTS.c.id
+            )
+            yield from map(tuple, self._fetch(wanted.where(NODES.c.edition == self.edition, NODES.c.node_id.in_(part))))
+
     def column(self, key: str) -> list[Any]:
         """Return the value of a metadata key of every node, in the order of :meth:`rows`; None where one has none."""
         if key == REF_DOC_ID:
@@ -520,14 +528,6 @@ class Transaction(Snapshot):
             known = DOCUMENTS.c.edition == self.edition, DOCUMENTS.c.key.in_(part)
             numbers.update(map(tuple, self._fetch(sa.select(DOCUMENTS.c.key, DOCUMENTS.c.id).where(*known))))
         return numbers
-
-    def owners(self, node_ids: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-        """Yield those of some node ids that are there, with the number of the node and the key of its document."""
-        for part in iter_batch(node_ids, AT_ONCE):
-            wanted = sa.select(NODES.c.node_id, NODES.c.id, DOCUMENTS.c.key).join(
-                DOCUMENTS, NODES.c.document == DOCUMENTS.c.id
-            )
-            yield from map(tuple, self._fetch(wanted.where(NODES.c.edition == self.edition, NODES.c.node_id.in_(part))))
 
     def delete_documents(self, keys: Iterable[str]) -> int:
         """Delete documents with their nodes; return how many nodes there were."""

@@ -344,8 +344,12 @@ class View:
         rows: Rows = self._engines.column(self.snapshot, f"filters {filters.model_dump()!r}", read)
         return rows
 
-    def _among(self, filters: MetadataFilters | None) -> Rows | None:
-        return None if filters is None else self._admitted(filters)
+    def _among(self, filters: MetadataFilters | None, node_ids: Sequence[str] | None) -> Rows | None:
+        rows = None if filters is None else self._admitted(filters)
+        if node_ids is None:
+            return rows
+        own = np.array(sorted(row for row in self._rows_of(node_ids) if row), dtype=np.int64)
+        return own if rows is None else np.intersect1d(own, rows)
 
     def _texts(self, rows: Rows) -> list[str]:
         texts = {one.row: lexical_text(to_node(one)) for one in self.snapshot.nodes(np.sort(rows))}
@@ -384,9 +388,21 @@ class View:
     def _keywords(self) -> KeywordEngine:
         return self._engines.keywords(self.snapshot)
 
-    def keyword_query(self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None) -> list[Match]:
+    @property
+    def analyzer(self) -> Analyzer:
+        """Return what makes terms of a question."""
+        return self._engines.analyzer
+
+    def keyword_query(
+        self,
+        groups: Sequence[Group],
+        top_k: int,
+        filters: MetadataFilters | None = None,
+        node_ids: Sequence[str] | None = None,
+    ) -> list[Match]:
         """Return the best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
-        return [Match(*one) for one in self._best(*self._keywords.search(groups, top_k, self._among(filters)), top_k)]
+        rows, scores = self._keywords.search(groups, top_k, self._among(filters, node_ids))
+        return [Match(*one) for one in self._best(rows, scores, top_k)]
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term adds to the keyword score of each node."""
@@ -403,10 +419,15 @@ class View:
     # Vectors
 
     def dense_query(
-        self, embedding: Sequence[float], top_k: int, filters: MetadataFilters | None = None
+        self,
+        embedding: Sequence[float],
+        top_k: int,
+        filters: MetadataFilters | None = None,
+        node_ids: Sequence[str] | None = None,
     ) -> list[Candidate]:
         """Return the ``top_k`` nodes nearest to a vector, best first, ties by id; scores are cosines, -1 to 1."""
-        rows, scores = self._engines.nearest(self.snapshot, self.count(), embedding, top_k, self._among(filters))
+        among = self._among(filters, node_ids)
+        rows, scores = self._engines.nearest(self.snapshot, self.count(), embedding, top_k, among)
         return [Candidate(*one) for one in self._best(rows, scores, top_k)]
 
     def engine_problems(self, *, embeds: bool) -> list[str]:
