@@ -100,7 +100,7 @@ def trust(
     of_index = trusted_choices(state, root)[1]
     choices = [(request.said.origins[key], key, request.said.values[key]) for key in request.keys]
     digests = [request.digest]
-    if state.settings:
+    if state.choices:
         choices += [("its index", name, dict(state.choices).get(name, "an object")) for name in of_index]
         digests.append(digest_of_choices(state))
     lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in choices]

@@ -38,10 +38,9 @@ if TYPE_CHECKING:
     from llama_index_contextual.embedding import EmbeddingEstimate
     from llama_index_contextual.index import ContextualIndex
 
-# On disk, as benchmarks/indexing.py prints it of FastAPI's pages; Chroma's log of up to 1,000 writes is half full.
-_CHUNK_BYTES: Final = 12_300
-_LOGGED: Final = 500
-_LOG_BYTES: Final = 7_800
+# On disk, as ``status --json`` prints it of this package's own documentation.
+_CHUNK_BYTES: Final = 5_300
+_EMPTY_BYTES: Final = 100_000
 
 
 def index(
@@ -168,11 +167,18 @@ def _model_of(contextual: ContextualIndex) -> LLMContextGenerator | None:
     return first if isinstance(first, LLMContextGenerator) else None
 
 
+def _store_of(contextual: ContextualIndex) -> str:
+    """Return what keeps the vectors beside the matrix; "" where nothing does."""
+    with contextlib.suppress(DamagedError):
+        return str(contextual.settings.state().store.get("name", ""))
+    return ""
+
+
 def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, yes: bool, as_json: bool) -> int:
     """Refresh, say what became of it, and return the exit code."""
     from llama_index_contextual.preview import lacking
 
-    model = _model_of(contextual)
+    model, store = _model_of(contextual), _store_of(contextual)
     if model is not None:
         model.require_key()
     with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all
@@ -186,6 +192,8 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
         print_json({**report.to_dict(), **lacks})
     else:
         print_text(str(report) if words is None else f"{report}\n{words}")
+    if _store_of(contextual) != store:
+        tell(f"vectors: now in {_store_of(contextual)}, from the database; nothing was embedded for that")
     for repair in report.repaired:
         tell(str(repair), "repaired:")
     for failure in report.failed:
@@ -231,7 +239,7 @@ def _estimate(contextual: ContextualIndex, prices: Prices | None, *, as_json: bo
 
 def _bytes(chunks: int) -> int:
     """Return how much so many chunks take on disk, about."""
-    return chunks * _CHUNK_BYTES + min(chunks, _LOGGED) * _LOG_BYTES
+    return _EMPTY_BYTES + chunks * _CHUNK_BYTES
 
 
 def _work_of(estimate: EmbeddingEstimate) -> str:

@@ -85,7 +85,7 @@ def resolve_settings(
     else:
         said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
     place = _database(database or said.store.database, layout, root)
-    state = _checked(_state(place), layout, root)
+    state = _checked(_state(place), place, layout, root)
     choices, asked = trusted_choices(state, root)
     given = {
         "embed_model": embed_model or said.embedding.model,
@@ -170,15 +170,25 @@ def _state(database: Database) -> IndexState:
 
 
 def stored_state(folder: Path, storage: Path | None) -> IndexState:
-    """Return what the index in a storage folder says of itself; an empty state where there is none."""
+    """Return what the index of a folder says of itself; an empty state where there is none."""
     layout = Layout((storage or folder / DEFAULT_NAME).expanduser().resolve())
-    return _state(_database(None, layout, folder))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # of what the folder's file says, and is not obeyed
+        address = load_configuration(folder).store.database
+    return _state(_database(address, layout, folder))
 
 
-def _checked(state: IndexState, layout: Layout, root: Path) -> IndexState:
+def _checked(state: IndexState, database: Database, layout: Layout, root: Path) -> IndexState:
     """Refuse the index of another folder."""
     former = Path(state.folder) if state.folder else root
-    if former != root and layout.root != root / DEFAULT_NAME and former.is_dir():  # else both were moved together
+    if former == root or not former.is_dir():  # both were moved together, or it is of another machine
+        return state
+    if database.shared:
+        raise StorageError(
+            f"the index in {database.name} is of the folder {former}, not of {root}. Cure: name that folder, or give "
+            "this one an index of its own, by an address that ends in #NAME."
+        )
+    if layout.root != root / DEFAULT_NAME:
         raise StorageError(
             f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
             "choose another storage= for this one."
