@@ -214,9 +214,9 @@ WRITER = """
     from llama_index.core import Document
     from llama_index_contextual.index import ContextualIndex
 
-    name, address, folder = sys.argv[1:]
+    name, address, folder, storage = sys.argv[1:]
     model = HashedWords(model_name="hashed")
-    with ContextualIndex.open(folder, embed_model=model, database=address) as index:
+    with ContextualIndex.open(folder, storage=storage, embed_model=model, database=address) as index:
         print("READY", flush=True)
         sys.stdin.readline()
         for number in range({rounds}):
@@ -232,10 +232,10 @@ def writers(tmp_path, address, names, rounds):
     paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
     script = tmp_path / "writer.py"
     script.write_text(textwrap.dedent(WRITER.format(paths=paths, rounds=rounds)), "utf-8")
+    (tmp_path / "notes").mkdir()
     processes = []
     for name in names:
-        (tmp_path / name).mkdir()
-        command = [sys.executable, str(script), name, address, str(tmp_path / name)]
+        command = [sys.executable, str(script), name, address, str(tmp_path / "notes"), str(tmp_path / name)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         processes.append(subprocess.Popen(command, text=True, **pipes))  # noqa: S603
     for process in processes:
@@ -250,9 +250,10 @@ def test_two_processes_write_at_once_and_a_reader_sees_whole_documents(tmp_path,
     for process in processes:
         process.stdin.write("go\n")
         process.stdin.flush()
-    (tmp_path / "reader").mkdir()
     looks = 0
-    with ContextualIndex.open(tmp_path / "reader", embed_model=model, database=address) as index:
+    with ContextualIndex.open(
+        tmp_path / "notes", storage=tmp_path / "reader", embed_model=model, database=address
+    ) as index:
         while any(process.poll() is None for process in processes):
             if not index.exists:
                 continue
@@ -527,3 +528,22 @@ def test_a_configuration_names_it(folder, address, model, trusted):
         with pytest.raises(ConfirmationError):
             index.refresh()
         assert index.as_retriever().retrieve(QueryBundle("carrots"))
+
+
+@pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
+def test_two_folders_of_one_machine_do_not_share_an_index_and_trust_reads_the_one_that_the_user_named(
+    folder, tmp_path, address, run, monkeypatch
+):
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_STORE__DATABASE", address)
+    assert run("index", folder, "--embed-model", "none").returncode == 0
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "page.md").write_text("# Page\n\nIt waits.\n", "utf-8")
+    refused = run("index", other, "--embed-model", "none")
+    assert (refused.returncode, f"is of the folder {folder}, not of {other}" in refused.stderr) == (1, True)
+    assert "ends in #NAME" in refused.stderr
+    with ContextualIndex.open(folder) as index, index.settings.database.writing() as transaction:
+        choices = {**index.settings.state().choices, "embed_model": "ollama:x@http://127.0.0.1:1"}
+        transaction.set_state(choices=choices)
+    assert "counts only from you" in run("search", "anything", "-f", folder).stderr
+    assert 'its index: embed_model = "ollama:x@http://127.0.0.1:1"' in run("trust", folder).stdout
