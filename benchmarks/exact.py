@@ -27,13 +27,13 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, QueryBundle, TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from llama_index_contextual.index._old_matrix import Matrix
 from qdrant_client import QdrantClient
 from uneven import PARAPHRASED, WORDED, write_folder
 
 from llama_index_contextual import ContextualIndex, ContextualVectorRetriever
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.retrievers.chroma import GRAPH
 
 if TYPE_CHECKING:
@@ -304,11 +304,11 @@ def cost_rows(sizes: Sequence[int]) -> Iterator[list[object]]:
     for size in sizes:
         vectors = np.random.default_rng(0).standard_normal((size, DIMENSIONS), dtype=np.float32)
         with tempfile.TemporaryDirectory() as folder:
-            made = Matrix().with_rows([f"{number:036}" for number in range(size)], vectors)
+            made = Matrix().with_rows(np.arange(1, size + 1), vectors)
             kept, saved = timed(lambda: made.save(Path(folder), "one"))  # noqa: B023  called at once
-            loaded, read = timed(lambda: Matrix.load(Path(folder), "one"))
+            loaded, (read, _) = timed(lambda: Matrix.load(Path(folder)))
             asked = [timed(lambda: read.nearest(one, 100))[0] for one in vectors[:30]]  # noqa: B023
-            edited = saved.with_rows([f"new {number}" for number in range(10)], vectors[:10])
+            edited = saved.with_rows(np.arange(size + 1, size + 11), vectors[:10])
             edit, _ = timed(lambda: edited.save(Path(folder), "two"))  # noqa: B023
         yield [f"{size:,}", float(np.median(asked)), loaded, kept, edit]
 

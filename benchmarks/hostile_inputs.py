@@ -114,8 +114,8 @@ def indexed(text: str) -> tuple[str, float, float]:
             began = time.process_time()
             report = index.refresh()
             seconds = time.process_time() - began
-            nodes = index.manifest().documents
-            ended = f"{nodes['page.md'].nodes:,} chunks" if "page.md" in nodes else "a problem"
+            page = index.documents().get("page.md")
+            ended = f"{page.nodes:,} chunks" if page else "a problem"
             if report.failed:
                 ended = "; ".join(map(str, report.failed))
             if index.verify().problems:

@@ -36,16 +36,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DATA = Path(os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
-OTHER = "Chroma: other tables"
 TABLES = {
-    "embedding_metadata_string_value": "Chroma: its index of all values",
-    "embedding_metadata_int_value": "Chroma: its index of all values",
-    "sqlite_autoindex_embedding_metadata": "Chroma: its index of all values",
-    "embedding_metadata": "Chroma: texts and metadata",
-    "embedding_fulltext_search": "Chroma: full-text search",
-    "embeddings_queue": "Chroma: log of the last writes",
+    "nodes": "database: texts, metadata and places",
+    "vectors": "database: vectors by text",
+    "sqlite_autoindex": "database: ids and hashes, to look rows up",
+    "ix_": "database: ids and hashes, to look rows up",
 }
-FILES = {"cache.sqlite3": "cache: vectors by text", "chroma": "Chroma: vectors (HNSW)", "bm25": "keyword index"}
+OTHER = "database: all else"
+FILES = {"matrix": "matrix", "keywords": "keyword engine", "chroma": "Chroma: vectors (HNSW)"}
 AS_BEFORE, CHUNKS, NOW = "as before", "nothing but chunks", "now"
 
 
@@ -89,7 +87,7 @@ KINDS: dict[str, type[LocalEmbedding]] = {AS_BEFORE: InPaddedBatches, CHUNKS: On
 
 
 def bytes_of(storage: Path) -> dict[str, int]:
-    """Return how many bytes each part of a storage folder has; Chroma's file by what its tables are for."""
+    """Return how many bytes each part of a storage folder has; the database by what its tables are for."""
     parts: dict[str, int] = {}
 
     def add(part: str, size: int) -> None:
@@ -97,15 +95,15 @@ def bytes_of(storage: Path) -> dict[str, int]:
 
     for file in filter(Path.is_file, storage.rglob("*")):
         size = file.stat().st_size
-        if file.name == "chroma.sqlite3":
+        if file.name == "index.sqlite3":
             with contextlib.closing(sqlite3.connect(file)) as database:
                 for table, used in database.execute("SELECT name, sum(pgsize) FROM dbstat GROUP BY name"):
                     add(next((part for name, part in TABLES.items() if table.startswith(name)), OTHER), used)
                     size -= used
-            add("Chroma: free pages", size)
+            add("database: free pages", size)
         else:
             top = file.relative_to(storage).parts[0]
-            add(FILES.get(top, "manifest and locks"), size)
+            add(FILES.get(top, "locks and log"), size)
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
 
 

@@ -4,8 +4,8 @@
 
 The same pages are indexed with and without the overlap; "without" waits for each batch before the next one is prepared.
 A language model and an embedding service are stand-ins that sleep: 0.25 s a document (four calls at a time, each of a
-second), and 0.5 s for 64 texts. The rounds alternate, so that what else the machine does falls on both. The stores of
-the two must be the same: ids, texts, contexts and the hashes of what is embedded.
+second), and 0.5 s for 64 texts. The rounds alternate, so that what else the machine does falls on both. The two
+must store the same: ids, texts, contexts and the hashes of what is embedded.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def index_pages(count: int, embedding: Any, context: Any = "headings", workers: 
             began = time.perf_counter()
             chunks = index.refresh(workers=workers).chunks
             took = time.perf_counter() - began
-            stored = index._storage.reader.ask(lambda view: list(view.store.all_with_text()))  # noqa: SLF001
-            rows = sorted((item.id, text, sorted(item.metadata.items())) for item, text in stored)
+            stored = index._storage.reader.ask(lambda view: list(view.snapshot.nodes()))  # noqa: SLF001
+            rows = sorted((one.node_id, one.text, sorted(one.metadata.items()), one.embed_hash) for one in stored)
     return took, chunks, hashlib.sha256(repr(rows).encode()).hexdigest()
 
 

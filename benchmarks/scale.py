@@ -113,9 +113,7 @@ def build(folder: Path, *, real: bool, store: str) -> dict[str, float]:
     with open_at(folder, real=real, store=store) as index:
         report = index.refresh()
         took, cpu = time.perf_counter() - began, time.process_time() - worked
-        sizes = {name: bytes_below(index.storage / name) / 1e6 for name in ("chroma", "bm25")}
-        sizes["cache"] = sum(file.stat().st_size for file in index.storage.glob("cache*")) / 1e6
-        sizes["manifest"] = (index.storage / "manifest.json").stat().st_size / 1e6
+        sizes = {name: bytes_below(index.storage, name) / 1e6 for name in ("index.sqlite3*", "keywords", "matrix", "chroma")}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"chunks": report.chunks, "build": took, "build_cpu": cpu, "build_peak": peak, **sizes}
 
@@ -204,9 +202,11 @@ WORDS = {
 }  # fmt: skip
 
 
-def bytes_below(folder: Path) -> int:
-    """Size of all files of a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def bytes_below(folder: Path, name: str = "*") -> int:
+    """Size of all files of a folder, or of those things in it that have a name."""
+    tops = list(folder.glob(name))
+    files = (file for top in tops for file in (top, *top.rglob("*")) if file.is_file())
+    return sum(file.stat().st_size for file in files)
 
 
 def resident() -> float:
@@ -250,8 +250,8 @@ def apart(step: str, folder: str, *options: str) -> dict[str, float]:
 
 COLUMNS = {
     "build": ("build, s", ",.0f"), "build_cpu": ("of it CPU, s", ",.0f"), "build_peak": ("peak of memory, MiB", ",.0f"),
-    "chroma": ("store on disk, MB", ",.0f"), "bm25": ("keyword index on disk, MB", ",.1f"),
-    "cache": ("cache on disk, MB", ",.0f"),
+    "index.sqlite3*": ("database on disk, MB", ",.0f"), "keywords": ("keyword engine on disk, MB", ",.1f"),
+    "matrix": ("matrix on disk, MB", ",.0f"), "chroma": ("store on disk, MB", ",.0f"),
     "open": ("open and first answer, s", ".2f"), "p50": ("question p50, ms", ".1f"),
     "p95": ("p95, ms", ".1f"), "p99": ("p99, ms", ".1f"), "rss": ("memory of a reader, MiB", ",.0f"),
     "refresh": ("refresh of one page, s", ".2f"), "nothing": ("refresh of nothing, s", ".2f"),
