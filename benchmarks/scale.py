@@ -113,7 +113,8 @@ def build(folder: Path, *, real: bool, store: str) -> dict[str, float]:
     with open_at(folder, real=real, store=store) as index:
         report = index.refresh()
         took, cpu = time.perf_counter() - began, time.process_time() - worked
-        sizes = {name: bytes_below(index.storage, name) / 1e6 for name in ("index.sqlite3*", "keywords", "matrix", "chroma")}
+        parts = ("index.sqlite3*", "keywords", "matrix", "chroma")
+        sizes = {name: bytes_below(index.storage, name) / 1e6 for name in parts}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"chunks": report.chunks, "build": took, "build_cpu": cpu, "build_peak": peak, **sizes}
 
@@ -282,6 +283,9 @@ def main() -> None:
         help="chroma, which is a folder, or chroma-server or qdrant-server, which are started here; that of "
         "Qdrant is its engine behind HTTP in Python",
     )
+    parser.add_argument(
+        "--exact-limit", type=int, help="chunks up to which the matrix answers; the default of an index"
+    )
     parser.add_argument("--words", type=int, nargs="+", help="chunks of a keyword engine that is measured alone")
     parser.add_argument("--step", choices=["build", "ask", "words", "ask_words"], help="what a process of its own does")
     parser.add_argument("--folder", type=Path)
@@ -313,6 +317,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as data:
             started = time.monotonic()
             write_pages(Path(folder), max(1, round(size / CHUNKS_A_PAGE)))
+            if given.exact_limit is not None:
+                Path(folder, "contextual.toml").write_text(f"[store]\nexact_limit = {given.exact_limit}\n")
             with store_of(given.store, Path(data)) as store:
                 one = apart("build", folder, "--store", store, *real)
                 one |= apart("ask", folder, "--store", store, *real)

@@ -56,6 +56,7 @@ logger = logging.getLogger(__name__)
 _SHARE: Final = 10.0
 _TEXTS: Final = 1000  # nodes that are in memory while an engine is derived
 _COLUMNS: Final = 32  # metadata keys whose values are remembered
+_IDS: Final = 50_000  # nodes whose ids are remembered: some 15 MB
 
 
 class Engines:
@@ -77,6 +78,7 @@ class Engines:
         self._filled = False
         self._guard = threading.Lock()
         self._columns: tuple[object, dict[str, Any]] = None, {}
+        self._ids: tuple[object, dict[str, int], dict[int, str]] = None, {}, {}
 
     def keywords(self, snapshot: Snapshot) -> KeywordEngine:
         """Return the keyword engine, as near to a moment of the database as there is time for."""
@@ -118,6 +120,14 @@ class Engines:
         if key not in known:
             known[key] = read()
         return known[key]
+
+    def ids(self, snapshot: Snapshot) -> tuple[dict[str, int], dict[int, str]]:
+        """Return what is known so far of numbers and ids at the moment of a snapshot; whoever looks one up adds it."""
+        moment = _moment(snapshot)
+        with self._guard:
+            if self._ids[0] != moment or len(self._ids[2]) > _IDS:
+                self._ids = moment, {}, {}
+            return self._ids[1:]
 
     def save(self, snapshot: Snapshot, *, embeds: bool) -> None:
         """Bring all engines up to date and keep them on disk. Where that fails, the next process derives them."""
@@ -275,8 +285,7 @@ class View:
         self._leave = leave
         self._users, self._retired = 0, False
         self._guard = threading.Lock()
-        self._row_of: dict[str, int] = {}
-        self._id_of: dict[int, str] = {}
+        self._row_of, self._id_of = engines.ids(snapshot)
 
     def enter(self) -> bool:
         """Keep the transaction open; return False where it has ended, as for a thread that outlived its question."""
