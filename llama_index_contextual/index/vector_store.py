@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.index.contextual import ContextualIndex
-    from llama_index_contextual.index.view import View
+    from llama_index_contextual.index.view import Reader, View
 
 _WORDS: Final = (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH)
 _BOTH: Final = (VectorStoreQueryMode.HYBRID, VectorStoreQueryMode.SEMANTIC_HYBRID)
@@ -58,14 +57,14 @@ class ContextualVectorStore(BasePydanticVectorStore):
 
     stores_text: bool = True
     is_embedding_query: bool = True
-    _index: ContextualIndex = PrivateAttr()
+    _index: Any = PrivateAttr()  # a ContextualIndex, which imports this file
 
-    def __init__(self, index: ContextualIndex) -> None:
+    def __init__(self, index: Any) -> None:
         super().__init__(stores_text=True)
         self._index = index
 
-    def __reduce__(self) -> NoReturn:
-        self._index.__reduce__()
+    def __reduce__(self) -> Any:
+        return self._index.__reduce__()
 
     @classmethod
     def class_name(cls) -> str:
@@ -73,9 +72,14 @@ class ContextualVectorStore(BasePydanticVectorStore):
         return "ContextualVectorStore"
 
     @property
-    def client(self) -> ContextualIndex:
+    def client(self) -> Any:
         """Return the index."""
         return self._index
+
+    @property
+    def _reader(self) -> Reader:
+        reader: Reader = self._index._storage.reader  # noqa: SLF001  our own
+        return reader
 
     def query(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
         """Return the best nodes, best first, ties by node id.
@@ -108,7 +112,7 @@ class ContextualVectorStore(BasePydanticVectorStore):
                 ids=[hit.node_id for hit in hits],
             )
 
-        return self._index._storage.reader.ask(work, vectors=by_vector)  # noqa: SLF001  our own
+        return self._reader.ask(work, vectors=by_vector)
 
     async def aquery(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
         """Do the same as :meth:`query`, without blocking the event loop."""
@@ -125,7 +129,7 @@ class ContextualVectorStore(BasePydanticVectorStore):
             nodes = view.nodes(wanted)
             return [nodes[one] for one in wanted if one in nodes]
 
-        return self._index._storage.reader.ask(work)  # noqa: SLF001  our own
+        return self._reader.ask(work)
 
     async def aget_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
@@ -168,7 +172,7 @@ class ContextualVectorStore(BasePydanticVectorStore):
         if node_ids is None and filters is None:
             self.clear()
         going = [node.node_id for node in self.get_nodes(node_ids, filters)]
-        with self._index._storage.reader.reading() as view:  # noqa: SLF001  our own
+        with self._reader.reading() as view:
             counts = Counter(key for _, _, key in view.snapshot.owners(going))
             whole = view.snapshot.nodes_by_document()
         for key, count in counts.items():

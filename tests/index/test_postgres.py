@@ -547,3 +547,18 @@ def test_two_folders_of_one_machine_do_not_share_an_index_and_trust_reads_the_on
         transaction.set_state(choices=choices)
     assert "counts only from you" in run("search", "anything", "-f", folder).stderr
     assert 'its index: embed_model = "ollama:x@http://127.0.0.1:1"' in run("trust", folder).stdout
+
+
+def test_what_somebody_else_wrote_there_names_no_model(folder, address, tmp_path, fake_model, model, monkeypatch):
+    settings = {"embed_model": model, "database": address}
+    with ContextualIndex.open(folder, context="llm", llm=fake_model.llm, **settings) as index:
+        index.refresh()
+    asked = len(fake_model.requests)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another user"))
+    with pytest.warns(ContextualWarning, match="counts only from you"):
+        other = ContextualIndex.open(folder, storage=tmp_path / "b", **settings)
+    with other:
+        assert other.as_retriever().retrieve("carrots")
+        with pytest.raises(FingerprintError, match="it is not known to be yours"):
+            other.refresh()
+    assert len(fake_model.requests) == asked
