@@ -209,7 +209,7 @@ def work(stage: Stage, action: str, rng: random.Random) -> None:
             add_notes(stage, index, rng, asks=action == "server")
             return
         if action == "delete":
-            for path in rng.sample(sorted(index.manifest().documents), k=min(5, len(index.manifest().documents))):
+            for path in rng.sample(sorted(index.documents()), k=min(5, len(index.documents()))):
                 index.delete(path)
         if action == "derive" and rng.random() < 0.5:
             index.as_retriever().retrieve(QUESTION)
@@ -217,8 +217,8 @@ def work(stage: Stage, action: str, rng: random.Random) -> None:
 
 
 def take_engines(storage: Path, rng: random.Random) -> None:
-    """Take away what is derived from the store, all of it or a part, so that it has to be derived again."""
-    for name in rng.choice((["bm25"], ["matrix"], ["bm25", "matrix"])):
+    """Take away what is derived from the database, all of it or a part, so that it has to be derived again."""
+    for name in rng.choice((["keywords"], ["matrix"], ["keywords", "matrix"])):
         shutil.rmtree(storage / name, ignore_errors=True)
 
 

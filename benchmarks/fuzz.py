@@ -2,7 +2,7 @@
 
 Each input is made from the seed and its number alone, so that a finding comes back by naming both. The kinds are those
 of fuzz_kinds.py: Markdown documents through parser and contexts, messages through gate, queries and digest, answers of
-a language model, vectors of an embedding server, damaged manifests and settings. A text that takes longer than others
+a language model, vectors of an embedding server, damaged databases and settings. A text that takes longer than others
 of its size is read again four times as long: its time may grow with its length and not with the square.
 
     python benchmarks/fuzz.py --seconds 30                  # all kinds in turn
@@ -38,7 +38,8 @@ SHARE = {
     "messages": 10,
     "answers": 10,
     "vectors": 100,
-    "manifests": 100,
+    "states": 100,
+    "databases": 1000,
     "settings": 100,
 }  # one in so many
 SLOW = 4  # times the usual time for its length: then growth is measured

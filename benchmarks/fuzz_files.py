@@ -1,4 +1,4 @@
-"""The kinds of input of benchmarks/fuzz.py that are files: the manifest of an index, and settings.
+"""The kinds of input of benchmarks/fuzz.py that are files: the database of an index, what it says, and settings.
 
 Each is made whole, and then damaged: some bytes of it, or some of its values. Using it may raise an error of this
 package, which is how it says no, and no other.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 import json
+import sqlite3
 import tempfile
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,15 +71,18 @@ def scratch() -> str:
 
 
 @cache
-def whole() -> tuple[Path, bytes]:
-    """A folder with an index, and its manifest."""
+def whole() -> tuple[Path, bytes, bytes]:
+    """A folder with an index, its database, and what that says of the whole index, as JSON."""
     folder = Path(scratch()) / "docs"
     folder.mkdir()
     for number in range(3):
         (folder / f"{number}.md").write_text(f"# Page {number}\n\nSome words.\n")
     with opened(folder) as index:
         index.refresh()
-        return folder, index.settings.layout.manifest.read_bytes()
+        with index.settings.database.reading() as snapshot:
+            state = json.dumps(snapshot.state).encode()
+        file = index.settings.layout.database
+    return folder, file.read_bytes(), state
 
 
 def opened(folder: Path) -> ContextualIndex:
@@ -104,9 +109,9 @@ def damaged(content: bytes, dice: random.Random) -> bytes:
     return bytes(data)
 
 
-def make_manifest(dice: random.Random) -> bytes:
-    """A manifest with damaged bytes, or whole JSON in which values became others."""
-    content = whole()[1]
+def make_state(dice: random.Random) -> bytes:
+    """What an index says of itself with damaged bytes, or whole JSON in which values became others."""
+    content = whole()[2]
     if dice.random() < 0.5:
         return damaged(content, dice)
     tree = json.loads(content)
@@ -121,18 +126,57 @@ def make_manifest(dice: random.Random) -> bytes:
     return json.dumps(tree).encode()
 
 
-def use_manifest(content: bytes) -> None:
-    """Open the index, ask how far it is behind, and what it holds."""
-    folder, _ = whole()
-    (folder / ".contextual" / "manifest.json").write_bytes(content)
+def use_state(content: bytes) -> None:
+    """Write it into the database, value by value, or as the settings where it is no JSON; then read the index."""
+    folder, database, _ = whole()
+    try:
+        tree = json.loads(content)
+        rows = [(key, json.dumps(value)) for key, value in tree.items()] if isinstance(tree, dict) else []
+    except (ValueError, RecursionError):
+        rows = [("settings", content)]
+    file = replaced(folder, database)
+    with closing(sqlite3.connect(file)) as written, written:
+        written.executemany("DELETE FROM state WHERE key = ?", [(key,) for key, _ in rows])
+        written.executemany("INSERT INTO state VALUES (?, ?)", rows)
+    read(folder)
+
+
+def make_database(dice: random.Random) -> bytes:
+    """A database with damaged bytes."""
+    return damaged(whole()[1], dice)
+
+
+def use_database(content: bytes) -> None:
+    """Read the index, and mend it."""
+    folder = whole()[0]
+    replaced(folder, content)
+    read(folder)
+    with opened(folder) as index:
+        index.refresh()
+        if not index.verify().ok:
+            raise AssertionError("it is not mended")
+
+
+def replaced(folder: Path, content: bytes) -> Path:
+    """The file of the database, with another content and without a log."""
+    storage = folder / ".contextual"
+    for file in storage.glob("index.sqlite3*"):
+        file.unlink()
+    (storage / "index.sqlite3").write_bytes(content)
+    return storage / "index.sqlite3"
+
+
+def read(folder: Path) -> None:
+    """Open the index, ask how far it is behind, what it holds, and a question."""
     try:
         with opened(folder) as index:
-            manifest = index.manifest()
             json.dumps(index.freshness(5.0).changed)
-            manifest.context_sources()
-            index.settings.differences(manifest)
-            index.settings.check(manifest)
-            index.settings.check_writing(manifest)
+            state = index.settings.state()
+            index.settings.differences(state)
+            index.settings.check(state)
+            index.settings.check_writing(state)
+            index.documents()
+            index.as_retriever().retrieve("Some words")
     except ContextualError:
         pass
 

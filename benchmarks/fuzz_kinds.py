@@ -15,18 +15,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuzz_files import make_manifest, make_settings, scratch, use_manifest, use_settings
+from fuzz_files import make_database, make_settings, make_state, scratch, use_database, use_settings, use_state
 from llama_index.core import Document, MockEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.schema import MetadataMode, TextNode
-from llama_index_contextual.index.store import EMBED_HASH, Row
-from llama_index_contextual.index.vector_cache import VectorCache, fault_of
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.index.vectors import Vectorizer
+from llama_index_contextual.index.database import Database
+from llama_index_contextual.index.nodes import Chunk
+from llama_index_contextual.index.vectors import Vectorizer, fault_of
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query
@@ -284,10 +284,12 @@ class Numbers(MockEmbedding):
 
 
 @cache
-def vectorizer() -> tuple[Vectorizer, Numbers]:
-    """A vectorizer over a cache on disk, and its model."""
+def vectorizer() -> tuple[Vectorizer, Numbers, Database]:
+    """A vectorizer over a database, its model, and the database."""
     model = Numbers(DIMENSIONS, model_name="numbers")
-    return Vectorizer(VectorCache(Path(scratch()) / "cache.sqlite3", "numbers"), model), model
+    database = Database(Path(scratch()) / "index.sqlite3", "index")
+    database.create()
+    return Vectorizer(database, model), model, database
 
 
 def make_vectors(dice: random.Random) -> list[Any]:
@@ -298,18 +300,22 @@ def make_vectors(dice: random.Random) -> list[Any]:
 
 def use_vectors(answers: list[Any]) -> None:
     """Embed texts with them: what is kept can be used, and each other text is named."""
-    worker, model = vectorizer()
+    worker, model, database = vectorizer()
     model._answers = answers  # noqa: SLF001  our own
     named = short_hash(repr(answers))
-    rows = [Row(TextNode(text=f"{named} {n}"), {EMBED_HASH: f"{named}-{n}"}) for n in range(len(answers))]
+    chunks = [Chunk.of(TextNode(text=f"{named} {n}")) for n in range(len(answers))]
     try:
-        failed = worker.embed(rows).failed
+        failed = worker.embed(chunks).failed
     except ContextualError:
         return
-    for row in rows:
-        promise((row.vector is None) == (row.embed_hash in failed), "a text without a vector is not named")
-        promise(row.vector is None or fault_of(row.vector, DIMENSIONS) is None, "a vector is kept that is none")
-    worker.cache.keep_only(())
+    hashes = [chunk.embed_hash for chunk in chunks]
+    with database.reading() as snapshot:
+        vectors = dict(snapshot.vectors_by_hash(worker.model, hashes))
+    for key in hashes:
+        promise((key in vectors) != (key in failed), "a text without a vector is not named")
+        promise(key in failed or fault_of(vectors[key], DIMENSIONS) is None, "a vector is kept that is none")
+    with database.writing() as transaction:
+        transaction.forget_vectors(-1)
 
 
 def promise(holds: bool, otherwise: str) -> None:
@@ -323,7 +329,8 @@ KINDS = {
     "messages": Kind(text, use_message, lambda _: use_message),
     "answers": Kind(text, use_answer, lambda _: use_answer),
     "vectors": Kind(make_vectors, use_vectors),
-    "manifests": Kind(make_manifest, use_manifest),
+    "states": Kind(make_state, use_state),
+    "databases": Kind(make_database, use_database),
     "settings": Kind(make_settings, use_settings),
 }
 

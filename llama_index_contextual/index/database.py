@@ -288,9 +288,9 @@ class Database:
             raise
         except UnicodeEncodeError:  # of what is to be written
             raise
-        except (sa.exc.SQLAlchemyError, sqlite3.Error, ValueError, TypeError) as error:
+        except (sa.exc.SQLAlchemyError, sqlite3.Error, ValueError, TypeError, RecursionError) as error:
             problem = str(getattr(error, "orig", error))
-            unreadable = isinstance(error, (ValueError, TypeError))
+            unreadable = isinstance(error, (ValueError, TypeError, RecursionError))
             if unreadable or (self.file is not None and any(sign in problem.lower() for sign in _DAMAGE)):
                 self._is_checked = False
                 raise DamagedError(f"{self.name} is damaged ({problem}). Cure: {self._cure}") from error

@@ -176,6 +176,8 @@ def state_of(values: Mapping[str, Any], name: str, cure: str) -> IndexState:
     """
     try:
         return _STATE.validate_json(json.dumps(dict(values)))
+    except (TypeError, RecursionError) as error:
+        raise DamagedError(f"{name} is damaged ({error}). Cure: {cure}") from error
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, fault["loc"]))

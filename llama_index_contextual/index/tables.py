@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import numpy as np
 import sqlalchemy as sa
@@ -252,6 +252,15 @@ class Snapshot:
             if isinstance(statement, str):
                 return list(self.connection.exec_driver_sql(statement).all())
             return list(self.connection.execute(statement).all())
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Say that the database is damaged.
+
+        Raises:
+            DamagedError: Always.
+        """
+        with self._explained():
+            raise ValueError(problem)
 
     def check(self) -> None:
         """Read all of a SQLite file, pages, nodes and vectors.

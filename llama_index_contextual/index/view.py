@@ -224,6 +224,8 @@ class _Derived:
                 return self._engine
             engine, self.saved = (self._engine, self.saved) if following else self._read(wanted)
             rows = snapshot.rows()
+            if self.saved == json.dumps(wanted) and len(np.setdiff1d(engine.rows, rows)):
+                snapshot.refuse("it lacks nodes that its engines have")
             engine = engine.without(np.setdiff1d(engine.rows, rows, assume_unique=True))
             self._engine = self._add(engine, snapshot, np.setdiff1d(rows, engine.rows, assume_unique=True))
             self._moment, self._derived_at = wanted, time.monotonic()
@@ -312,8 +314,11 @@ class View:
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist."""
         rows = self._rows_of(list(node_ids))
-        known = sorted(row for row in rows if row)
-        return {one.node_id: to_node(one) for one in self.snapshot.nodes(np.array(known, dtype=np.int64))}
+        known = sorted({row for row in rows if row})
+        nodes = {one.node_id: to_node(one) for one in self.snapshot.nodes(np.array(known, dtype=np.int64))}
+        if len(nodes) < len(known):
+            self.snapshot.refuse("nodes are lost")
+        return nodes
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that filters admit, in the order in which they were written."""
@@ -372,6 +377,8 @@ class View:
         missing = [row for row in wanted if row not in self._id_of]
         if missing:
             known = self.snapshot.node_ids(missing)
+            if len(known) < len(missing) and np.isin([row for row in missing if row not in known], self._rows()).any():
+                self.snapshot.refuse("nodes are lost")
             self._id_of.update(known)
             self._row_of.update({node_id: row for row, node_id in known.items()})
         return {row: self._id_of[row] for row in wanted if row in self._id_of}

@@ -10,7 +10,15 @@ with pytest.MonkeyPatch.context() as patch:  # not for longer: other packages ar
     patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     fuzz, fuzz_kinds, fuzz_files = map(import_module, ("fuzz", "fuzz_kinds", "fuzz_files"))
 
-COUNTS = {"documents": 1500, "messages": 500, "answers": 500, "vectors": 100, "manifests": 25, "settings": 500}
+COUNTS = {
+    "documents": 1500,
+    "messages": 500,
+    "answers": 500,
+    "vectors": 100,
+    "states": 25,
+    "databases": 10,
+    "settings": 500,
+}
 
 
 @pytest.mark.parametrize(("kind", "count"), COUNTS.items(), ids=COUNTS)
@@ -20,8 +28,8 @@ def test_a_short_run_finds_nothing(kind, count):
     assert (tally.done, tally.findings) == (count, {})
 
 
-def manifest(**values):
-    tree = json.loads(fuzz_files.whole()[1])
+def state(**values):
+    tree = json.loads(fuzz_files.whole()[2])
     for path, value in values.items():
         place, _, key = path.rpartition("__")
         (tree[place] if place else tree)[key] = value
@@ -65,11 +73,11 @@ FOUND = {
         "documents",
         '41\n\n45\n\n}\n{"context": "\n: \nChunk 1: \nǆ\ntags: [a, b',
     ),
-    "a list for the choices": ("manifests", lambda: manifest(choices=["x"])),
-    "a number for a list": ("manifests", lambda: manifest(unremembered=3)),
-    "a list for a section": ("manifests", lambda: manifest(fingerprint__embedding=["x"])),
-    "an embedding without a model": ("manifests", lambda: manifest(fingerprint__embedding={"=model": "x"})),
-    "a list for chunks": ("manifests", lambda: manifest(choices__chunks=["x"])),
+    "a list for the choices": ("states", lambda: state(choices=["x"])),
+    "a number for a list": ("states", lambda: state(unremembered=3)),
+    "a list for a section": ("states", lambda: state(settings__embedding=["x"])),
+    "an embedding without a model": ("states", lambda: state(settings__embedding={"=model": "x"})),
+    "a list for chunks": ("states", lambda: state(choices__chunks=["x"])),
     "a number of thousands of digits": ("settings", b"k = " + b"9" * 5000),
     "brackets in brackets": ("settings", b"k = " + b"[" * 5000),
 }

@@ -5,14 +5,11 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from llama_index_contextual.errors import LockedError
-from llama_index_contextual.index import storage
-from llama_index_contextual.local_embedding import LocalEmbedding
 
 pytestmark = pytest.mark.process
 
@@ -87,42 +84,6 @@ def test_readers_in_other_processes_meet_no_error_and_nothing_stale_after_the_wr
         assert [text for text in seen["texts"] if text.startswith("# Extra")] == [f"# Extra\n\nextra{rounds}"]
 
 
-def test_a_reader_that_opens_while_another_model_takes_over_sees_the_new_index(opened, folder, monkeypatch):
-    with opened(folder) as old:
-        old.refresh()
-    successor = LocalEmbedding(threads=1, model_name="successor")
-    reader = opened(folder, embed_model=successor, reindex="ignore")
-    writer = opened(folder, embed_model=successor, reindex="all")
-    made, opening, complete = threading.Event(), threading.Event(), storage.complete_successor
-    open_view = reader._storage.reader._opened
-
-    def complete_once_a_reader_opens(*arguments):
-        made.set()
-        assert opening.wait(20)
-        complete(*arguments)
-
-    def open_while_it_completes(collection, **options):
-        view = open_view(collection, **options)
-        if not opening.is_set():
-            opening.set()
-            while writer.manifest().collection == collection:
-                time.sleep(0.01)
-            time.sleep(0.5)  # the old collection goes now, or waits for us
-        return view
-
-    monkeypatch.setattr(storage, "complete_successor", complete_once_a_reader_opens)
-    monkeypatch.setattr(reader._storage.reader, "_opened", open_while_it_completes)
-    replacing = threading.Thread(target=writer.refresh, daemon=True)
-    replacing.start()
-    assert made.wait(20)
-    with reader._storage.reader.reading() as view:
-        assert view.store
-    replacing.join(20)
-    assert "Cookie" in reader.as_retriever(1).retrieve("Cookie")[0].node.text
-    with reader._storage.reader.reading() as view:
-        assert view.store.name == reader.manifest().collection
-
-
 def test_a_second_writer_is_told_who_writes(opened, folder):
     hold = "with opened(sys.argv[1])._storage.lock.hold():\n    print('{}', flush=True)\n    time.sleep(60)"
     with start(hold, folder) as other:
@@ -169,32 +130,3 @@ async def test_readers_on_an_event_loop_do_not_wait_for_a_refresh(opened, folder
     answers = await asyncio.gather(*(index.as_retriever(1).aretrieve("Cookie") for _ in range(50)))
     assert all("carrots" in hits[0].node.text for hits in answers)
     assert (await refresh).added == ["new.md"]
-
-
-SERVER_WRITER = """
-folder, store, name = sys.argv[1:]
-with opened(folder, vector_store=store) as index:
-    for n in range(10):
-        index.refresh([Document(text=f"{name} says {n}.", id_=f"{name}-{n}")])
-        index.refresh([Document(text=f"{name} says {n} again.", id_=f"{name}-{n}")])
-print("{}")
-"""
-
-
-@pytest.mark.parametrize("kind", ["chroma", "qdrant"])
-def test_three_writers_through_a_server_lose_nothing(folder, kind, request):
-    store = f"{kind}:{request.getfixturevalue(f'{kind}_server')}"
-    writers = [start(SERVER_WRITER, folder, store, name) for name in ("ada", "bob", "cyd")]
-    for writer in writers:
-        said(writer)
-    letters = {}
-    exec(COMMON, letters)  # noqa: S102  the same embedding as the writers'
-    with letters["opened"](folder, vector_store=store) as index:
-        assert sorted(index.manifest().documents) == sorted(
-            f"{w}-{n}" for w in ("ada", "bob", "cyd") for n in range(10)
-        )
-        verification = index.verify()
-        assert verification.ok, str(verification)
-        assert verification.chunks == 30
-        found = {hit.node.text for hit in index.as_retriever(30).retrieve("who says what again")}
-        assert found == {f"{writer} says {n} again." for writer in ("ada", "bob", "cyd") for n in range(10)}

@@ -12,7 +12,7 @@ from llama_index_contextual.index import ContextualIndex
 
 @pytest.fixture
 def tiny(tmp_path):
-    """Callable: mounts six megabytes, or mounts them again with other options; skips where that is not allowed."""
+    """Callable: mounts three megabytes, or mounts them again with other options; skips where that is not allowed."""
     mount, where = shutil.which("mount"), tmp_path / "tiny"
     where.mkdir()
     if mount is None:
@@ -28,9 +28,9 @@ def tiny(tmp_path):
             pytest.skip(f"no tmpfs can be mounted here: {done.stderr.strip()}")
         return where
 
-    remount("size=6m", first=True)
+    remount("size=3m", first=True)
     yield remount
-    # Lazily: after the refusals Chroma may hold a file open until it is collected.
+    # Lazily: after the refusals a file may be held open until it is collected.
     subprocess.run([shutil.which("umount"), "--lazy", str(where)], check=True)  # noqa: S603
 
 
@@ -43,8 +43,8 @@ def test_a_full_disk_is_named_and_room_is_all_it_takes(tiny, tmp_path):
             f"## Part {part}\n\n" + f"Word{number * part} stands in {number}. " * 30 for part in range(4)
         )
         (folder / f"{number}.md").write_text(f"# Page {number}\n\n{text}\n", "utf-8")
-    settings = {"storage": tiny("size=6m") / "index", "embed_model": MockEmbedding(384)}
-    for _ in range(2):  # the second finds a store that Chroma cannot even read while there is no room
+    settings = {"storage": tiny("size=3m") / "index", "embed_model": MockEmbedding(384)}
+    for _ in range(2):  # the second finds it full
         with pytest.raises(StorageError, match=r"room|free space"), ContextualIndex.open(folder, **settings) as index:
             index.refresh()
     tiny("size=200m")

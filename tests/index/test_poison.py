@@ -5,11 +5,10 @@ from typing import ClassVar
 
 import pytest
 from llama_index.core import Document, MockEmbedding
-from llama_index_contextual.index.vector_cache import fault_of
 
 from llama_index_contextual.errors import EmbeddingError
 from llama_index_contextual.index import ContextualIndex, sources
-from llama_index_contextual.index.vectors import BATCH_TEXTS
+from llama_index_contextual.index.vectors import BATCH_TEXTS, fault_of
 
 
 class Server(MockEmbedding):
@@ -174,21 +173,6 @@ def test_a_file_that_changes_while_it_is_indexed_and_back_is_read_again(index, m
     page.write_text(first)
     assert index.refresh().changed == ["faq.md"]
     assert "one" in "".join(node.text for node in index.nodes())
-
-
-def test_vectors_that_an_earlier_version_kept_unchecked_are_made_again(index, server, folder):
-    index.refresh()
-    index.close()
-    import sqlite3
-
-    import numpy as np
-
-    with sqlite3.connect(folder / ".contextual/cache.sqlite3") as database:
-        database.execute("UPDATE vectors SET vector = ?", (np.full(7, np.nan, np.float32).tobytes(),))
-    (folder / "faq.md").rename(folder / "asked.md")
-    with ContextualIndex.open(folder, embed_model=server, context="off") as other:
-        other.refresh()
-        assert other.verify().ok
 
 
 @pytest.mark.parametrize("vector", BAD.values(), ids=BAD)

@@ -80,7 +80,7 @@ def test_a_folder_that_cannot_be_written_is_read_in_every_way(opened, folder, te
     assert said["get"].startswith("# FAQ")
     assert "cannot be written" in said["refresh"]
     assert "Cure: make the folder writable" in said["refresh"]
-    assert list(temporary.glob("llama-index-contextual-*")) == [], "what Chroma needed is gone"
+    assert list(temporary.glob("llama-index-contextual-*")) == [], "what was copied is gone"
 
 
 @pytest.mark.process
@@ -92,10 +92,11 @@ def test_the_command_line_reads_it_and_a_refresh_does_not_write_into_a_copy(open
     )
     assert "loves carrots" in done.stdout, done.stderr
     (folder / "new.md").write_text("# New\n\nZebras sleep standing.\n")
-    chroma = folder / ".contextual" / "chroma"
-    done = read_only(chroma, "-m", "llama_index_contextual", "index", folder, temporary=temporary)
+    storage = folder / ".contextual"
+    done = read_only(storage, "-m", "llama_index_contextual", "index", folder, temporary=temporary)
     assert done.returncode == 1, done.stdout
-    assert f"{chroma} cannot be written. Cure: make it writable" in done.stderr
+    assert f"{storage} cannot be written" in done.stderr
+    assert "Cure: make the folder writable" in done.stderr
     with opened(embed_model=None) as index:
         assert index.refresh().added == ["new.md"]
         assert index.verify().ok
@@ -118,6 +119,21 @@ async def test_agents_read_it(opened, folder, temporary):
         await clients.wait_for(client, "Cookie", "could not be brought up to date")
         assert "carrots" in await clients.text_of(client, "get", path="memory/2026-01-28.md")
         assert "faq.md" in await clients.text_of(client, "list")
+
+
+@pytest.mark.process
+def test_what_a_killed_writer_left_in_the_log_is_read_where_nothing_can_be_written(opened, folder, temporary):
+    writer = (
+        "import os, sys; from llama_index_contextual import ContextualIndex\n"
+        "index = ContextualIndex.open(sys.argv[1], embed_model='none'); index.refresh(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", writer, str(folder)], check=False)  # noqa: S603  our own script
+    assert (folder / ".contextual/index.sqlite3-wal").stat().st_size
+    done = read_only(
+        folder, "-m", "llama_index_contextual", "search", "Cookie's carrots", "-f", folder, temporary=temporary
+    )
+    assert "loves carrots" in done.stdout, done.stderr
+    assert list(temporary.iterdir()) == [], "what was copied is gone"
 
 
 def test_what_one_user_indexes_others_may_read(opened, folder):
