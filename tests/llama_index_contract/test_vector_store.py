@@ -137,7 +137,7 @@ OPERATORS = [
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("operator", "key", "value", "wanted"), OPERATORS, ids=str)
+@pytest.mark.parametrize(("operator", "key", "value", "wanted"), OPERATORS, ids=[one[0].name for one in OPERATORS])
 def test_every_operator_counts_in_every_mode(index, mode, operator, key, value, wanted):
     words = " ".join(TEXTS.values()) + " carrots parsnips"
     query = VectorStoreQuery(
