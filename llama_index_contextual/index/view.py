@@ -103,11 +103,15 @@ class Engines:
         store = self.store(snapshot, count)
         if store is not None:
             try:
-                return store.nearest(embedding, top_k, among)
+                hits = store.nearest(embedding, top_k, among)
             except FingerprintError:
                 raise
             except StorageError as error:
                 logger.warning("Every vector is compared, because the store does not answer: %s", error)
+            else:
+                if len(hits[0]) >= min(top_k, count if among is None else len(among)):
+                    return hits
+                logger.warning("Every vector is compared, because the store has lost some. Cure: refresh.")
         return self.matrix(snapshot).nearest(embedding, top_k, among)
 
     def column(self, snapshot: Snapshot, key: str, read: Callable[[], Any]) -> Any:
@@ -130,7 +134,11 @@ class Engines:
             return self._ids[1:]
 
     def save(self, snapshot: Snapshot, *, embeds: bool) -> None:
-        """Bring all engines up to date and keep them on disk. Where that fails, the next process derives them."""
+        """Bring all engines up to date and keep them on disk. Where that fails, the next process derives them.
+
+        Raises:
+            StorageError: The store cannot be filled; all else is there, and answers.
+        """
         stamp, count = json.dumps(_moment(snapshot)), snapshot.count()
         with contextlib.suppress(StorageError):
             keywords = self._keywords.at(snapshot, wait=True)
@@ -138,13 +146,13 @@ class Engines:
                 self._keywords.keep(keywords.save(self._folder / "keywords", stamp), stamp)
         if not embeds:
             return
-        if count > self._limit or self._store.is_shared:
-            self._fill_store(snapshot)
         with contextlib.suppress(StorageError):
             if count <= self._limit and not self._store.is_exact:
                 matrix = self._matrix.at(snapshot, wait=True)
                 if self._matrix.saved != stamp:
                     self._matrix.keep(matrix.save(self._folder / "matrix", stamp), stamp)
+        if count > self._limit or self._store.is_shared:
+            self._fill_store(snapshot)
 
     def store_state(self, snapshot: Snapshot) -> dict[str, Any]:
         """Return what the database is to say of the store: where the vectors are, if they are there."""
@@ -451,7 +459,13 @@ class View:
         rows, engines = self.snapshot.rows(), {"keyword engine": self._keywords.rows}
         if embeds:
             store = self._engines.store(self.snapshot, len(rows))
-            engines["vectors"] = self._engines.matrix(self.snapshot).rows if store is None else store.rows()
+            try:
+                if store is None:
+                    engines["matrix"] = self._engines.matrix(self.snapshot).rows
+                else:
+                    engines["store"] = store.rows()
+            except StorageError as error:
+                return [str(error)]
         return [
             f"The {name} lacks {counted(len(np.setdiff1d(rows, shown)), 'chunk')} and has "
             f"{len(np.setdiff1d(shown, rows))} too many."

@@ -1,4 +1,4 @@
-"""An index compares a question with every vector: nothing near is lost, whatever happens to the copy of its vectors."""
+"""Up to a limit an index compares a question with every vector: nothing near is lost."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
-from llama_index_contextual.index._old_matrix import Matrix
-from llama_index_contextual.index.reader import arms_over
 
-from llama_index_contextual.local_embedding import LocalEmbedding
-from llama_index_contextual.retrievers.chroma import ChromaDense
+from llama_index_contextual.embedding import model_id
+from llama_index_contextual.index.chroma_vectors import ChromaVectors
+from llama_index_contextual.matrix import Matrix
 
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
@@ -29,80 +28,63 @@ NOTES = {
 }
 
 
-class Three(LocalEmbedding):
-    """Vectors of three numbers."""
-
-    def _get_text_embeddings(self, texts):
-        return [[1.0, float(len(text)), 3.0] for text in texts]
-
-    def _get_query_embedding(self, query):
-        return [float(len(query)), 2.0, 3.0]
-
-
 @pytest.fixture
 def no_graph(monkeypatch):
     """No question reaches the graph of Chroma."""
-    monkeypatch.setattr(ChromaDense, "dense_query", lambda *_: pytest.fail("the graph was asked"))
+    monkeypatch.setattr(ChromaVectors, "nearest", lambda *_: pytest.fail("the graph was asked"))
 
 
 def brute(index, embedding, question, top_k=10, admitted=lambda _: True):
-    """Ids and cosines by every vector of the store."""
-    pages = index._storage.reader.ask(lambda view: list(view.store.vectors()))
-    paths = {node.node_id: node.metadata["path"] for node in index.nodes()}
+    """Ids and cosines by every vector of the database."""
+    with index.settings.database.reading() as snapshot:
+        nodes = {node.row: node for node in snapshot.nodes()}
+        pages = list(snapshot.vectors(model_id(embedding)))
     asked = np.array(embedding.get_query_embedding(question))
     pairs = [
-        (id_, float(vector @ asked / np.linalg.norm(vector) / np.linalg.norm(asked)))
-        for ids, vectors in pages
-        for id_, vector in zip(ids, vectors.astype(np.float64), strict=True)
-        if admitted(paths[id_])
+        (nodes[row].node_id, float(vector @ asked / np.linalg.norm(vector) / np.linalg.norm(asked)))
+        for rows, vectors in pages
+        for row, vector in zip(rows.tolist(), vectors.astype(np.float64), strict=True)
+        if admitted(nodes[row].metadata["path"])
     ]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:top_k]
 
 
-def asked(index, embedding, question, filters=None, top_k=10):
-    dense, _ = arms_over(index._storage.reader, embedding, filters)
-    return [(one.node_id, one.score) for one in dense.candidates(QueryBundle(question), top_k)]
+def asked(index, question, filters=None, top_k=10):
+    vector, _ = index.as_retriever(filters=filters).retrievers
+    return [(one.node_id, one.score) for one in vector.candidates(QueryBundle(question), top_k)]
 
 
 def assert_exact(index, embedding):
     for question in QUESTIONS:
-        found, wanted = asked(index, embedding, question), brute(index, embedding, question)
-        assert [id_ for id_, _ in found] == [id_ for id_, _ in wanted]
-        assert [score for _, score in found] == pytest.approx([score for _, score in wanted], abs=1e-6)
+        answer, wanted = asked(index, question), brute(index, embedding, question)
+        assert [node_id for node_id, _ in answer] == [node_id for node_id, _ in wanted]
+        assert [score for _, score in answer] == pytest.approx([score for _, score in wanted], abs=1e-6)
 
 
-def copies(index):
-    return sorted(path.name for path in index.settings.layout.matrix.glob("*.vectors"))
+def copy_of(index):
+    return index.settings.layout.root / "matrix"
 
 
-def test_every_question_is_compared_with_every_vector(opened, embedding, no_graph):
+def test_every_question_is_compared_with_every_vector_that_a_filter_admits(opened, embedding, no_graph):
     index = opened()
     index.refresh()
     assert_exact(index, embedding)
-    assert len(copies(index)) == 1
-
-
-def test_a_filtered_question_is_exact_too(opened, embedding, no_graph):
-    index = opened()
-    index.refresh()
     filters = MetadataFilters(filters=[MetadataFilter(key="path", value="memory/", operator=FilterOperator.CONTAINS)])
     wanted = brute(index, embedding, QUESTIONS[0], admitted=lambda path: path.startswith("memory/"))
     assert len(wanted) == 2
-    assert [id_ for id_, _ in asked(index, embedding, QUESTIONS[0], filters)] == [id_ for id_, _ in wanted]
+    assert [node_id for node_id, _ in asked(index, QUESTIONS[0], filters)] == [node_id for node_id, _ in wanted]
 
 
 def test_changes_are_followed_by_the_writer_and_by_others(opened, folder, embedding, no_graph):
     writer, reader = opened(), opened()
     writer.refresh()
     assert_exact(reader, embedding)
-    [copy] = copies(writer)
     (folder / "faq.md").write_text("# FAQ\n\nThe cache is warm by now. A new version is out.\n", "utf-8")
     (folder / "guide.md").unlink()
     (folder / "new.md").write_text("# Pets\n\nThe hamster eats carrots, too.\n", "utf-8")
     writer.refresh()
     for index in (writer, reader, opened()):
         assert_exact(index, embedding)
-    assert copies(writer) == [copy]
     writer.delete("new.md")
     for index in (writer, reader, opened()):
         assert_exact(index, embedding)
@@ -126,11 +108,11 @@ def test_a_reader_follows_a_refresh_that_is_killed(opened, folder, embedding, no
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "changed", "foreign", "stale"])
 def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothing(
-    opened, folder, embedding, no_graph, harm, tmp_path
+    opened, folder, embedding, no_graph, harm
 ):
     index = opened()
     index.refresh()
-    matrix = index.settings.layout.matrix
+    matrix = copy_of(index)
     before = {path.name: path.read_bytes() for path in matrix.iterdir()}
     index.close()
     [vectors] = matrix.glob("*.vectors")
@@ -142,67 +124,33 @@ def test_a_copy_that_cannot_be_used_is_derived_again_and_a_question_writes_nothi
         data = bytearray(vectors.read_bytes())
         data[100] ^= 1
         vectors.write_bytes(data if harm == "changed" else data[:-1])
-    elif harm == "foreign":  # of another index, with the same stamp
-        stamp = f"{index.settings.layout.generation.read_bytes()} contextual"
-        assert Matrix.load(matrix, stamp) is not None
-        Matrix().with_rows(["other"], [[1.0] * 384]).save(matrix, stamp)
+    elif harm == "foreign":  # of another index
+        Matrix().with_rows([1], [[1.0] * 384]).save(matrix, '["another", 0, 1]')
     else:
         (folder / "new.md").write_text("# Pets\n\nThe hamster eats carrots, too.\n", "utf-8")
         opened().refresh()
         for name, data in before.items():
             (matrix / name).write_bytes(data)
-    there = sorted(path.name for path in matrix.glob("*"))
+    there = {path.name: path.read_bytes() for path in matrix.glob("*")}
     assert_exact(opened(), embedding)
-    assert sorted(path.name for path in matrix.glob("*")) == there
+    assert {path.name: path.read_bytes() for path in matrix.glob("*")} == there
     (folder / "more.md").write_text("# More\n\nA rabbit eats carrots as well.\n", "utf-8")
-    again = opened()
-    again.refresh()
-    assert len(copies(again)) == 1
+    opened().refresh()
+    assert Matrix.load(matrix) is not None
     assert_exact(opened(), embedding)
 
 
-def test_beyond_the_limit_the_graph_answers_and_nothing_is_kept(opened, folder, embedding, monkeypatch):
+def test_verify_measures_what_is_found(opened, monkeypatch):
     index = opened()
     index.refresh()
-    chunks = len(index.nodes())
-    monkeypatch.setenv(LIMIT, str(chunks))
-    (folder / "new.md").write_text("# Pets\n\nThe hamster eats carrots, too.\n", "utf-8")
-    larger = opened()
-    larger.refresh()
-    assert copies(larger) == []
-    graph = []
-    plain = ChromaDense.dense_query
-    monkeypatch.setattr(ChromaDense, "dense_query", lambda *given: graph.append(1) or plain(*given))
-    assert_exact(larger, embedding)  # a graph of so few loses nothing
-    assert len(graph) == len(QUESTIONS)
-    (folder / "new.md").unlink()
-    larger.refresh()
-    assert len(copies(larger)) == 1
-    assert_exact(larger, embedding)
-    assert len(graph) == len(QUESTIONS)
-
-
-def test_another_embedding_brings_another_matrix(opened, embedding, no_graph):
-    index = opened()
-    index.refresh()
-    three = Three(threads=1, model_name="three")
-    replaced = opened(embed_model=three, reindex="all")
-    replaced.refresh()
-    for question in QUESTIONS:
-        found, wanted = asked(replaced, three, question), brute(replaced, three, question)
-        assert [score for _, score in found] == pytest.approx([score for _, score in wanted], abs=1e-6)
-
-
-def test_verify_measures_what_is_found(opened, embedding, monkeypatch):
-    index = opened()
-    index.refresh()
-    found = index.verify()
-    assert (found.ok, found.recall, found.to_dict()["recall"]) == (True, 1.0, 1.0)
-    assert "100.0% of the ten nearest chunks are found" in str(found)
+    whole = index.verify()
+    assert (whole.ok, whole.recall, whole.to_dict()["recall"]) == (True, 1.0, 1.0)
+    assert "100.0% of the ten nearest chunks are found" in str(whole)
     index.close()
-    plain = ChromaDense.dense_query
     monkeypatch.setenv(LIMIT, "0")
-    monkeypatch.setattr(ChromaDense, "dense_query", lambda *given: plain(*given)[1:])
+    opened().refresh()
+    plain = ChromaVectors.nearest
+    monkeypatch.setattr(ChromaVectors, "nearest", lambda *given: _without_the_best(*plain(*given)))
     lossy = opened().verify()
     assert (lossy.ok, lossy.problems, lossy.files) == (False, [], [])
     assert lossy.recall == pytest.approx(1 - 1 / len(index.nodes()))
@@ -211,50 +159,37 @@ def test_verify_measures_what_is_found(opened, embedding, monkeypatch):
     assert "reindex" not in str(lossy)
 
 
-def test_verify_finds_a_copy_that_holds_other_vectors(opened, embedding):
-    index = opened()
-    index.refresh()
-    ids, vectors = index._storage.reader.ask(lambda view: next(view.store.vectors()))
-    stamp = f"{index.settings.layout.generation.read_bytes()} contextual"
-    many = [f"none-{number}" for number in range(20)]
-    index.close()
-    noise = np.random.default_rng(0).standard_normal((25, vectors.shape[1]))
-    foreign = Matrix().with_rows([*many, *ids], noise).without(many)
-    foreign.save(index.settings.layout.matrix, stamp)
-    seen = opened()
-    with pytest.MonkeyPatch.context() as few:  # all of so few chunks are among the ten nearest
-        few.setattr("llama_index_contextual.index.inspection.TOP", 2)
-        few.setattr("llama_index_contextual.retrievers.recall.TOP", 2)
-        assert not seen.verify().ok
+def _without_the_best(rows, scores):
+    """As many, but the last twice, as a graph that has lost one."""
+    return np.append(rows[1:], rows[-1]), np.append(scores[1:], scores[-1])
 
 
 def test_an_index_without_vectors_measures_nothing(opened):
     index = opened(embed_model="none")
     index.refresh()
     assert index.verify().recall is None
-    assert not index.settings.layout.matrix.exists()
+    assert not copy_of(index).exists()
 
 
-def test_qdrant_is_asked_to_compare_every_vector_up_to_the_limit(opened, embedding, monkeypatch):
+def test_qdrant_is_asked_to_compare_every_vector_up_to_the_limit(opened, embedding, qdrant_server, monkeypatch):
     qdrant_client = pytest.importorskip("qdrant_client", reason="the extra 'qdrant' is not installed")
-    client, asked_for = qdrant_client.QdrantClient(":memory:"), []
-    index = opened(vector_store=client)
+    store, exact = f"qdrant:{qdrant_server}", []
+    index = opened(vector_store=store)
     index.refresh()
     plain = qdrant_client.QdrantClient.query_points
 
     def noted(self, *given, **options):
-        if options.get("search_params") is not None:
-            asked_for.append(options["search_params"].exact)
+        exact.append(options["search_params"].exact)
         return plain(self, *given, **options)
 
     monkeypatch.setattr(qdrant_client.QdrantClient, "query_points", noted)
     assert_exact(index, embedding)
-    assert asked_for == [True] * len(QUESTIONS)
+    assert exact == [True] * len(QUESTIONS)
     assert index.verify().recall == 1.0
-    asked_for.clear()
+    exact.clear()
     monkeypatch.setenv(LIMIT, "2")
-    asked(opened(vector_store=client), embedding, QUESTIONS[0])
-    assert asked_for == [False]
+    asked(opened(vector_store=store), QUESTIONS[0])
+    assert exact == [False]
 
 
 @pytest.mark.long
@@ -270,10 +205,10 @@ def test_notes_beside_a_large_document_are_found_as_by_comparing_all(opened, emb
     index.refresh()
     assert len(index.nodes()) > 150
     for name, (_, question) in NOTES.items():
-        found, wanted = asked(index, embedding, question), brute(index, embedding, question)
-        assert [id_ for id_, _ in found] == [id_ for id_, _ in wanted]
+        answer, wanted = asked(index, question), brute(index, embedding, question)
+        assert [node_id for node_id, _ in answer] == [node_id for node_id, _ in wanted]
         paths = {node.node_id: node.metadata["path"] for node in index.nodes()}
-        assert name in [paths[id_] for id_, _ in found][:5], question
+        assert name in [paths[node_id] for node_id, _ in answer][:5], question
     assert index.verify().recall == 1.0
 
 
@@ -284,13 +219,13 @@ def test_made_vectors_apart_from_a_crowd_are_found_where_a_graph_loses_them(tmp_
     crowd = rng.standard_normal(384) + 0.3 * rng.standard_normal((6000, 384))
     apart = rng.standard_normal((60, 384))
     vectors = np.concatenate([apart, crowd]).astype(np.float32)
-    ids = [f"{number:05}" for number in range(len(vectors))]
+    ids = [str(number) for number in range(len(vectors))]
     client = chromadb.PersistentClient(str(tmp_path))
     graph = client.create_collection("graph", embedding_function=None, configuration={"hnsw": {"space": "cosine"}})
     for start in range(0, len(ids), 3030):
         graph.add(ids=ids[start : start + 3030], embeddings=vectors[start : start + 3030])
-    matrix = Matrix().with_rows(ids, vectors)
+    matrix = Matrix().with_rows(np.arange(len(vectors)), vectors)
     questions = apart + 0.3 * rng.standard_normal(apart.shape)
-    assert [matrix.nearest(question, 1)[0][0] for question in questions] == ids[:60]
+    assert [int(matrix.nearest(question, 1)[0][0]) for question in questions] == list(range(60))
     answers = graph.query(query_embeddings=questions.tolist(), n_results=10, include=[])["ids"]
-    assert sum(id_ in answer for id_, answer in zip(ids, answers, strict=False)) < 60, "graphs are exact by now"
+    assert sum(node_id in answer for node_id, answer in zip(ids, answers, strict=False)) < 60, "graphs are exact by now"
