@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from filelock import FileLock, Timeout
 
 from llama_index_contextual.atomic import write_atomically
-from llama_index_contextual.errors import DocumentError, LockedError, RetrievalError, SettingError, StorageError
+from llama_index_contextual.errors import DocumentError, LockedError, SettingError, StorageError
 from llama_index_contextual.index.files import find_files, stamp_of
 from llama_index_contextual.index.sources import read_bytes
 from llama_index_contextual.index.state import DEFAULT_NAME, Layout
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
-    from llama_index_contextual.index.background import Freshness
 
 MOST_LISTED: Final = 500
 _EMPTY: Final = "nothing is indexed yet"
@@ -58,19 +57,10 @@ class Notes:
     async def fresh(self, ask: Callable[[], Awaitable[MemoryDigest]]) -> MemoryDigest:
         """Ask after a short look at the folder, and say what the answer does not know yet."""
         note = await self.keeper.alook()
-        if not await self._waits_for_an_index(note):
-            try:
-                return (await ask()).noting(str(note))
-            except (StorageError, RetrievalError):  # a first refresh that fails takes back what it had begun
-                note = await self.keeper.alook()
-                if not await self._waits_for_an_index(note):
-                    raise
-        return MemoryDigest(applicable=True, reason=_EMPTY).noting(f"{_EMPTY}; {note}")
-
-    async def _waits_for_an_index(self, note: Freshness) -> bool:
-        """Return whether nothing is indexed, and a refresh tries to change that."""
-        tried = note.refreshing or note.error
-        return bool(tried) and not await asyncio.to_thread(lambda: self.index.exists)  # it may ask a server
+        is_tried = note.refreshing or note.error
+        if is_tried and not await asyncio.to_thread(lambda: self.index.exists):  # it may ask a server
+            return MemoryDigest(applicable=True, reason=_EMPTY).noting(f"{_EMPTY}; {note}")
+        return (await ask()).noting(str(note))
 
     def part(self, path: str, first: int, count: int) -> str:
         """Return some lines of a note, and where to go on."""

@@ -51,11 +51,14 @@ def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(fol
     text = (folder / "contextual.toml").read_text("utf-8")
     assert load_configuration(folder).origins == {}
     used = re.sub(r"^# (?=[\w\"/]+ = )", "", text, flags=re.MULTILINE)
-    (folder / "contextual.toml").write_text(
-        used.replace('prompt = "prompt.txt"', 'prompt = "{document}{chunks}"'), "utf-8"
-    )
+    used = used.replace('prompt = "prompt.txt"', 'prompt = "{document}{chunks}"')
+    (folder / "contextual.toml").write_text(used, "utf-8")
     trusted(folder)
     assert set(load_configuration(folder).origins) == {key for key, _ in fields_of()}
+    (folder / "contextual.toml").write_text(
+        re.sub(r"^database = .*\n", "", used, flags=re.MULTILINE), "utf-8"
+    )  # a server
+    trusted(folder)
     with ContextualIndex.open(folder, context="headings", embed_model="local") as index:
         assert index.settings.files.include == ("*.md", "*.txt")
 

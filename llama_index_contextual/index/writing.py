@@ -144,11 +144,15 @@ class Written:
     """What a write changed, in nodes.
 
     Attributes:
-        relocated: Their text and context stayed, and lines or other metadata changed.
+        added: They are new.
+        changed: They were there, and anything of them changed.
+        relocated: Those of them whose text and context stayed, and whose lines or other metadata changed.
         removed: They went.
         refused: Why documents were not written, by key.
     """
 
+    added: int = 0
+    changed: int = 0
     relocated: int = 0
     removed: int = 0
     refused: dict[str, str] = field(default_factory=dict)
@@ -219,7 +223,7 @@ class Writer:
     def write(self, documents: Sequence[Indexed]) -> Written:
         """Write documents, each whole. Nodes of which nothing changed stay as they are."""
         chunks = [chunk for one in documents for chunk in one.chunks]
-        with step("store", documents=len(documents), chunks=len(chunks)):
+        with step("store") as facts:
             while True:
                 with self.transaction() as transaction:
                     lost = self._forgotten(transaction, chunks)
@@ -227,6 +231,7 @@ class Writer:
                         result = self._put(transaction, documents)
                         break
                 self.vectors.embed_all(lost)
+            facts |= {"added": result.added, "changed": result.changed, "deleted": result.removed}
         sound = (one.document for one in documents if one.document.key not in result.refused)
         self.documents.update((one.key, one) for one in sound)
         return result
@@ -251,8 +256,11 @@ class Writer:
                 known = before.pop(chunk.row.node_id, None)
                 if known is not None and known[1:] == chunk.row[1:]:
                     continue
-                if known is not None:
+                if known is None:
+                    result.added += 1
+                else:
                     gone.append(known.row)
+                    result.changed += 1
                     result.relocated += known.embed_hash == chunk.embed_hash
                 fresh.append((numbers[one.document.key], chunk.row))
             gone += [node.row for node in before.values()]
@@ -279,8 +287,9 @@ class Writer:
 
     def delete(self, keys: Sequence[str]) -> int:
         """Take documents out of the index; return how many nodes went."""
-        with self.transaction() as transaction:
+        with step("store", added=0, changed=0) as facts, self.transaction() as transaction:
             count = transaction.delete_documents(keys)
+            facts["deleted"] = count
         for key in keys:
             self.documents.pop(key, None)
         return count

@@ -19,11 +19,19 @@ from llama_index.core.vector_stores import (
     VectorStoreQuery,
 )
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from notes import TEAMS, TEXTS
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.errors import CopyError, FingerprintError, SettingError
 
+TEXTS = {
+    "dog": "Cookie the dog loves carrots and long walks",
+    "cat": "The cat sleeps all day on the warm sofa",
+    "gateway": "The gateway waits for 60 seconds before it gives up",
+    "budget": "The budget for the kitchen is 12000 euros",
+    "freeze": "The freeze starts on 14 December and carrots are off",
+    "meeting": "We met the architects and agreed on the budget",
+}
+TEAMS = ["net", "web", "net", "ops", "network", "web"]
 EMBEDDING = HashedWords(model_name="hashed")
 QUESTION = "when does the carrots freeze start"
 MODES = ["default", "sparse", "text_search", "hybrid", "semantic_hybrid"]

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import socket
+import sqlite3
 import subprocess
 import urllib.error
 import urllib.request
@@ -99,9 +100,9 @@ async def test_health_says_how_the_server_is_and_nothing_of_the_notes(folder):
         status, text = await asyncio.to_thread(health_of, port, Host="evil.example")
         assert status == 421
         assert "documents" not in text
-        manifest = folder / ".contextual" / "manifest.json"
-        newer = {**json.loads(manifest.read_text("utf-8")), "version": 999}
-        manifest.write_text(json.dumps(newer), "utf-8")
+        with contextlib.closing(sqlite3.connect(folder / ".contextual" / "index.sqlite3")) as database:
+            database.execute("UPDATE state SET value = '\"x\"' WHERE key = 'edition'")
+            database.commit()
         status, text = await asyncio.to_thread(health_of, port)
         assert status == 503
         assert str(folder) not in text

@@ -83,7 +83,7 @@ async def test_a_client_is_told_why_there_is_no_answer(folder):
 async def test_small_talk_touches_neither_folder_nor_index(index, monkeypatch):
     async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
         monkeypatch.setattr(index, "freshness", None)
-        monkeypatch.setattr(index, "manifest", None)
+        monkeypatch.setattr(index, "documents", None)
         assert await text_of(client, "memory_context", message="hola") == NOTHING
 
 
