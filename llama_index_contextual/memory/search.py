@@ -7,7 +7,6 @@ likely an index answers a message at all, so memory does not abstain from the hi
 from __future__ import annotations
 
 import asyncio
-import copy
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +21,7 @@ from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.metadata import DATE_TS, PATH, TAGS
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrievers.hybrid import search_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.memory.message import Query
-    from llama_index_contextual.retrievers import Explanation, Hit
+    from llama_index_contextual.retrievers import Hit
+    from llama_index_contextual.retrievers.pipeline import Search
     from llama_index_contextual.retrievers.relevance import Least
 
 _K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
@@ -87,17 +88,7 @@ class PoolSearch:
             retriever = ContextualFusionRetriever([retriever], on_arm_failure="raise")
         self._index = source if is_index else None
         self._pool = pool
-        self._fusion = self._widened(retriever)
-
-    def _widened(self, retriever: ContextualFusionRetriever) -> ContextualFusionRetriever:
-        """Return the pool instead of the cut, and leave recency to memory: applied twice it would count twice."""
-        view = copy.copy(retriever)
-        view.similarity_top_k = self._pool
-        view.candidate_pool = max(self._pool, retriever.candidate_pool)
-        view.node_postprocessors = [
-            one for one in retriever.node_postprocessors if not isinstance(one, RecencyPostprocessor)
-        ]
-        return view
+        self._fusion = retriever
 
     @property
     def _keyword_arm(self) -> Any | None:
@@ -152,8 +143,8 @@ class PoolSearch:
             today: From which "last week" counts; default the day it is.
             least: The relevance that a hit needs. A digest leaves that to its ranking, which knows of named days.
         """
-        view = self._view(filters, subject, today, least)
-        return self._explained(view.explain(*(query.text for query in queries)), queries) if view else HitPool()
+        search = self._search(queries, filters, subject, today, least)
+        return HitPool() if search is None else self._hits(search.run(), queries)
 
     async def asearch(
         self,
@@ -165,33 +156,42 @@ class PoolSearch:
         least: Least = 0.0,
     ) -> HitPool:
         """Do the same off the event loop."""
-        view = await asyncio.to_thread(self._view, filters, subject, today, least)
-        if view is None:
-            return HitPool()
-        explanation = await view.aexplain(*(query.text for query in queries))
-        return await asyncio.to_thread(self._explained, explanation, queries)
+        search = await asyncio.to_thread(self._search, queries, filters, subject, today, least)
+        return HitPool() if search is None else await asyncio.to_thread(self._hits, await search.arun(), queries)
 
-    def _view(
-        self, filters: MetadataFilters | None, subject: str, today: date | None, least: Least
-    ) -> ContextualFusionRetriever | None:
-        """Return a view for one message, restricted to what filters admit; None where the arms cannot do that."""
+    def _search(
+        self, queries: Sequence[Query], filters: MetadataFilters | None, subject: str, today: date | None, least: Least
+    ) -> Search | None:
+        """Return a search for the pool among what filters admit; None where the arms cannot do that."""
         if filters is None:
-            view = copy.copy(self._fusion)
+            fusion = self._fusion
         elif self._index is not None:
-            view = self._widened(self._index.as_retriever(similarity_top_k=self._pool, filters=filters))
+            fusion = self._index.as_retriever(similarity_top_k=self._pool, filters=filters)
         elif self.can_filter:
-            view = self._fusion.with_filters(filters)
+            fusion = self._fusion.with_filters(filters)
         else:
             return None
-        view.subject, view.today, view.min_score = subject or None, today, least
-        return view
+        # Recency is left to memory: applied twice it would count twice.
+        others = [one for one in fusion.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
+        return search_of(
+            fusion,
+            [query.text for query in queries],
+            explained=True,
+            similarity_top_k=self._pool,
+            candidate_pool=max(self._pool, fusion.candidate_pool),
+            node_postprocessors=others,
+            subject=subject or None,
+            today=today,
+            min_score=least,
+        )
 
-    def _explained(self, explanation: Explanation, queries: Sequence[Query]) -> HitPool:
+    def _hits(self, search: Search, queries: Sequence[Query]) -> HitPool:
+        explanation = search.explanation()
         kinds = {query.text: query.kind for query in queries}
         ordered = [kinds.get(text, "original") for text in explanation.queries]
         groups = None if self._keyword_arm is not None else self.alternatives(queries[0].text)
         # A reranker of the user's has the last word on the order, and its scores may mean anything.
-        reranked = bool(self._fusion.node_postprocessors)
+        reranked = bool(search.node_postprocessors)
         likely = 1.0 if explanation.relevance is None else explanation.relevance
         hits = tuple(
             PoolHit(

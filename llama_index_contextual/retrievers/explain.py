@@ -238,32 +238,6 @@ def hits_of(
     return tuple(hits)
 
 
-def scores_of(found: Sequence[NodeWithScore]) -> dict[str, float]:
-    """Return scores by node id, 0 for a missing score."""
-    return {one.node.node_id: one.score or 0.0 for one in found}
-
-
-def noted(
-    steps: dict[str, list[Step]], name: str, before: Mapping[str, float], found: Sequence[NodeWithScore]
-) -> list[NodeWithScore]:
-    """Write down what a postprocessor did to each score, and return what it gave, best first.
-
-    The order of a postprocessor that gives no scores is kept.
-
-    Args:
-        steps: Of each node, by id; they grow.
-        name: The postprocessor's.
-        before: Scores before it, by id.
-        found: What it gave.
-    """
-    for one in found:
-        old = before.get(one.node.node_id, 0.0)
-        steps.setdefault(one.node.node_id, []).append(Step(name, old, one.score or 0.0))
-    if any(one.score is None for one in found):
-        return list(found)
-    return sorted(found, key=lambda one: -(one.score or 0.0))
-
-
 def one_line(text: str) -> str:
     """Return a text that stays on its line of a table: breaks are spaces, what cannot be printed is U+FFFD."""
     return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s", " ", text))

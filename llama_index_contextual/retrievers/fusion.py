@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    from llama_index.core.schema import BaseNode, QueryBundle
 
-    from llama_index_contextual.retrievers.relevance import Evidence
     from llama_index_contextual.retrievers.search import Candidate
 
 
@@ -80,33 +78,6 @@ class Fused(NamedTuple):
     score: float
     boost: float
     credits: tuple[Credit, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FusedPool:
-    """Hold what the arms proposed, fused: everything before postprocessors and the cut.
-
-    Args:
-        queries: The original, then its variants.
-        fused: Best first.
-        given: Nodes that arms handed over with their answer.
-        warnings: What was degraded, ignored or dropped.
-        operators: Operators of the query that the answer obeys.
-        relevance: How likely the best one answers the question, 0 to 1; None where that is not known.
-        measured: Whether it is known what relevance means there.
-        evidence: What relevance is made of.
-        unknown: A line on the words that the index does not know.
-    """
-
-    queries: tuple[QueryBundle, ...]
-    fused: tuple[Fused, ...]
-    given: dict[str, BaseNode]
-    warnings: tuple[str, ...]
-    operators: tuple[str, ...]
-    relevance: float | None
-    measured: bool
-    evidence: Evidence
-    unknown: str
 
 
 def fuse(

@@ -1,0 +1,312 @@
+"""A search: the way of one question through parse → ask → fuse → cut."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.keyword.query import may_be_misspelled, parse_query
+from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.retrievers.arms import (
+    Arm,
+    ArmAnswer,
+    ask_arms,
+    ask_arms_async,
+    keyword_of,
+    one_look,
+    own_copy,
+    queries_for,
+    rankings_of,
+    report_failures,
+)
+from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of
+from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
+from llama_index_contextual.retrievers.learned import fuse_learned, words_of
+from llama_index_contextual.retrievers.neighbours import expand_hits
+from llama_index_contextual.retrievers.relevance import AUTO, Evidence, evidence_of, least_relevance, relevance
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.text import counted
+from llama_index_contextual.watching import step
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from datetime import date
+
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+
+    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
+    from llama_index_contextual.retrievers.neighbours import Reach
+    from llama_index_contextual.retrievers.relevance import Least
+
+    Writer = Callable[[str], list[QueryBundle]]
+    AsyncWriter = Callable[[str], Awaitable[list[QueryBundle]]]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Search:
+    """Hold a question, how it is to be answered, and what each step has made of it.
+
+    :meth:`run` and :meth:`arun` take the steps, once each. The settings are those of
+    :class:`~llama_index_contextual.ContextualFusionRetriever` where nothing else is said.
+
+    Args:
+        queries: The original, then its variants.
+        arms: Whom to ask.
+        writers: Write variants of the original, in this thread or on an event loop; None adds none.
+        explained: Note where scores come from and what was left out, which takes as long as the fusion.
+        subject: What a relevant hit holds of the question; None for all of it.
+        today: From which "last week" counts; None for the day it is.
+    """
+
+    queries: list[QueryBundle]
+    arms: list[Arm]
+    mode: Mode
+    rrf_k: float
+    similarity_top_k: int
+    candidate_pool: int
+    variants: str
+    agreement_boost: float
+    node_postprocessors: Sequence[BaseNodePostprocessor]
+    arm_timeout: float | None
+    on_arm_failure: str
+    expand: Reach
+    min_score: Least
+    writers: tuple[Writer, AsyncWriter] | None = None
+    explained: bool = False
+    subject: str | None = None
+    today: date | None = None
+
+    # What the steps make: parse …
+    parsed: list[QueryBundle] = field(init=False)
+    """The queries without operators, and with the words that were meant."""
+    obeying: list[Arm] = field(init=False)
+    """The arms; those that evaluate the operators by themselves return nothing else."""
+    operators: tuple[str, ...] = ()
+    admitted: frozenset[str] | None = None
+    """Ids of the nodes that satisfy the operators; None for all."""
+    notes: list[str] = field(default_factory=list)
+    """What was degraded, ignored, corrected or left out."""
+    # … fuse …
+    fused: list[Fused] = field(default_factory=list)
+    """The pool: all that the arms proposed and that is relevant enough, best first."""
+    evidence: Evidence = field(default_factory=Evidence)
+    relevance: float | None = None
+    measured: bool = False
+    unknown: str = ""
+    # … and cut.
+    nodes: dict[str, BaseNode] = field(default_factory=dict)
+    results: list[NodeWithScore] = field(default_factory=list)
+    steps: dict[str, list[Step]] = field(default_factory=dict)
+    """What postprocessors did to scores, by node id."""
+
+    def run(self) -> Search:
+        """Take all steps."""
+        if self.writers is not None:
+            self.queries += self.writers[0](self.queries[0].query_str)
+        self._search()
+        for postprocessor in self.node_postprocessors:
+            before = self._scores()
+            results = postprocessor.postprocess_nodes(self.results, query_bundle=self.queries[0])
+            self._note(postprocessor.class_name(), before, results)
+        self._cut()
+        return self
+
+    async def arun(self) -> Search:
+        """Take all steps without blocking the event loop."""
+        if self.writers is not None:
+            self.queries += await self.writers[1](self.queries[0].query_str)
+        if all(arm.by_id is not None for arm in self.arms):  # all of them compute
+            await asyncio.to_thread(self._search)
+        else:
+            await asyncio.to_thread(self._parse)
+            queries = queries_for(self.obeying, self.parsed, self.variants)
+            answers = await ask_arms_async(queries, self.candidate_pool, self.arm_timeout)
+            await asyncio.to_thread(self._fuse, answers)
+        for postprocessor in self.node_postprocessors:
+            before = self._scores()
+            results = await postprocessor.apostprocess_nodes(self.results, query_bundle=self.queries[0])
+            self._note(postprocessor.class_name(), before, results)
+        await asyncio.to_thread(self._cut) if self.expand else self._cut()
+        return self
+
+    def _search(self) -> None:
+        """Parse, ask, fuse and read the nodes, all in one state of what the arms read."""
+        with one_look(self.arms):
+            self._parse()
+            queries = queries_for(self.obeying, self.parsed, self.variants)
+            self._fuse(ask_arms(queries, self.candidate_pool, self.arm_timeout))
+
+    # Parse
+
+    def _parse(self) -> None:
+        """Read the operators of the original query and correct its misspelled words; every change is noted.
+
+        Operators that no node satisfies are ignored. A word is misspelled where neither the index nor a dictionary
+        knows it and the index knows one that differs by a letter.
+        """
+        self.parsed, self.obeying = list(self.queries), self.arms
+        keyword = keyword_of(arm.retriever for arm in self.arms)
+        if keyword is None:
+            return
+        query = parse_query(self.queries[0].query_str, keyword.analyzer)
+        if query.operators:
+            self._obey(query.operators, frozenset(keyword.selected_ids(query.filters)))
+            self.parsed[0] = own_copy(self.queries[0], query.text)
+        if self.operators:
+            self.obeying = [arm.obeying(query.filters) for arm in self.arms]
+        if may_be_misspelled(query.text):
+            text, note = keyword.unknown(query.text).corrected(query.text)
+            if note:  # a vector that came with the question is of what was typed
+                self.parsed[0] = QueryBundle(text)
+                self.notes.append(note)
+        for note in self.notes:
+            warnings.warn(f"Query {self.queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
+
+    def _obey(self, operators: tuple[str, ...], admitted: frozenset[str]) -> None:
+        if admitted:
+            self.operators, self.admitted = operators, admitted
+        else:
+            self.notes.append(f"nothing matches {' '.join(operators)}, which was therefore ignored")
+
+    # Fuse
+
+    def _fuse(self, answers: list[ArmAnswer]) -> None:
+        """Make one pool of the answers, judge it, and read the nodes that are needed."""
+        with step("fusion", mode=self.mode.value, rankings=len(answers)) as facts:
+            strict = self.on_arm_failure == "raise"
+            self.notes += report_failures(answers, timeout=self.arm_timeout, strict=strict)
+            rankings = rankings_of(answers, self.candidate_pool, self.admitted)
+            names = {one.arm for one in rankings}
+            arms = [arm for arm in self.obeying if arm.name in names]
+            keyword = keyword_of(arm.retriever for arm in arms)
+            self.fused = self._fused(arms, keyword, rankings)
+            self._judge(arms, keyword, rankings)
+            facts["candidates"] = len(self.fused)
+        self.nodes = {one.node_id: one.node for answer in answers for one in answer.candidates if one.node is not None}
+        self._load()
+
+    def _fused(
+        self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]
+    ) -> list[Fused]:
+        boost = self.agreement_boost
+        if self.mode is not Mode.LEARNED:
+            return fuse(rankings, mode=self.mode, k=self.rrf_k, pool=self.candidate_pool, agreement_boost=boost)
+        words = None
+        if keyword is not None:
+            ids = list(dict.fromkeys(one.node_id for ranking in rankings for one in ranking.candidates))
+            name = next(arm.name for arm in arms if arm.retriever is keyword)
+            words = words_of(self.parsed[0].query_str, name, keyword, ids, self.today)
+        kinds = {arm.name: arm.is_keyword for arm in arms}
+        return fuse_learned(rankings, kinds, words, agreement_boost=boost, why=self.explained)
+
+    def _judge(self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]) -> None:
+        """Say how likely the best of the pool answers, and leave out what is less relevant than it has to be."""
+        query, best = self.parsed[0].query_str, self.fused[0].node_id if self.fused else ""
+        cosines, local = _cosines(arms, rankings)
+        self.evidence = evidence_of(query, best, cosines, keyword, local=local, subject=self.subject)
+        self.relevance = relevance(self.evidence)
+        filtered = [arm for arm in self.obeying if arm.has_filters]
+        self.measured = self.evidence.measured and not self.operators and not filtered
+        least = least_relevance(self.min_score, measured=self.measured)
+        likely = 0.0 if self.relevance is None else self.relevance
+        # Scores of some modes are below 0: where nothing is asked of them they stay.
+        if least and self.relevance is not None and not (self.min_score == AUTO and likely >= least):
+            pool = self.fused
+            self.fused = [one for one in pool if likely * one.score >= least]
+            if self.explained and len(self.fused) < len(pool):
+                self.notes.append(self._left_out(pool[len(self.fused) :], likely, least))
+        if self.explained:
+            # A vector arm finds something whatever is asked, unless its filters admit nothing.
+            if not self.fused and not all(arm.is_keyword for arm in filtered):
+                self.notes.append("no chunk passes the filters")
+            self.unknown = "" if keyword is None else str(keyword.unknown(query))
+
+    def _left_out(self, fused: Sequence[Fused], likely: float, least: float) -> str:
+        """Count hits that are not relevant enough, and name the best of them."""
+        node = self._read([fused[0].node_id]).get(fused[0].node_id)
+        place = "" if node is None else f", {citation_of(node.metadata) or node.node_id},"
+        reason = f"has a relevance of {likely * fused[0].score:.3f}, below min_score={least:g}"
+        return f"left out {counted(len(fused), 'hit')}: the best{place} {reason}"
+
+    # Cut
+
+    def _load(self) -> None:
+        """Read nodes of the pool: all where postprocessors want to see them, else as many as are returned.
+
+        Where a node vanished since the arms answered, the next one moves up.
+        """
+        cut = len(self.fused) if self.node_postprocessors else self.similarity_top_k
+        scale = 1.0 if self.relevance is None or self.mode is not Mode.LEARNED else self.relevance
+        rest = self.fused
+        while rest and len(self.results) < cut:
+            size = cut - len(self.results)
+            batch, rest = rest[:size], rest[size:]
+            self.nodes |= self._read(one.node_id for one in batch if one.node_id not in self.nodes)
+            present = [one for one in batch if one.node_id in self.nodes]
+            self.results += [NodeWithScore(node=self.nodes[one.node_id], score=scale * one.score) for one in present]
+
+    def _read(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Read nodes by id from the arms; keyword arms come first, because they have nodes in memory."""
+        missing, nodes = list(node_ids), dict[str, BaseNode]()
+        for arm in sorted(self.arms, key=lambda arm: not arm.is_keyword):
+            if missing and (able := arm.by_id) is not None:
+                nodes |= able.nodes(missing)
+                missing = [node_id for node_id in missing if node_id not in nodes]
+        return nodes
+
+    def _scores(self) -> dict[str, float]:
+        return {one.node.node_id: one.score or 0.0 for one in self.results}
+
+    def _note(self, name: str, before: dict[str, float], results: list[NodeWithScore]) -> None:
+        """Take over what a postprocessor made of the results, best first, and note what it did to each score.
+
+        The order of a postprocessor that gives no scores stays.
+        """
+        for one in results:
+            change = Step(name, before.get(one.node.node_id, 0.0), one.score or 0.0)
+            self.steps.setdefault(one.node.node_id, []).append(change)
+        scored = all(one.score is not None for one in results)
+        self.results = sorted(results, key=lambda one: -(one.score or 0.0)) if scored else list(results)
+
+    def _cut(self) -> None:
+        self.results = self.results[: self.similarity_top_k]
+        if self.expand:
+            self.results = expand_hits(self.results, self.expand, self._read)
+
+    def explanation(self) -> Explanation:
+        """Return the results of an explained search with the reasons for each."""
+        queries = tuple(query.query_str for query in self.parsed)
+        keyword = next((arm.retriever for arm in self.arms if hasattr(arm.retriever, "evidence")), None)
+        ids = [one.node.node_id for one in self.results]
+        terms: Any = {} if keyword is None else keyword.evidence(" ".join(queries), ids)
+        vectors = {arm.name for arm in self.arms if not arm.is_keyword}
+        fused = {one.node_id: one for one in self.fused}
+        return Explanation(
+            queries,
+            {arm.name: arm.weight for arm in self.arms},
+            self.mode.value,
+            self.rrf_k,
+            hits_of(self.results, fused, self.steps, terms, vectors, self.relevance),
+            len(self.fused),
+            tuple(self.notes),
+            self.operators,
+            self.relevance,
+            self.measured,
+            self.evidence,
+            self.unknown,
+        )
+
+
+def _cosines(arms: Sequence[Arm], rankings: Sequence[Ranking]) -> tuple[dict[str, float], bool]:
+    """Return what the first vector arm gave for the question, by id, and whether it has the local model's cosines."""
+    for arm in arms:
+        if isinstance(arm.retriever, ContextualVectorRetriever):
+            answers = (one.candidates for one in rankings if one.query == 0 and one.arm == arm.name)
+            cosines = {one.node_id: one.score for answer in answers for one in answer if one.score is not None}
+            return cosines, arm.retriever.gives_local_cosines
+    return {}, False
