@@ -19,6 +19,7 @@ from llama_index.core.schema import Document
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex, batches, ray_actors, ray_workers, vectors
 from llama_index_contextual.index.ray_workers import RayWorkers
@@ -94,9 +95,10 @@ def pages(tmp_path):
 
 
 def held(index):
-    """Everything that the store has: ids, texts, metadata, and the vectors of the texts."""
+    """Everything that the database has: ids, texts, metadata, and the vectors of the texts."""
     nodes = {node.node_id: (node.text, node.metadata, node.relationships) for node in index.nodes()}
-    pages = index._storage.reader.ask(lambda view: list(view.store.vectors()))
+    model = model_id(index.settings.embedding)
+    pages = index._storage.reader.ask(lambda view: list(view.snapshot.vectors(model)))
     return nodes, sorted(map(tuple, chain.from_iterable(page.tolist() for _, page in pages)))
 
 
