@@ -16,7 +16,7 @@ NOTES = Path(__file__).parents[1] / "examples" / "notes"
 
 
 def state(folder):
-    """Every file below a folder by its hash, but locks, which hold nothing.
+    """Every file below a folder by its hash, but locks and SQLite's empty log, which hold nothing.
 
     Of Chroma all rows count but those in which it notes that it was opened. Its vector files of a few vectors are
     empty, and it fills them with noise whenever they are read.
@@ -27,6 +27,8 @@ def state(folder):
             with contextlib.closing(sqlite3.connect(file)) as database:
                 found[file] = [line for line in database.iterdump() if "acquire_write" not in line]
         elif file.is_file() and ".lock" not in file.name and file.suffix != ".bin" and not file.name.endswith("-shm"):
+            if file.name.endswith("-wal") and not file.stat().st_size:
+                continue
             found[file] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
