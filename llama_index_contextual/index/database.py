@@ -44,6 +44,7 @@ _NEW: Final = (
     "PRAGMA journal_mode=WAL",
 )
 _TRIES: Final = 3
+_BARE: Final = 8192  # bytes of a file without tables
 _DRIVER: Final = "postgresql+psycopg2"
 _PATIENCE: Final = {"connect_timeout": 10, "keepalives_idle": 30}  # seconds: a server that is away is told soon
 # A writer that stands still, or whose machine died, must not keep the others waiting. Writes are short.
@@ -98,10 +99,23 @@ class Database:
     @property
     def exists(self) -> bool:
         """Return whether there is an index in it."""
-        if self.file is not None:
-            return self.file.is_file()
-        with self._explained(), self._engine().connect() as connection:
-            return sa.inspect(connection).has_table(STATE.name, self._schema)
+        if self.file is None:
+            with self._explained(), self._engine().connect() as connection:
+                return sa.inspect(connection).has_table(STATE.name, self._schema)
+        try:
+            return self.file.stat().st_size > _BARE or self._has_tables(self.file)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # whoever opens it says why that is not possible
+
+    def _has_tables(self, file: Path) -> bool:
+        """Return whether a small file holds anything: a kill may have come before its tables were made."""
+        if not file.is_file():
+            return False
+        with contextlib.suppress(StorageError), self._explained(), self._engine().connect() as connection:
+            return bool(connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar())
+        return True
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Snapshot]:
