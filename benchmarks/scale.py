@@ -74,8 +74,13 @@ class OfWords(BaseEmbedding):
 def open_at(folder: Path, *, real: bool, store: str) -> ContextualIndex:
     """Open the index of a folder."""
     embedding = RememberingEmbedding() if real else OfWords(model_name="of-words", embed_batch_size=256)
+    settings = folder / "contextual.toml"
     return ContextualIndex.open(
-        folder, embed_model=embedding, node_parser=default_parser(LocalEmbedding()), vector_store=store
+        folder,
+        embed_model=embedding,
+        node_parser=default_parser(LocalEmbedding()),
+        vector_store=store,
+        config=settings if settings.exists() else None,
     )
 
 
