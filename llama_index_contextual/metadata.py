@@ -36,6 +36,7 @@ DATE_TS: Final = "date_ts"  # the same as seconds since the epoch, midnight UTC:
 
 # What LlamaIndex's readers say.
 PAGE_LABEL: Final = "page_label"  # of a document that is one page of a file
+_PARTS: Final = {".pptx": "slide", ".xlsx": "sheet", ".ipynb": "cell", ".epub": "chapter"}  # others have pages
 _FILE_PATH: Final = "file_path"
 _FILE_NAME: Final = "file_name"
 
@@ -164,8 +165,13 @@ def citation_of(metadata: Mapping[str, Any]) -> str:
 
 
 def page_path(path: str, page: object) -> str:
-    """Return a path with a page, as browsers open it: ``report.pdf#page=12``; the path alone where no page is known."""
-    return f"{path}#page={quote(str(page), safe='')}" if path and page not in {None, ""} else path
+    """Return a path with a page, as browsers open it: ``report.pdf#page=12``; the path alone where no page is known.
+
+    What is not a page is called by its name: ``plan.pptx#slide=3``, ``fees.xlsx#sheet=2026``.
+    """
+    if not path or page in {None, ""}:
+        return path
+    return f"{path}#{_PARTS.get(PurePosixPath(path).suffix.lower(), 'page')}={quote(str(page), safe='')}"
 
 
 def shortened(text: str) -> str:

@@ -49,7 +49,7 @@ from llama_index_contextual.node_metadata import (
     first_metadata,
     span_metadata,
 )
-from llama_index_contextual.text import is_markdown, without_surrogates
+from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, without_surrogates
 from llama_index_contextual.tokens import is_unread
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         path = metadata.path_of(document.metadata)
         name = path or document.node_id
         text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
-        settings = self._settings(markdown=is_markdown(path, self.markdown_suffixes))
+        settings = self._settings(markdown=_says_markdown(document) or is_markdown(path, self.markdown_suffixes))
         has_front = settings.markdown and settings.semantic and above is None
         front = read_front_matter(text, name) if has_front else FrontMatter()
         spans = split_markdown(text, settings=settings, body=front.end, above=above or TOP)
@@ -315,6 +315,12 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
 def usual_size(kind: type[HeadingAwareMarkdownNodeParser]) -> int:
     """Return the chunk size of a parser that is given none; a subclass may have another."""
     return int(kind.model_fields["chunk_size"].default)
+
+
+def _says_markdown(document: BaseNode) -> bool:
+    """Return whether a document was converted to Markdown, as its resource says."""
+    resource = getattr(document, "text_resource", None)
+    return resource is not None and resource.mimetype == MARKDOWN_TYPE
 
 
 def _holds_more_than_text(document: BaseNode) -> bool:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 from filelock import FileLock, Timeout
 
 from llama_index_contextual.atomic import write_atomically
+from llama_index_contextual.documents.files import find_files, stamp_of
+from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, LockedError, SettingError, StorageError
-from llama_index_contextual.index.files import find_files, stamp_of
-from llama_index_contextual.index.sources import read_bytes
 from llama_index_contextual.index.state import DEFAULT_NAME, Layout
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest

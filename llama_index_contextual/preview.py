@@ -12,16 +12,19 @@ from rich.console import Group
 from rich.text import Text
 
 from llama_index_contextual import metadata
+from llama_index_contextual.documents import DocumentReader
+from llama_index_contextual.documents.sources import load_file
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.report import chunk_panel, chunk_views, chunks_page
-from llama_index_contextual.text import counted, decode, printable
+from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from llama_index.core.node_parser import NodeParser
+    from llama_index.core.readers.base import BaseReader
     from llama_index.core.schema import BaseNode
 
     from llama_index_contextual.postprocessor import ContextualNodePostprocessor
@@ -114,6 +117,7 @@ def preview_file(
     parser: NodeParser,
     contexts: ContextualNodePostprocessor | None = None,
     root: Path | None = None,
+    reader: BaseReader | None = None,
 ) -> Preview:
     """Return the chunks of a document, as an index of these settings would have them.
 
@@ -123,29 +127,28 @@ def preview_file(
         contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
             a free one, because a preview pays for nothing.
         root: The folder that an index would be of. The path in a context is relative to it.
+        reader: What reads the file; None for text, and for documents that :class:`DocumentReader` converts.
 
     Raises:
         DocumentError: The file cannot be read, is binary, or is not in the folder.
     """
     if isinstance(path_or_text, str):
-        name, document = "text", Document(id_="text", text=path_or_text)
+        name, documents = "text", [Document(id_="text", text=path_or_text)]
     else:
-        name, text = _read(path_or_text, root)
-        document = Document(id_=name, text=text, metadata={metadata.PATH: name})
-    nodes = [node for node in parser.get_nodes_from_documents([document]) if isinstance(node, TextNode)]
+        name, documents = _read(path_or_text, root, reader)
+    nodes = [node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)]
     if contexts is not None and contexts.generator is not None and nodes:
-        contexts.model_copy(update={"generator": contexts.generator.at_query_time(), "documents": [document]})(nodes)
+        contexts.model_copy(update={"generator": contexts.generator.at_query_time(), "documents": documents})(nodes)
     return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))
 
 
-def _read(file: Path, root: Path | None) -> tuple[str, str]:
-    """Return the name and the text of a file."""
+def _read(file: Path, root: Path | None, reader: BaseReader | None) -> tuple[str, list[Document]]:
+    """Return the name of a file, and its documents: the pages of a PDF."""
     if root is not None and not file.absolute().is_relative_to(root):
         raise DocumentError(f"{file} is not in {root}. Cure: a file of that folder, or another folder.")
+    name = (file if root is None else file.absolute().relative_to(root)).as_posix()
+    converter = DocumentReader()
     try:
-        text = decode(file.read_bytes()).text
-    except OSError as error:
-        raise DocumentError(f"{file} cannot be read ({error.strerror}).") from error
+        return name, load_file(file, name, reader or (converter if converter.reads(name) else None))
     except DocumentError as error:
         raise DocumentError(f"{file}: {error}") from error
-    return (file if root is None else file.absolute().relative_to(root)).as_posix(), text

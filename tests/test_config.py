@@ -10,8 +10,8 @@ import pytest
 from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.config import Configuration, fields_of, load_configuration, shown_of
 from llama_index_contextual.context import LLMContextGenerator, Patience
+from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemoryContext, MemorySettings
 
 FILE = """\
@@ -108,7 +108,7 @@ def test_a_file_can_be_named_and_a_prompt_stands_in_a_file_beside_it(tmp_path):
         ("[chunks]\n\nsise = 3\n", r"contextual\.toml:3: chunks\.sise is not known\. Cure: use one of size, overlap"),
         (
             "[chuncks]\nsize = 3\n",
-            r"contextual\.toml:2: chuncks.* is not known\. Cure: use one of files, chunks, context",
+            r"contextual\.toml:2: chuncks.* is not known\. Cure: use one of files, documents, chunks, context",
         ),
         ('[context]\nmode = "magic"\n', r"contextual\.toml:2: context\.mode='magic' .*'off', 'headings'"),
         (

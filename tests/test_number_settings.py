@@ -26,8 +26,8 @@ from llama_index_contextual.checks import whole
 from llama_index_contextual.context import LLMContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.headings import HeadingContextGenerator
 from llama_index_contextual.context.usage import Prices
+from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemorySettings
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])

@@ -16,9 +16,9 @@ from state_table import state_in
 from llama_index_contextual import mcp_server
 from llama_index_contextual.cli.common import EXIT_INCOMPLETE
 from llama_index_contextual.config import fields_of, shown_of
+from llama_index_contextual.documents.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.embedding import resolve_embedding
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 

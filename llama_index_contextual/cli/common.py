@@ -128,7 +128,7 @@ def tell_freshness(freshness: Freshness) -> None:
 
 def tell_skipped(index: ContextualIndex, *, names: bool) -> None:
     """Say on standard error how many files of a folder are not read, by their kinds."""
-    from llama_index_contextual.index.files import said_of_skipped
+    from llama_index_contextual.documents.files import said_of_skipped
 
     paths = index.skipped()
     if not paths:

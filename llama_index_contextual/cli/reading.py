@@ -321,7 +321,8 @@ def preview(
     file = file.resolve()
     with open_index(folder or file.parent, None, config, settings, reindex="ignore") as index:
         pipeline = index.settings.pipeline
-        result = preview_file(file, pipeline.parser, pipeline.contexts if context or html else None, index.folder)
+        contexts, reader = pipeline.contexts if context or html else None, index.settings.reading.reader_of(file.name)
+        result = preview_file(file, pipeline.parser, contexts, index.folder, reader)
     if html:
         write_page(html, result.to_html())
     elif as_json:

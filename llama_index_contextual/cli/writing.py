@@ -140,7 +140,7 @@ def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
             would be empty.
         FingerprintError: The index was made with settings that are not known here.
     """
-    from llama_index_contextual.index.files import find_files
+    from llama_index_contextual.documents.files import find_files
 
     mode = contextual.settings.pipeline.contexts.context
     names = [f"--{key.replace('_', '-')}" if key != "model" else "--llm" for key, value in model.items() if value]

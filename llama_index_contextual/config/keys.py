@@ -55,6 +55,26 @@ class Files(Section):
     max_bytes: int | None = setting("Larger files are reported and not read.", 10_000_000, ge=1, le=10**12)
 
 
+class Documents(Section):
+    """What converts documents that are no text; which converters there are, docs/documents.md says."""
+
+    pdf: Literal["pdfium", "kreuzberg"] | None = setting("What reads PDF.", "pdfium", safe=True)
+    docx: Literal["python", "kreuzberg"] | None = setting("What reads Word.", "python", safe=True)
+    pptx: Literal["python", "kreuzberg"] | None = setting("What reads PowerPoint.", "python", safe=True)
+    html: Literal["python", "kreuzberg"] | None = setting("What reads HTML.", "python", safe=True)
+    epub: Literal["python", "kreuzberg"] | None = setting("What reads EPUB.", "python", safe=True)
+    eml: Literal["python", "kreuzberg"] | None = setting("What reads mail.", "python", safe=True)
+    seconds: float | None = setting("The most seconds that the conversion of a file takes.", 60.0, gt=0, le=86_400)
+    megabytes: int | None = setting("The most memory that it takes, in MB.", 2000, ge=200, le=10**6)
+
+    def given(self) -> dict[str, Any]:
+        """Return the values that were said, by the names of ``DocumentReader``."""
+        said: dict[str, Any] = super().given()
+        limits: dict[str, Any] = {key: said.pop(key) for key in ("seconds", "megabytes") if key in said}
+        readers = {f".{kind}": name for kind, name in said.items()}
+        return {**limits, "readers": {**readers, **({".htm": said["html"]} if "html" in said else {})}}
+
+
 class Chunks(Section):
     """How files are cut. Sizes are in tokens."""
 
@@ -358,6 +378,7 @@ class Configuration(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     files: Files = Files()
+    documents: Documents = Documents()
     chunks: Chunks = Chunks()
     context: Context = Context()
     embedding: Embedding = Embedding()

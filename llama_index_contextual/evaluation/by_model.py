@@ -12,12 +12,12 @@ from llama_index.core.llms import ChatMessage
 from llama_index_contextual.checks import whole
 from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.context.llm.model import model_name, without_credentials
+from llama_index_contextual.documents.sources import readable_documents
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.questions import Passage, Question
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.database import DatabaseKVStore
-from llama_index_contextual.index.sources import readable_documents
 from llama_index_contextual.metadata import path_of, place_of
 from llama_index_contextual.text import counted, sentence_starts
 
@@ -71,7 +71,7 @@ def make_questions(
     settings = ContextualIndex.open(folder, **{**options, "reindex": "ignore"}).settings
     generator = LLMContextGenerator(llm, cache=False)
     generator.require_key()
-    nodes = settings.pipeline.parse(readable_documents(settings))
+    nodes = settings.pipeline.parse(readable_documents(settings.reading))
     cache = DatabaseKVStore(settings.database)
     return questions_by_llm(nodes, generator.llm, model=model, cache=cache, most=most, say=say)
 

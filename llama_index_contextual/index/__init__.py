@@ -1,8 +1,8 @@
 """The index: opened, refreshed, asked. What it keeps on disk is drawn in :mod:`llama_index_contextual.index.state`."""
 
+from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.index.background import BackgroundRefresh, Freshness, is_refreshing
 from llama_index_contextual.index.contextual import ContextualIndex
-from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.index.inspection import IndexStatus, Pending, Verification
 from llama_index_contextual.index.migration import MigrationReport
 from llama_index_contextual.index.plan import RefreshReport

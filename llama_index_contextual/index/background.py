@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from llama_index_contextual.checks import amount
+from llama_index_contextual.documents.sources import read_bytes, sha256_of
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
-from llama_index_contextual.index.files import find_files
 from llama_index_contextual.index.plan import is_spared
-from llama_index_contextual.index.sources import read_bytes, rules_of, sha256_of
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
         budget: Seconds that this may take.
     """
     until = time.monotonic() + budget
-    found = find_files(settings.folder, rules_of(settings), exclude=settings.layout.root, until=until)
+    found = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
     changed, certain = 0, not found.unfinished
     for file in found.files:
         entry = documents.get(file.path)

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
+from llama_index_contextual.documents.files import Problem
+from llama_index_contextual.documents.sources import Loaded
 from llama_index_contextual.errors import DocumentError, EmbeddingError
-from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.nodes import Chunk
-from llama_index_contextual.index.sources import Loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode, Document
 
+    from llama_index_contextual.documents.sources import Source
     from llama_index_contextual.index.pipeline import NodePipeline
     from llama_index_contextual.index.progress import RefreshProgress
-    from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.tables import NodeRow
     from llama_index_contextual.index.vectors import Vectorizer
     from llama_index_contextual.index.workers import Workers

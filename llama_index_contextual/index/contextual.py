@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from llama_index_contextual.checks import one_of, refuse_unknown, whole
+from llama_index_contextual.documents.sources import gather, readable_documents
 from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, model_id
 from llama_index_contextual.errors import DamagedError, DocumentError, FingerprintError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
-from llama_index_contextual.index.files import Problem, find_files
 from llama_index_contextual.index.inspection import Pending
 from llama_index_contextual.index.nodes import to_node
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
-from llama_index_contextual.index.sources import gather, read_bytes, readable_documents, rules_of
 from llama_index_contextual.index.writing import Storage
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
-from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.fallback import StepOptions
     from llama_index_contextual.context.usage import ContextEstimate, Prices
-    from llama_index_contextual.index.files import FileRules
+    from llama_index_contextual.documents.files import FileRules, Problem
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import Plan, RefreshReport
@@ -239,12 +237,11 @@ class ContextualIndex:
         Args:
             below: Only this file, or the files of this sub-folder.
         """
-        found = find_files(self.folder, self.settings.files, below=below, exclude=self.storage)
-        return [file.path for file in found.files]
+        return [file.path for file in self.settings.reading.find(below).files]
 
     def skipped(self) -> list[str]:
         """List the paths of files that no pattern names, and that no ignore file leaves out: they are not read."""
-        return find_files(self.folder, rules_of(self.settings), exclude=self.storage).skipped
+        return self.settings.reading.find().skipped
 
     def read(self, path: str) -> str | None:
         """Return the text of one file of the folder; None where there is none that the index would read.
@@ -257,9 +254,10 @@ class ContextualIndex:
         if path not in self.files(path):
             return None
         try:
-            return decode(read_bytes(self.folder / path)).text
+            documents = self.settings.reading.load(path)
         except DocumentError:  # it went this moment, or is no text
             return None
+        return "\n\n".join(document.text for document in documents)
 
     def refresh(
         self,
@@ -326,7 +324,7 @@ class ContextualIndex:
         Args:
             prices: Money per million tokens.
         """
-        documents = readable_documents(self.settings)
+        documents = readable_documents(self.settings.reading)
         nodes = self.settings.pipeline.parse(documents)
         estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
         return estimate
@@ -506,8 +504,9 @@ class ContextualIndex:
         """
         from llama_index_contextual.preview import preview_file
 
-        pipeline = self.settings.pipeline
-        return preview_file((self.folder / path).resolve(), pipeline.parser, pipeline.contexts, self.folder)
+        file, pipeline = (self.folder / path).resolve(), self.settings.pipeline
+        reader = self.settings.reading.reader_of(file.name)
+        return preview_file(file, pipeline.parser, pipeline.contexts, self.folder, reader)
 
     def nodes(self) -> list[BaseNode]:
         """Every node of the index, as new objects without vectors, in the order in which they were written."""
@@ -534,5 +533,5 @@ class ContextualIndex:
     def _planned(self) -> tuple[Plan, list[Problem]]:
         failed: list[Problem] = []
         documents = self._storage.documents()
-        sources, _ = gather(None, self.settings, documents, failed)
+        sources, _ = gather(None, self.settings.reading, documents, failed)
         return inspection.planned(self.settings, documents, sources, failed)

@@ -10,12 +10,12 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from llama_index_contextual import metadata as names
+from llama_index_contextual.documents.files import Problem
+from llama_index_contextual.documents.sources import gather, read_all
 from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.nodes import Chunk, text_of
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.settings import plain_settings
-from llama_index_contextual.index.sources import gather, read_all
 from llama_index_contextual.index.vectors import fault_of, see_documents
 from llama_index_contextual.retrievers.recall import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from llama_index_contextual.documents.sources import Source
     from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.state import Layout
     from llama_index_contextual.index.tables import DocumentRow, NodeRow, Snapshot
     from llama_index_contextual.index.view import View
@@ -192,7 +192,7 @@ def planned(
     plan = make_plan(
         {key: one for key, one in documents.items() if one.is_indexed},
         {source.id: source.sha256 for source in sources if source.id not in unread},
-        made_with=settings.fingerprint.nodes_hash,
+        made_with=settings.made_with,
         covered="",
         blocked=unread,
     )
@@ -207,7 +207,7 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
         documents: What is indexed, by the embedding of today.
     """
     failed: list[Problem] = []
-    sources, _ = gather(None, settings, documents, failed)
+    sources, _ = gather(None, settings.reading, documents, failed)
     plan, _ = planned(settings, documents, sources, failed)
     wanted, pipeline = set(plan.to_index), settings.pipeline
     read = read_all((source for source in sources if source.id in wanted), failed)

@@ -11,10 +11,10 @@ from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import iter_batch
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
+from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.index.nodes import Chunk
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.index.sources import read_bytes
 from llama_index_contextual.index.tables import DocumentRow
 from llama_index_contextual.index.writing import Indexed
 from llama_index_contextual.metadata import (

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from llama_index_contextual.index.files import Problem
+    from llama_index_contextual.documents.files import Problem
     from llama_index_contextual.index.pipeline import Difference
     from llama_index_contextual.index.tables import DocumentRow
 
@@ -45,7 +45,7 @@ def make_plan(
     old: Mapping[str, DocumentRow],
     now: Mapping[str, str],
     *,
-    made_with: str | None,
+    made_with: Callable[[str], str] | None,
     covered: str | None,
     blocked: Iterable[str] = (),
 ) -> Plan:
@@ -54,7 +54,7 @@ def make_plan(
     Args:
         old: What is indexed.
         now: What is there: the hash of the content by id.
-        made_with: Hash of the settings of today; None leaves what other settings made.
+        made_with: Gives the hash of the settings of today for an id; None leaves what other settings made.
         covered: Folder (POSIX, relative, "" for everything) outside of which nothing is deleted; None deletes nothing.
         blocked: Paths of which nothing is known today, files or folders ending in ``/``; what the index holds of
             them stays.
@@ -66,7 +66,7 @@ def make_plan(
             added.append(key)
         elif not sha256 or entry.sha256 != sha256:  # "": it could not be read now
             changed.append(key)
-        elif made_with is not None and entry.made_with != made_with:
+        elif made_with is not None and entry.made_with != made_with(key):
             outdated.append(key)
         else:
             unchanged.append(key)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.index.files import FileRules
+    from llama_index_contextual.documents.files import FileRules
     from llama_index_contextual.index.state import IndexState
 
 _CLASS: Final = "class"

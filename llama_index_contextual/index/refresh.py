@@ -12,21 +12,21 @@ import logging
 import threading
 import time
 from concurrent.futures import CancelledError, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.document_services import VendorEmbedding
+from llama_index_contextual.documents.files import Problem
+from llama_index_contextual.documents.sources import UNREAD, check_source, gather, settled
 from llama_index_contextual.errors import ConfirmationError, DamagedError, SettingError
 from llama_index_contextual.index.batches import Batch, Batches, Work
-from llama_index_contextual.index.files import Problem
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.progress import RefreshProgress
 from llama_index_contextual.index.ray_workers import resolve_workers
 from llama_index_contextual.index.settings import PAID
-from llama_index_contextual.index.sources import UNREAD, check_source, gather, settled
 from llama_index_contextual.index.tables import DocumentRow
 from llama_index_contextual.index.workers import Here
 from llama_index_contextual.index.writing import Indexed
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import Document
 
+    from llama_index_contextual.documents.sources import Source
     from llama_index_contextual.index.pipeline import NodePipeline
-    from llama_index_contextual.index.sources import Source
     from llama_index_contextual.index.workers import Hiring, Workers
     from llama_index_contextual.index.writing import Storage, Writer
 
@@ -114,13 +114,14 @@ def _refreshed(
     if source is not None and settings.exists and storage.replaces():
         raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
     with storage.writing() as writer:
-        sources, covered = gather(source, settings, writer.documents, report.failed)
+        reading = replace(settings.reading, converter=settings.converter.keeping())
+        sources, covered = gather(source, reading, writer.documents, report.failed)
         report.differences = settings.differences(writer.state)
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
             Refresh(
                 writer=writer,
                 pipeline=settings.pipeline,
-                made_with=settings.fingerprint.nodes_hash,
+                made_with=settings.made_with,
                 confirmed=confirm,
                 pays_again=settings.pays_again(writer.state),
                 hire=None if hiring is None else partial(hiring.hired, settings),
@@ -143,7 +144,7 @@ class Refresh:
     Attributes:
         writer: Documents and vectors.
         pipeline: Documents to nodes.
-        made_with: Hash of the settings that shape nodes.
+        made_with: Gives the hash of what shapes the nodes of a document.
         keep_outdated: Whether documents made with other settings stay as they are.
         retry_contexts: Whether contexts that fell back are asked for again.
         confirmed: Whether it may delete most documents, and pay a language model again.
@@ -156,7 +157,7 @@ class Refresh:
 
     writer: Writer
     pipeline: NodePipeline
-    made_with: str
+    made_with: Callable[[str], str]
     keep_outdated: bool
     retry_contexts: bool
     confirmed: bool
@@ -357,6 +358,6 @@ class Refresh:
             sha256=work.loaded.sha256,
             size=work.loaded.size,
             stamp=work.loaded.stamp,
-            made_with=self.made_with,
+            made_with=self.made_with(work.source.id),
             nodes=len(work.chunks),
         )

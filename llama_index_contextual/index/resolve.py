@@ -14,10 +14,11 @@ from llama_index.core.readers.base import BaseReader
 from llama_index_contextual.checks import amount
 from llama_index_contextual.config import Configuration, load_configuration
 from llama_index_contextual.context.llm.model import without_credentials
+from llama_index_contextual.documents import DocumentReader
+from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import ContextualWarning, DamagedError, SettingError, StorageError
 from llama_index_contextual.index.database import Database, DatabaseKVStore
-from llama_index_contextual.index.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.recipe import (
     UnwritableError,
@@ -105,8 +106,8 @@ def resolve_settings(
             stacklevel=4,
         )
     chosen = _Chosen(state, said, Remembered(refused=refused), choices)
-    embedding = chosen.embedding(embed_model)
-    contexts = chosen.contexts(context, context_options, show_context_to_llm, DatabaseKVStore(place))
+    embedding, kept = chosen.embedding(embed_model), DatabaseKVStore(place)
+    contexts = chosen.contexts(context, context_options, show_context_to_llm, kept)
     return IndexSettings(
         root,
         layout,
@@ -114,6 +115,7 @@ def resolve_settings(
         NodePipeline(chosen.parser(node_parser, embedding), contexts),
         chosen.files(files, contexts),
         chosen.readers(readers),
+        DocumentReader(**said.documents.given(), conversions=kept, keep=False),
         reindex,
         lock_timeout,
         place,
@@ -321,7 +323,9 @@ class _Chosen:
         return default_parser(embedding, chunks)
 
     def files(self, given: FileRules | None, contexts: ContextualNodePostprocessor) -> FileRules:
-        default = FileRules(include=DEFAULT_INCLUDE + SOURCE_INCLUDE) if contexts.context == "pattern" else FileRules()
+        default = (
+            FileRules(include=default_include() + SOURCE_INCLUDE) if contexts.context == "pattern" else FileRules()
+        )
         rules = given or replace(default, **{**read_files(self._known("files") or {}), **self.said.files.given()})
         self._remember("files", written_files(rules, default))
         return rules

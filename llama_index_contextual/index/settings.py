@@ -6,23 +6,26 @@ import shlex
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from llama_index_contextual.documents.conversion import suffix_of
+from llama_index_contextual.documents.sources import Reading
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
+from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
 from llama_index_contextual.index.recipe import sealed
 from llama_index_contextual.index.rescue import is_former
 from llama_index_contextual.index.state import DEFAULT_NAME, Choices, IndexState, Layout, state_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.readers.base import BaseReader
 
     from llama_index_contextual.config import Configuration
+    from llama_index_contextual.documents import DocumentReader, FileRules
     from llama_index_contextual.index.database import Database
-    from llama_index_contextual.index.files import FileRules
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.stores import Store
     from llama_index_contextual.index.tables import Snapshot
@@ -43,6 +46,7 @@ class IndexSettings:
     pipeline: NodePipeline
     files: FileRules
     readers: Mapping[str, BaseReader]
+    converter: DocumentReader
     reindex: Reindex
     lock_timeout: float
     database: Database
@@ -100,6 +104,25 @@ class IndexSettings:
                 "anew: nothing is embedded or paid for twice."
             )
         raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
+
+    @property
+    def reading(self) -> Reading:
+        """Return how the folder is read; nothing that is converted is kept."""
+        return Reading(self.folder, self.files, self.readers, self.converter, self.layout.root)
+
+    @property
+    def made_with(self) -> Callable[[str], str]:
+        """Return what gives the hash of all that makes the nodes of a document, by its path or id.
+
+        That is the settings of today, and what converts the document.
+        """
+        nodes, readers, mark_of = self.fingerprint.nodes_hash, self.readers, self.converter.mark
+
+        def made_with(key: str) -> str:
+            mark = "" if suffix_of(key) in readers else mark_of(key)
+            return short_hash([nodes, mark]) if mark else nodes
+
+        return made_with
 
     @property
     def fingerprint(self) -> Fingerprint:

@@ -21,7 +21,7 @@ from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
-from llama_index_contextual.index.files import _spec
+from llama_index_contextual.documents.files import _spec
 from llama_index_contextual.keyword.lexicon import lexicon
 
 LONGEST = 1_000_000

@@ -11,6 +11,7 @@ from state_table import change_state, state_in
 
 from llama_index_contextual.config import trust
 from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import (
     ConfirmationError,
     ContextualWarning,
@@ -19,7 +20,6 @@ from llama_index_contextual.errors import (
     StorageError,
 )
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.index.recipe import digest_of_choices
 from llama_index_contextual.index.resolve import stored_state
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser

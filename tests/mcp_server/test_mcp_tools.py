@@ -7,9 +7,9 @@ import pytest
 from mcp_clients import mcp, text_of
 
 from llama_index_contextual import mcp_server
+from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemorySettings
 from llama_index_contextual.memory.digest import NOTHING
 

@@ -9,9 +9,9 @@ import pytest
 from mcp_clients import READING, mcp, text_of, wait_for
 
 from llama_index_contextual import mcp_server, notes
+from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import LockedError, SettingError, StorageError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.index.files import FileRules
 from llama_index_contextual.memory import MemoryContext
 
 NOW = datetime(2026, 4, 10, 8, 5).astimezone()

@@ -19,6 +19,7 @@ from pathspec import GitIgnoreSpec
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.config import FILE as CONFIGURATION
+from llama_index_contextual.documents.conversion import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
@@ -39,9 +40,15 @@ SOURCE_INCLUDE: Final = tuple(
 _STAR: Final = "[^/]*"
 _FOLDERS: Final = "(?:/.+)?/"
 _FIRST_FOLDERS: Final = "^(?:.+/)?"
+_LARGE: Final = 100_000_000  # bytes of a document that is converted: pictures are most of it
 _KINDS: Final = 5  # that a message names
 _MOST_IGNORED: Final = 1_000_000  # bytes of an ignore file
 DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
+
+
+def default_include() -> tuple[str, ...]:
+    """Return the patterns of the files that are read where nobody names any: text, and what the extra converts."""
+    return tuple(dict.fromkeys((*DEFAULT_INCLUDE, *default_patterns())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +63,10 @@ class FileRules:
         hidden: Whether files and folders whose name starts with a dot are read.
         follow_symlinks: Whether symbolic links are followed. By default they are not: a link that stays inside the
             folder leads to a file that is read anyway, and one that leaves it may lead anywhere.
-        max_bytes: Larger files are reported and not read.
+        max_bytes: Larger files are reported and not read; of those that are converted, larger than 100 MB or this.
     """
 
-    include: tuple[str, ...] = DEFAULT_INCLUDE
+    include: tuple[str, ...] = field(default_factory=default_include)
     ignore: tuple[str, ...] = ()
     gitignore: bool = True
     hidden: bool = False
@@ -270,7 +277,8 @@ def said_of_skipped(paths: Sequence[str]) -> str:
     ]
     rest = len(paths) - sum(number for _, number in common)
     said = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
-    return f"{counted(len(paths), 'file')} not read: {', '.join(said)}"
+    cure = f"; pip install 'llama-index-contextual[{EXTRA}]' reads some of them" if lacking_extra(paths) else ""
+    return f"{counted(len(paths), 'file')} not read: {', '.join(said)}{cure}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,10 +364,9 @@ class _Walk:
             return
         found = entry.stat()
         size = found.st_size
-        if size > self.rules.max_bytes:
-            self._problem(
-                path, f"{size:,} bytes are more than max_bytes={self.rules.max_bytes:,}. Cure: split it, or raise that."
-            )
+        most = max(self.rules.max_bytes, _LARGE) if suffix_of(path) in FORMATS else self.rules.max_bytes
+        if size > most:
+            self._problem(path, f"{size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that.")
             return
         self.found.files.append(FoundFile(path, entry.path, stamp_of(found)))
 

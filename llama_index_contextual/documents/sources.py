@@ -1,4 +1,4 @@
-"""What an index reads: files of the folder, or documents given by hand, as sources with an id and a hash.
+"""What is read: files of a folder, or documents given by hand, as sources with an id and a hash.
 
 A source is read when its turn comes, so that a folder is never in memory as a whole, and what is remembered of it is
 the hash of the bytes that were read then, not of what had been seen earlier.
@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import math
 import re
 import time
 from collections import Counter
@@ -17,12 +18,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from llama_index.core.schema import Document
+from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.errors import DocumentError, SettingError, StorageError
-from llama_index_contextual.index.files import Problem, find_files, stamp_of
+from llama_index_contextual.documents.conversion import suffix_of
+from llama_index_contextual.documents.files import FoundFile, Problem, find_files, stamp_of
+from llama_index_contextual.documents.reader import DocumentReader
+from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.metadata import PATH, path_of
 from llama_index_contextual.text import decode, storable
 
@@ -31,9 +34,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.readers.base import BaseReader
 
-    from llama_index_contextual.index.files import FileRules, FoundFile
-    from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.tables import DocumentRow
+    from llama_index_contextual.documents.files import Discovery, FileRules
 
 # LlamaIndex gives each document that it loads such an id, another one each time.
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -80,17 +81,74 @@ class Source:
     stamp: str = ""
 
 
+class Known(Protocol):
+    """What is remembered of a source: the columns of a document in the database that matter here."""
+
+    @property
+    def kind(self) -> str: ...  # noqa: D102  as of Source
+    @property
+    def sha256(self) -> str: ...  # noqa: D102
+    @property
+    def stamp(self) -> str: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a folder is read.
+
+    Attributes:
+        folder: The documents.
+        rules: Which files count.
+        readers: LlamaIndex readers by suffix; their files count, too.
+        converter: Reads formats that are no text and that have no reader.
+        exclude: A folder that is never entered.
+    """
+
+    folder: Path
+    rules: FileRules
+    readers: Mapping[str, BaseReader]
+    converter: DocumentReader
+    exclude: Path
+
+    def find(self, below: str = "", until: float = math.inf, known: Iterable[str] = ()) -> Discovery:
+        """Walk the folder, or a part of it.
+
+        Args:
+            below: As :func:`find_files` takes it.
+            until: The same.
+            known: Paths of what is indexed. Formats that were converted, perhaps on another machine, are not taken for
+                deleted where the converter is not installed.
+        """
+        suffixes = {*self.readers, *({suffix_of(path) for path in known if self.converter.reads(path)})}
+        wanted = [pattern for suffix in sorted(suffixes) if (pattern := f"*{suffix}") not in self.rules.include]
+        rules = replace(self.rules, include=(*self.rules.include, *wanted)) if wanted else self.rules
+        return find_files(self.folder, rules, below=below, exclude=self.exclude, until=until)
+
+    def reader_of(self, path: str) -> BaseReader | None:
+        """Return what reads a file; None for text."""
+        reader = self.readers.get(suffix_of(path))
+        return self.converter if reader is None and self.converter.reads(path) else reader
+
+    def load(self, path: str) -> list[Document]:
+        """Return the documents of one file of the folder, as it is now.
+
+        Raises:
+            DocumentError: It cannot be read.
+        """
+        return load_file(self.folder / path, path, self.reader_of(path))
+
+
 def gather(
     source: str | Path | Iterable[Document] | None,
-    settings: IndexSettings,
-    known: Mapping[str, DocumentRow],
+    reading: Reading,
+    known: Mapping[str, Known],
     failed: list[Problem],
 ) -> tuple[list[Source], str | None]:
     """Return what to index, and which part of the folder that covers (None: no part of it).
 
     Args:
         source: As :meth:`ContextualIndex.refresh` takes it.
-        settings: Folder, rules and readers.
+        reading: How the folder is read.
         known: What is indexed: a file whose size and times are the same is not read.
         failed: Gets what cannot be read.
 
@@ -98,17 +156,17 @@ def gather(
         SettingError: The source is outside of the folder, or does not exist.
     """
     if source is not None and not isinstance(source, str | Path):
-        return document_sources(source, settings.folder, failed), None
-    below = part_of(settings.folder, source)
-    found = find_files(settings.folder, rules_of(settings), below=below, exclude=settings.layout.root)
+        return document_sources(source, reading.folder, failed), None
+    below = part_of(reading.folder, source)
+    found = reading.find(below, known=[key for key, one in known.items() if one.kind == "file"])
     failed.extend(found.problems)
-    return file_sources(found.files, settings.readers, known), below
+    return file_sources(found.files, reading, known), below
 
 
-def readable_documents(settings: IndexSettings) -> list[Document]:
+def readable_documents(reading: Reading) -> list[Document]:
     """Return the documents of all files of the folder; one that cannot be read is left out, and named in the log."""
     failed: list[Problem] = []
-    sources, _ = gather(None, settings, {}, failed)
+    sources, _ = gather(None, reading, {}, failed)
     return [document for _, documents in read_all(sources, failed) for document in documents]
 
 
@@ -126,11 +184,6 @@ def read_all(sources: Iterable[Source], failed: list[Problem]) -> list[tuple[Sou
     for problem in failed:
         logger.warning("Left out: %s", problem)
     return found
-
-
-def rules_of(settings: IndexSettings) -> FileRules:
-    """Return which files an index reads: those that its rules name, and those that it has readers for."""
-    return replace(settings.files, include=(*settings.files.include, *(f"*{suffix}" for suffix in settings.readers)))
 
 
 def check_source(source: object, folder: Path) -> str | Path | Sequence[Document] | None:
@@ -174,8 +227,8 @@ def part_of(folder: Path, source: str | Path | None) -> str:
 
 def file_sources(
     files: Sequence[FoundFile],
-    readers: Mapping[str, BaseReader],
-    known: Mapping[str, DocumentRow],
+    reading: Reading,
+    known: Mapping[str, Known],
 ) -> list[Source]:
     """Return a source for each file.
 
@@ -193,7 +246,7 @@ def file_sources(
         elif entry is not None or moved:
             with contextlib.suppress(DocumentError):  # loading it says so
                 sha256 = sha256_of(read_bytes(file.absolute))
-        load = _Loader(file, readers.get(Path(file.path).suffix.lower()) if readers else None)
+        load = _Loader(file, reading.reader_of(file.path))
         sources.append(Source(file.path, sha256, "file", load, file.stamp))
     return sources
 
@@ -210,7 +263,7 @@ class _Loader:
         data = read_bytes(self.file.absolute)
         sha256, size = sha256_of(data), len(data)
         if self.reader is not None:
-            documents, repair = self._with_reader(self.reader)
+            documents, repair = self._with_reader(self.reader, data)
             same = stamp == self._stamp()
             return Loaded(documents, sha256 if same else "", size, settled(stamp) if same else "", repair)
         content = decode(data)
@@ -223,12 +276,32 @@ class _Loader:
         except OSError:
             return ""
 
-    def _with_reader(self, reader: BaseReader) -> tuple[list[Document], str]:
+    def _with_reader(self, reader: BaseReader, data: bytes) -> tuple[list[Document], str]:
         try:
+            if isinstance(reader, DocumentReader):
+                return _parts(self.file.path, reader.documents(self.file.absolute, data))
             loaded = reader.load_data(self.file.absolute)  # file readers take the path
+        except DocumentError:
+            raise
+        except MissingExtraError as error:
+            raise DocumentError(str(error)) from error
         except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
             raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
         return _parts(self.file.path, loaded)
+
+
+def load_file(place: Path, path: str, reader: BaseReader | None) -> list[Document]:
+    """Return the documents of one file, as it is now.
+
+    Args:
+        place: Where it is.
+        path: Its name in citations and ids.
+        reader: What reads it; None for text.
+
+    Raises:
+        DocumentError: It cannot be read.
+    """
+    return _Loader(FoundFile(path, str(place), ""), reader)().documents
 
 
 def settled(stamp: str) -> str:
@@ -291,9 +364,10 @@ def _parts(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], s
         text, count = storable(document.text)
         repaired += count
         metadata = {storable(str(key))[0]: flat_value(value) for key, value in document.metadata.items()}
+        mimetype = document.text_resource.mimetype if document.text_resource is not None else None
         copy = Document(
             id_=storable(doc_id)[0],
-            text=text,
+            text_resource=MediaResource(text=text, mimetype=mimetype),
             metadata={PATH: identity, **{k: v for k, v in metadata.items() if v is not None}},
             excluded_embed_metadata_keys=list(document.excluded_embed_metadata_keys),
             excluded_llm_metadata_keys=list(document.excluded_llm_metadata_keys),

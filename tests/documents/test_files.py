@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
+from llama_index_contextual.documents.files import FileRules, _pattern, find_files, said_of_skipped
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.index.files import FileRules, _pattern, find_files, said_of_skipped
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_line_that_is_no_pattern_does_not_stop_the_rest_of_an_ignore_file(tmp_
     assert paths(find_files(tmp_path, FileRules())) == ["a.md"]
 
 
-def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path):
+def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path, monkeypatch):
     for name in (
         "a.md",
         "b.pdf",
@@ -220,9 +220,16 @@ def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("text")
     (tmp_path / ".gitignore").write_text("*.log\n")
-    found = find_files(tmp_path, FileRules())
+    found = find_files(tmp_path, FileRules(include=("*.md",)))
     assert found.skipped == ["Makefile", "b.pdf", "c.PDF", "d.docx", "old/e.eml"]
-    assert said_of_skipped(found.skipped) == "5 files not read: 2 pdf, 1 docx, 1 eml, 1 of other kinds"
+    counts = "5 files not read: 2 pdf, 1 docx, 1 eml, 1 of other kinds"
+    assert said_of_skipped(found.skipped) == counts
+    monkeypatch.setattr("llama_index_contextual.documents.conversion.is_installed", lambda _: False)
+    assert find_files(tmp_path, FileRules()).skipped == found.skipped
+    assert said_of_skipped(found.skipped) == (
+        f"{counts}; pip install 'llama-index-contextual[documents]' reads some of them"
+    )
+    assert said_of_skipped(["a.exe"]) == "1 file not read: 1 exe"
     assert said_of_skipped([]) == ""
 
 

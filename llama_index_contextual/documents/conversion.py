@@ -1,0 +1,105 @@
+"""What a document becomes when it is converted: parts of Markdown, such as pages; and which converter reads what.
+
+This is all that converters, the process that they run in, and who asks for a conversion have in common.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+EXTRA: Final = "documents"  # of this package: brings the converters
+PYTHON: Final = "python"  # our own converters
+KREUZBERG: Final = "kreuzberg"
+PDFIUM: Final = "pdfium"
+# What a converter needs besides Python, and its revision: raised when the same file gives another text, so that it is
+# converted again.
+PACKAGES: Final = {PDFIUM: "pypdfium2", KREUZBERG: "kreuzberg"}
+REVISIONS: Final = {PDFIUM: 1, KREUZBERG: 1, PYTHON: 1}
+# By suffix who can read it; the first does by default.
+FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
+    ".pdf": (PDFIUM, KREUZBERG),
+    ".docx": (PYTHON, KREUZBERG),
+    ".pptx": (PYTHON, KREUZBERG),
+    ".xlsx": (KREUZBERG,),
+    ".odt": (KREUZBERG,),
+    ".html": (PYTHON, KREUZBERG),
+    ".htm": (PYTHON, KREUZBERG),
+    ".epub": (PYTHON, KREUZBERG),
+    ".eml": (PYTHON, KREUZBERG),
+    ".msg": (KREUZBERG,),
+    ".ipynb": (PYTHON,),
+    ".rst": (PYTHON,),
+    ".org": (PYTHON,),
+    ".csv": (PYTHON,),
+    ".tex": (PYTHON,),
+    ".rtf": (KREUZBERG,),
+}
+MOST_CHARS: Final = 20_000_000  # of a converted text: all of the Kubernetes documentation is half of that
+MOST_PARTS: Final = 20_000
+
+
+class Part(NamedTuple):
+    """A page, a slide, a sheet or some cells.
+
+    Attributes:
+        text: Markdown.
+        label: What tells it from the others: ``"12"``, ``"Fees"``; "" where a document has one part.
+        place: What its chunks say of where they are: ``{"page": 12}``, ``{"slide": 3}``, ``{"sheet": "Fees"}``.
+    """
+
+    text: str
+    label: str = ""
+    place: dict[str, str | int] = {}  # noqa: RUF012  nobody changes it
+
+
+class Converted(NamedTuple):
+    """A converted document.
+
+    Attributes:
+        parts: In reading order.
+        metadata: Of the document: ``title``, ``author``, ``created`` ...; for mail ``date``, ``sender``, ``to``.
+    """
+
+    parts: list[Part]
+    metadata: dict[str, str] = {}  # noqa: RUF012  nobody changes it
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {"parts": [list(part) for part in self.parts], "metadata": self.metadata}
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Converted:
+        """Return what :meth:`to_dict` gave."""
+        return cls([Part(*part) for part in data["parts"]], dict(data["metadata"]))
+
+
+class ConversionError(Exception):
+    """A converter's word on a document that it cannot read: what is wrong, and the cure."""
+
+
+def suffix_of(path: str) -> str:
+    """Return the suffix of a path, in small letters."""
+    return PurePosixPath(path.replace("\\", "/")).suffix.lower()
+
+
+@cache
+def is_installed(converter: str) -> bool:
+    """Return whether a converter can run here."""
+    package = PACKAGES.get(converter)
+    return package is None or find_spec(package) is not None
+
+
+def default_patterns() -> tuple[str, ...]:
+    """Return patterns of the files that are read by default because the extra is installed; none without it."""
+    return tuple(f"*{suffix}" for suffix in FORMATS) if all(map(is_installed, PACKAGES)) else ()
+
+
+def lacking_extra(paths: Iterable[str]) -> bool:
+    """Return whether the extra would read some of these files, and is not installed."""
+    return not default_patterns() and any(suffix_of(path) in FORMATS for path in paths)

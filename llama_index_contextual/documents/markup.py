@@ -1,0 +1,272 @@
+"""Notebooks, tables as CSV, and other markup than Markdown: reStructuredText, Org and LaTeX.
+
+Of markup, each line stays a line, so that a citation by lines holds for the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.documents.archive import table_of
+from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
+from llama_index_contextual.text import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_LONG_PART: Final = 1500  # characters of a notebook after which a part ends at the next cell
+_HEADING: Final = re.compile(r"\s*#{1,6}\s")
+_MOST_ROWS: Final = 500_000
+_UNDERLINE: Final = re.compile(r"([=\-`:.'\"~^_*+#])\1{2,}\s*$")
+_RST_COLUMNS: Final = re.compile(r"=+(?: +=+)+\s*$")
+_DIRECTIVE: Final = re.compile(r"\.\. (?:code-block|code|sourcecode|highlight)::\s*(\w*)\s*$")
+_ORG_HEADING: Final = re.compile(r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(.*?)(?:\s+:[\w@:]+:)?\s*$")
+_ORG_KEYWORD: Final = re.compile(r"#\+(title|author|date):\s*(.*)$", re.IGNORECASE)
+_ORG_BLOCK: Final = re.compile(r"\s*#\+(begin|end)_(src|example)\s*(\w*)", re.IGNORECASE)
+_TEX_HEADING: Final = re.compile(
+    r"\\(part|chapter|section|subsection|subsubsection|paragraph)\*?(?:\[[^\]]*\])?\{((?:[^{}]|\{[^{}]*\})*)\}"
+)
+_TEX_LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
+_TEX_STYLE: Final = re.compile(r"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text)\{([^{}]*)\}")
+_TEX_DROPPED: Final = re.compile(
+    r"\\(?:label|index|vspace|hspace|usepackage|documentclass|bibliographystyle|pagestyle|includegraphics)\*?"
+    r"(?:\[[^\]]*\])?(?:\{[^{}]*\})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule|midrule|"
+    r"bottomrule|tableofcontents)\b"
+)
+_TEX_ENVIRONMENT: Final = re.compile(r"\\(begin|end)\{(\w+\*?)\}(?:\[[^\]]*\])?(?:\{[^{}]*\})?")
+_BEGIN: Final = "\\begin{document}"
+_TEX_LISTS: Final = {"itemize": "-", "enumerate": "1."}
+_TEX_VERBATIM: Final = frozenset({"verbatim", "lstlisting", "minted"})
+_TEX_COMMENT: Final = re.compile(r"(?<!\\)%.*$")
+_TEX_SAID: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
+
+
+def read_notebook(path: Path) -> Converted:
+    """Return a Jupyter notebook: cells in order, code as fences, outputs left out.
+
+    A part begins at a heading, and at the next cell where it is long; ``cell`` is the number of its first one.
+    """
+    notebook = json.loads(decode(path.read_bytes()).text)
+    if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
+        raise ConversionError("it is no Jupyter notebook of version 4. Cure: save it anew, or ignore it.")
+    about: dict[str, Any] = notebook.get("metadata") or {}
+    language = str((about.get("language_info") or about.get("kernelspec") or {}).get("name") or "python")
+    parts: list[tuple[int, list[str]]] = []
+    for number, cell in enumerate(notebook["cells"], start=1):
+        source = cell.get("source") or ""
+        text = "".join(source) if isinstance(source, list) else str(source)
+        if not text.strip():
+            continue
+        if cell.get("cell_type") == "code":
+            fence = "````" if "```" in text else "```"
+            text = f"{fence}{language}\n{text.rstrip()}\n{fence}"
+        if not parts or _HEADING.match(text) or sum(map(len, parts[-1][1])) > _LONG_PART:
+            parts.append((number, []))
+        parts[-1][1].append(text.rstrip())
+    metadata = {"title": str(about["title"])} if about.get("title") else {}
+    authors = [str(one.get("name")) for one in about.get("authors") or [] if isinstance(one, dict) and one.get("name")]
+    return Converted(
+        [Part("\n\n".join(texts) + "\n", str(number), {"cell": number}) for number, texts in parts],
+        {**metadata, **({"author": ", ".join(authors)} if authors else {})},
+    )
+
+
+def read_csv(path: Path) -> Converted:
+    """Return a table; its delimiter is guessed among the usual ones."""
+    text = decode(path.read_bytes()).text
+    try:
+        dialect: Any = csv.Sniffer().sniff(text[:20_000], ",;\t|")
+    except csv.Error:
+        dialect = csv.excel
+    rows = list(islice(csv.reader(io.StringIO(text, newline=""), dialect), _MOST_ROWS + 1))
+    if len(rows) > _MOST_ROWS:
+        raise ConversionError(f"it has more than {_MOST_ROWS:,} rows. Cure: split it, or ignore it.")
+    return Converted([Part(table_of(rows) + "\n")])
+
+
+def read_rst(path: Path) -> Converted:
+    """Return reStructuredText with Markdown's headings and fences."""
+    lines = decode(path.read_bytes()).text.splitlines()
+    styles: list[str] = []
+    result: list[str] = []
+    fenced: int | None = None  # the indent of the code that is open; -1 before its first line
+    number = 0
+    while number < len(lines):
+        line, after = lines[number], lines[number + 1] if number + 1 < len(lines) else ""
+        if fenced is not None:
+            indent = len(line) - len(line.lstrip())
+            if line.strip() and indent == 0:
+                result[-1] = "```" if not result[-1].strip() else f"{result[-1]}\n```"
+                fenced = None
+            else:
+                result.append(line)
+                number += 1
+                continue
+        if _RST_COLUMNS.match(line):
+            end = next((at for at in range(number + 1, len(lines)) if not lines[at].strip()), len(lines))
+            result += _rst_table(lines[number:end])
+            number = end
+            continue
+        underline, overline = _UNDERLINE.match(after), _UNDERLINE.match(line)
+        if directive := _DIRECTIVE.match(line):
+            result.append(f"```{directive[1]}")
+            fenced = -1
+        elif overline and number + 2 < len(lines) and lines[number + 2].rstrip() == line.rstrip() and after.strip():
+            result += ["", _rst_heading(after, f"{line[0]}{line[0]}", styles), ""]
+            number += 2
+        elif (
+            underline
+            and line.strip()
+            and not line[0].isspace()
+            and len(after.rstrip()) >= len(line.rstrip()) - 1
+            and not overline
+        ):
+            result += [_rst_heading(line, after[0], styles), ""]
+            number += 1
+        else:
+            result.append(line)
+        number += 1
+    if fenced is not None:
+        result.append("```")
+    return Converted([Part("\n".join(result) + "\n")])
+
+
+def _rst_table(lines: list[str]) -> list[str]:
+    """Return a simple table, whose columns are those of its rules, a line for each line."""
+    starts = [match.start() for match in re.finditer("=+", lines[0])]
+    ends = [*starts[1:], None]
+    rules = [at for at, line in enumerate(lines) if _RST_COLUMNS.match(line)]
+    rule = f"|{' --- |' * len(starts)}"
+    result = []
+    for at, line in enumerate(lines):
+        cells = [line[start:end].strip().replace("|", "\\|") for start, end in zip(starts, ends, strict=True)]
+        row = f"| {' | '.join(cells)} |"
+        has_header = len(rules) > 2  # noqa: PLR2004
+        if at in rules:
+            row = rule if has_header and at == rules[1] else "" if at else "" if has_header else rule
+        result.append(row)
+    return result
+
+
+def _rst_heading(title: str, style: str, styles: list[str]) -> str:
+    if style not in styles:
+        styles.append(style)
+    return f"{'#' * min(styles.index(style) + 1, 6)} {title.strip()}"
+
+
+def read_org(path: Path) -> Converted:
+    """Return an Org file with Markdown's headings, fences and tables."""
+    metadata: dict[str, str] = {}
+    result: list[str] = []
+    drawer = False
+    for line in decode(path.read_bytes()).text.splitlines():
+        if keyword := _ORG_KEYWORD.match(line):
+            metadata[{"date": "created"}.get(keyword[1].lower(), keyword[1].lower())] = keyword[2].strip()
+            result.append("")
+        elif line.strip() in {":PROPERTIES:", ":LOGBOOK:"} or drawer:
+            drawer = line.strip() != ":END:"
+            result.append("")
+        elif heading := _ORG_HEADING.match(line):
+            result.append(f"{'#' * min(len(heading[1]), 6)} {heading[2]}")
+        elif block := _ORG_BLOCK.match(line):
+            result.append("```" + (block[3] if block[1].lower() == "begin" and block[2].lower() == "src" else ""))
+        elif line.lstrip().startswith("#+"):
+            result.append("")
+        elif re.match(r"\s*\|[-+]+\|?\s*$", line):
+            result.append(line.replace("+", "|"))
+        else:
+            result.append(line)
+    return Converted([Part("\n".join(result) + "\n")], {key: value for key, value in metadata.items() if value})
+
+
+def read_tex(path: Path) -> Converted:
+    """Return LaTeX with Markdown's headings, lists, tables and fences; formulas stay as they are."""
+    text = decode(path.read_bytes()).text
+    metadata = {{"date": "created"}.get(key, key): " ".join(value.split()) for key, value in _TEX_SAID.findall(text)}
+    tex = _Tex()
+    lines = [] if _BEGIN in text else [_BEGIN]
+    for line in [*lines, *_tex_lines(text)]:
+        tex.read(line)
+    return Converted([Part("\n".join(tex.lines) + "\n")], {key: value for key, value in metadata.items() if value})
+
+
+class _Tex:
+    """Reads LaTeX line by line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._body = False
+        self._lists: list[str] = []
+        self._verbatim = False
+        self._rows = False
+
+    def read(self, line: str) -> None:
+        if self._verbatim:
+            self._verbatim = not re.search(r"\\end\{(verbatim|lstlisting|minted)\}", line)
+            self.lines.append(line if self._verbatim else "```")
+        elif not self._body:
+            self._body = _BEGIN in line
+            self.lines.append("")
+        else:
+            self._text(_TEX_COMMENT.sub("", line))
+
+    def _text(self, line: str) -> None:
+        for kind, name in _TEX_ENVIRONMENT.findall(line):
+            if name in _TEX_VERBATIM:
+                self._verbatim = True
+                self.lines.append("```")
+                return
+            if name in _TEX_LISTS and kind == "begin":
+                self._lists.append(_TEX_LISTS[name])
+            elif name in _TEX_LISTS and self._lists:
+                self._lists.pop()
+        if heading := _TEX_HEADING.search(line):
+            self.lines.append(f"{'#' * _TEX_LEVELS[heading[1]]} {_plain(heading[2])}")
+            return
+        plain = _plain(_TEX_SAID.sub("", _TEX_DROPPED.sub("", _TEX_ENVIRONMENT.sub("", line))))
+        mark = self._lists[-1] if self._lists else "-"
+        plain = re.sub(r"\\item\b\s*", f"{'   ' * (len(self._lists) - 1)}{mark} ", plain)
+        is_row = re.search(r"(?<!\\)&", line) is not None
+        if is_row:
+            cells = re.split(r"(?<!\\)&", re.sub(r"\\\\\s*$", "", plain))
+            plain = f"| {' | '.join(cell.strip() for cell in cells)} |"
+            plain += "" if self._rows else f"\n|{' --- |' * len(cells)}"  # the one line that a table has more
+        elif self._rows and not plain.strip():
+            return  # a rule between rows
+        self._rows = is_row
+        self.lines.append(re.sub(r"\\([%&#_{}])", r"\1", plain).replace("~", " ").rstrip())
+
+
+def _plain(text: str) -> str:
+    """Return text without commands of style."""
+    for _ in range(3):  # in one another
+        text = _TEX_STYLE.sub(r"\1", text)
+    return text
+
+
+def _tex_lines(text: str) -> list[str]:
+    """Return lines of which each has one heading, item, row or environment at most."""
+    before = r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{))"
+    after = rf"({_TEX_HEADING.pattern}|\\begin\{{document\}}|\\\\)[ \t]*(?=[^\s\[])"
+    lines = []
+    for line in text.splitlines():
+        if _TEX_COMMENT.match(line):
+            lines.append("")
+        else:
+            lines += re.sub(after, r"\1\n", re.sub(before, "\n", line)).split("\n") or [""]
+    return lines
+
+
+CONVERTERS: Final[dict[str, Callable[[Path], Converted]]] = {
+    ".ipynb": read_notebook,
+    ".csv": read_csv,
+    ".rst": read_rst,
+    ".org": read_org,
+    ".tex": read_tex,
+}

@@ -1,0 +1,275 @@
+"""Word and PowerPoint to Markdown: headings, lists, tables, notes, pages and slides."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.documents.archive import attribute, core_metadata, local, opened, table_of, xml_of
+from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from xml.etree.ElementTree import Element
+    from zipfile import ZipFile
+
+_CORE: Final = "docProps/core.xml"
+_HEADING: Final = re.compile(r"heading\s*(\d)", re.IGNORECASE)
+_TITLES: Final = {"title": 1, "subtitle": 2}
+_LEVELS: Final = 6
+_SKIPPED: Final = frozenset({"del", "moveFrom", "instrText", "delText", "pict", "Fallback", "rPr", "pPr"})
+
+
+def read_docx(path: Path) -> Converted:
+    """Return a Word document: a part for each page, where Word has written down where pages begin, else one part.
+
+    Raises:
+        ConversionError: It is damaged, or no Word document.
+    """
+    with opened(path) as archive:
+        root = xml_of(archive, "word/document.xml")
+        body = None if root is None else next((one for one in root if local(one) == "body"), None)
+        if body is None:
+            raise ConversionError("it is damaged or no Word document (it has no word/document.xml). Cure: ignore it.")
+        word = _Word(_styles(archive), _numbering(archive), _notes(archive))
+        word.read(body)
+        metadata = core_metadata(xml_of(archive, _CORE))
+    pages = word.pages()
+    if len(pages) == 1:
+        return Converted([Part(pages[0])], metadata)
+    return Converted([Part(text, str(page), {"page": page}) for page, text in enumerate(pages, start=1)], metadata)
+
+
+class _Word:
+    """Reads the body of a document into blocks of Markdown, and remembers where pages end."""
+
+    def __init__(
+        self, styles: dict[str, tuple[int, str]], ordered: set[tuple[str, str]], notes: dict[str, str]
+    ) -> None:
+        self._styles = styles
+        self._ordered = ordered
+        self._notes = notes
+        self._pages: list[list[str]] = [[]]
+        self._used: list[str] = []
+
+    def read(self, body: Element) -> None:
+        for element in body:
+            kind = local(element)
+            if kind == "p":
+                self._paragraph(element)
+            elif kind == "tbl":
+                self._add(table_of(self._rows(element)))
+            elif kind in {"sdt", "sdtContent", "ins", "customXml", "smartTag"}:
+                self.read(element)
+
+    def pages(self) -> list[str]:
+        if self._used:
+            self._pages[-1] += [f"[{number}] {text}" for number, text in enumerate(self._used, start=1)]
+        return ["\n\n".join(page).replace("\0", "") + "\n" for page in self._pages]
+
+    def _add(self, block: str, *, joins: bool = False) -> None:
+        if not block.strip("\0 \n"):
+            return
+        page = self._pages[-1]
+        if joins and page and page[-1].lstrip()[:2] in {"- ", "1."}:
+            page[-1] += f"\n{block}"
+        else:
+            page.append(block)
+
+    def _paragraph(self, element: Element) -> None:
+        properties = next((one for one in element if local(one) == "pPr"), None)
+        style, number, level = "", "", "0"
+        for one in properties.iter() if properties is not None else ():
+            name = local(one)
+            style = attribute(one, "val") if name == "pStyle" else style
+            number = attribute(one, "val") if name == "numId" else number
+            level = attribute(one, "val") if name == "ilvl" else level
+            if name == "pageBreakBefore" and attribute(one, "val") not in {"0", "false"} and self._pages[-1]:
+                self._pages.append([])
+        heading, of_style = self._styles.get(style, (0, ""))
+        number = number or of_style
+        for position, piece in enumerate(self._text(element).split("\f")):
+            if position and self._pages[-1]:
+                self._pages.append([])
+            text = piece.strip()
+            if not text:
+                continue
+            if heading:
+                self._add(f"{'#' * heading} {' '.join(text.split())}")
+            elif number and number != "0":
+                mark = "1." if (number, level) in self._ordered else "-"
+                self._add(f"{'   ' * int(level or 0)}{mark} {' '.join(text.split())}", joins=True)
+            else:
+                self._add(text)
+
+    def _text(self, element: Element) -> str:
+        return "".join(self._pieces(element))
+
+    def _pieces(self, element: Element) -> Iterator[str]:
+        for one in element:
+            kind = local(one)
+            if kind == "t":
+                yield one.text or ""
+            elif kind == "tab":
+                yield "\t"
+            elif kind in {"br", "cr", "lastRenderedPageBreak"}:
+                yield "\f" if kind == "lastRenderedPageBreak" or attribute(one, "type") == "page" else "\n"
+            elif kind in {"footnoteReference", "endnoteReference"}:
+                if note := self._notes.get(f"{kind[:-9]} {attribute(one, 'id')}"):
+                    self._used.append(note)
+                    yield f" [{len(self._used)}]"
+            elif kind not in _SKIPPED:
+                yield from self._pieces(one)
+
+    def _rows(self, table: Element) -> list[list[str]]:
+        return [
+            [
+                " ".join(self._text(part).replace("\f", " ") for part in cell.iter() if local(part) == "p")
+                for cell in row
+                if local(cell) == "tc"
+            ]
+            for row in table
+            if local(row) == "tr"
+        ]
+
+
+def _styles(archive: ZipFile) -> dict[str, tuple[int, str]]:
+    """Return by a style's id the level of its heading, 0 for none, and its list, "" for none."""
+    root, styles, bases = xml_of(archive, "word/styles.xml"), {}, {}
+    for style in root if root is not None else ():
+        if local(style) != "style":
+            continue
+        level, number, key = 0, "", attribute(style, "styleId")
+        for one in style.iter():
+            value = attribute(one, "val")
+            if local(one) == "name":
+                found = _HEADING.match(value)
+                level = int(found[1]) if found else _TITLES.get(value.lower(), level)
+            elif local(one) == "outlineLvl" and value.isdecimal() and int(value) < _LEVELS:
+                level = level or int(value) + 1
+            elif local(one) == "numId":
+                number = value
+            elif local(one) == "basedOn":
+                bases[key] = value
+        styles[key] = (min(level, _LEVELS), number)
+    for key, base in bases.items():  # one step: a style of the user's on a heading
+        if styles[key] == (0, "") and base in styles:
+            styles[key] = styles[base]
+    return styles
+
+
+def _numbering(archive: ZipFile) -> set[tuple[str, str]]:
+    """Return the lists and levels that are numbered, not bulleted."""
+    root, abstract, ordered = xml_of(archive, "word/numbering.xml"), {}, set()
+    for one in root if root is not None else ():
+        if local(one) == "abstractNum":
+            kinds = {}
+            for level in (level for level in one if local(level) == "lvl"):
+                kind = next((attribute(part, "val") for part in level if local(part) == "numFmt"), "bullet")
+                kinds[attribute(level, "ilvl")] = kind
+            abstract[attribute(one, "abstractNumId")] = kinds
+        elif local(one) == "num":
+            base = next((attribute(part, "val") for part in one if local(part) == "abstractNumId"), "")
+            levels = abstract.get(base, {}).items()
+            ordered |= {(attribute(one, "numId"), level) for level, kind in levels if kind not in {"bullet", "none"}}
+    return ordered
+
+
+def _notes(archive: ZipFile) -> dict[str, str]:
+    """Return foot- and endnotes by kind and id."""
+    notes = {}
+    for kind in ("footnote", "endnote"):
+        root = xml_of(archive, f"word/{kind}s.xml")
+        for note in root if root is not None else ():
+            text = " ".join("".join(part.text or "" for part in note.iter() if local(part) == "t").split())
+            if text:
+                notes[f"{kind} {attribute(note, 'id')}"] = text
+    return notes
+
+
+def read_pptx(path: Path) -> Converted:
+    """Return a presentation: a part for each slide, with its notes.
+
+    Raises:
+        ConversionError: It is damaged, or no presentation.
+    """
+    with opened(path) as archive:
+        parts = []
+        for number, name in enumerate(_slides(archive), start=1):
+            slide = xml_of(archive, name)
+            if slide is None:
+                continue
+            notes = next((target for target in _targets(archive, name).values() if "notesSlide" in target), "")
+            text = _slide(slide, xml_of(archive, notes) if notes else None, number)
+            parts.append(Part(text, str(number), {"slide": number}))
+        return Converted(parts, core_metadata(xml_of(archive, _CORE)))
+
+
+def _slides(archive: ZipFile) -> list[str]:
+    """Return the names of the slides, in the order in which they are shown."""
+    name = "ppt/presentation.xml"
+    root, targets = xml_of(archive, name), _targets(archive, name)
+    if root is None:
+        raise ConversionError("it is damaged or no presentation (it has no ppt/presentation.xml). Cure: ignore it.")
+    ids = [key for one in root.iter() if local(one) == "sldId" for key in one.attrib.values()]
+    return [targets[key] for key in ids if key in targets]
+
+
+def _targets(archive: ZipFile, name: str) -> dict[str, str]:
+    """Return what a member refers to, by id."""
+    folder, base = posixpath.split(name)
+    root = xml_of(archive, f"{folder}/_rels/{base}.rels")
+    return {
+        attribute(one, "Id"): posixpath.normpath(posixpath.join(folder, attribute(one, "Target"))).lstrip("/")
+        for one in (root if root is not None else ())
+        if attribute(one, "TargetMode") != "External"
+    }
+
+
+def _slide(slide: Element, notes: Element | None, number: int) -> str:
+    title, blocks = "", []
+    for shape in (one for one in slide.iter() if local(one) in {"sp", "tbl"}):
+        if local(shape) == "tbl":
+            rows = [[_runs(cell) for cell in row if local(cell) == "tc"] for row in shape if local(row) == "tr"]
+            blocks.append(table_of(rows))
+            continue
+        kind = _placeholder(shape)
+        if kind in {"title", "ctrTitle"} and not title:
+            title = " ".join(_runs(shape).split())
+        elif kind not in {"sldNum", "dt", "ftr"}:
+            blocks.append(_paragraphs(shape, is_list=kind in {"body", "obj"}))
+    spoken = [
+        _paragraphs(one, is_list=False)
+        for one in (notes.iter() if notes is not None else ())
+        if local(one) == "sp" and _placeholder(one) == "body"
+    ]
+    blocks = [f"# {title or f'Slide {number}'}", *blocks]
+    if any(spoken):
+        blocks += ["Notes:", *spoken]
+    return "\n\n".join(block for block in blocks if block.strip()) + "\n"
+
+
+def _placeholder(shape: Element) -> str:
+    """Return what a shape is for: "title", "body", "obj" for one without a type; "" for none."""
+    found = next((one for one in shape.iter() if local(one) == "ph"), None)
+    return "" if found is None else attribute(found, "type") or "obj"
+
+
+def _paragraphs(shape: Element, *, is_list: bool) -> str:
+    lines = []
+    for paragraph in (one for one in shape.iter() if local(one) == "p"):
+        level = next((attribute(one, "lvl") for one in paragraph if local(one) == "pPr"), "") or "0"
+        if text := " ".join(_runs(paragraph).split()):
+            lines.append(f"{'  ' * int(level)}- {text}" if is_list else text)
+    return ("\n" if is_list else "\n\n").join(lines)
+
+
+def _runs(element: Element) -> str:
+    return "".join(
+        " " if local(one) in {"br", "p"} else one.text or "" for one in element.iter() if local(one) in {"t", "br", "p"}
+    )
+
+
+CONVERTERS: Final[dict[str, Callable[[Path], Converted]]] = {".docx": read_docx, ".pptx": read_pptx}

@@ -1,0 +1,176 @@
+"""Each format, from a real file to Markdown: its headings, lists, tables and places, and a broken twin of it."""
+
+import pytest
+import samples
+
+from llama_index_contextual.documents import DocumentReader
+from llama_index_contextual.documents.conversion import FORMATS, suffix_of
+from llama_index_contextual.errors import DocumentError
+from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
+
+TIDE = "The tide at Aldmoor is four metres."
+LIST = "- spring tide\n- neap tide"
+TABLE = "| Berth | Metres |\n| --- | --- |\n| North | 120 |"
+CODE = "```python\nprint(1)\n```"
+IRIS = {"author": "Iris Vale"}
+# By file: what stands in its parts, what does not, where the parts are, and what is said of the document.
+EXPECTED = {
+    "report.docx": (
+        ["# Tides", TIDE, LIST, "1. first step", "## Berths", TABLE, "The crane was painted."],
+        ["Port of Aldmoor"],
+        [{"page": 1}, {"page": 2}],
+        {"title": "Harbour report", **IRIS},
+    ),
+    "plan.pptx": (
+        ["# Tides", LIST, f"Notes:\n\n{TIDE}", "# Berths", TABLE],
+        [],
+        [{"slide": 1}, {"slide": 2}],
+        {"title": "Plan of the harbour"},
+    ),
+    "fees.xlsx": (
+        ["# Berths", "| North | 120 | 1988-03-04 |", "# Fees", "| Day | 12.5 |"],
+        ["00:00:00"],
+        [{"sheet": "Berths"}, {"sheet": "Fees"}],
+        {"title": "Fees of the harbour"},
+    ),
+    "note.odt": (["# Tides", TIDE, "- spring tide", TABLE], [], [{}], {"title": "Harbour", **IRIS}),
+    "page.html": (
+        ["# Tides", TIDE, LIST, TABLE, CODE],
+        ["evil", "Menu", "All rights"],
+        [{}],
+        {"title": "Harbour", **IRIS},
+    ),
+    "page.htm": (["# Tides", TIDE, LIST, TABLE, CODE], ["evil", "Menu"], [{}], {"title": "Harbour", **IRIS}),
+    "book.epub": (
+        ["# Tides", TIDE, LIST, TABLE, "# Cranes"],
+        ["evil"],
+        [{"chapter": 1}, {"chapter": 2}],
+        {"title": "Harbour", **IRIS},
+    ),
+    "mail.eml": (
+        ["# Dredging of the harbour", TIDE, LIST, "Attached: map.pdf"],
+        ["%PDF"],
+        [{}],
+        {
+            "subject": "Dredging of the harbour",
+            "sender": "Iris Vale <iris@example.org>",
+            "to": "Tom Reed <tom@example.org>",
+            "date": "2026-03-02",
+        },
+    ),
+    "work.ipynb": (
+        ["# Tides", TIDE, CODE, "## Berths", TABLE, LIST],
+        ["SECRET"],
+        [{"cell": 1}, {"cell": 3}],
+        {"title": "Harbour", **IRIS},
+    ),
+    "guide.rst": (
+        ["# Harbour\n", "## Tides\n", TIDE, "```python\n\n   print(1)\n```", TABLE],
+        ["===", "---\n\n"],
+        [{}],
+        {},
+    ),
+    "log.org": (
+        ["# Tides", TIDE, LIST, "## Berths\n", "| Berth | Metres |\n|-------|--------|\n| North | 120    |", CODE],
+        ["TODO", ":port:", "#+"],
+        [{}],
+        {"title": "Harbour", **IRIS},
+    ),
+    "ships.csv": ([TABLE, "| South, old | 80 |"], [], [{}], {}),
+    "paper.tex": (
+        ["## Tides", TIDE, LIST, "### Berths", TABLE, "```\nprint(1)\n```"],
+        ["remark", "\\item", "\\hline"],
+        [{}],
+        {"title": "Harbour", **IRIS},
+    ),
+    "letter.rtf": ([TIDE, TABLE, "spring tide"], ["rtf1"], [{}], {"title": "Harbour", **IRIS}),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_document_becomes_markdown_with_its_places(tmp_path, name):
+    present, absent, places, about = EXPECTED[name]
+    documents = DocumentReader().load_data(samples.make(name, tmp_path))
+    text = "\n\n".join(document.text for document in documents)
+    for piece in present:
+        assert piece in text
+    for piece in absent:
+        assert piece not in text
+    keys = ("page", "slide", "sheet", "cell", "chapter")
+    assert [{key: one.metadata[key] for key in keys if key in one.metadata} for one in documents] == places
+    assert about.items() <= documents[0].metadata.items()
+
+
+def test_each_format_is_tried_but_outlook_mail_which_no_program_here_writes():
+    assert {suffix_of(name) for name in samples.MAKERS} == set(FORMATS) - {".msg"}
+    assert set(EXPECTED) == set(samples.MAKERS) - {"report.pdf"}
+
+
+def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
+    pages = DocumentReader().load_data(samples.make("report.pdf", tmp_path))
+    assert [page.metadata["page"] for page in pages] == [1, 2, 3]
+    assert pages[0].metadata["title"] == "Report of the harbour"
+    first = pages[0].text
+    assert first.startswith("# Harbour report\n\n## Tides of year 1\n\nThe tide at Aldmoor was 4 metres")
+    assert (
+        "| Berth | Metres | Ships |\n| --- | --- | --- |\n| North | 121 | 30 |\n| South | 80 | 1,204 |\n| Old | 9 | - |"
+        in first
+    )
+    assert "spring tide" in first
+    assert not any("annual report" in page.text or "Page " in page.text for page in pages)
+    for page in pages:
+        page.metadata["path"] = "report.pdf"
+    nodes = HeadingAwareMarkdownNodeParser(chunk_size=60)(pages)
+    last = [node for node in nodes if node.metadata["page"] == 3]
+    assert {node.metadata["header_path"] for node in last} == {"Harbour report > Tides of year 2"}
+    assert citation_of(last[0].metadata) == "report.pdf#page=3"
+    texts = {page.doc_id: page.text for page in pages}
+    assert all(texts[node.ref_doc_id][node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
+
+
+@pytest.mark.parametrize("name", ["guide.rst", "log.org"])
+def test_markup_keeps_its_lines(tmp_path, name):
+    path = samples.make(name, tmp_path)
+    source = path.read_text("utf-8").splitlines()
+    [document] = DocumentReader().load_data(path)
+    assert document.text.splitlines().index("The tide at Aldmoor is four metres.") == source.index(
+        "The tide at Aldmoor is four metres."
+    )
+    assert len(document.text.splitlines()) == len(source)
+
+
+@pytest.mark.parametrize(
+    "name", ["report.pdf", "report.docx", "plan.pptx", "fees.xlsx", "note.odt", "book.epub", "work.ipynb"]
+)
+def test_a_broken_twin_is_refused_with_the_reason(tmp_path, name):
+    path = samples.make(name, tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(DocumentError, match=r"damaged|cannot|failed|invalid|no "):
+        DocumentReader().load_data(path)
+    path.write_bytes(b"")
+    with pytest.raises(DocumentError):
+        DocumentReader().load_data(path)
+
+
+def test_an_encrypted_pdf_and_a_scanned_one_are_named_as_such(tmp_path):
+    from reportlab.pdfgen.canvas import Canvas
+
+    secret = Canvas(str(tmp_path / "secret.pdf"), encrypt="word")
+    secret.drawString(100, 100, "The tide.")
+    secret.save()
+    with pytest.raises(DocumentError, match="encrypted"):
+        DocumentReader().load_data(tmp_path / "secret.pdf")
+    scan = Canvas(str(tmp_path / "scan.pdf"))
+    scan.rect(100, 100, 200, 200, fill=1)
+    scan.save()
+    with pytest.raises(DocumentError, match=r"scanned.*OCR"):
+        DocumentReader().load_data(tmp_path / "scan.pdf")
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report.docx", "page.html", "book.epub", "mail.eml", "plan.pptx"])
+def test_kreuzberg_can_be_chosen(tmp_path, name):
+    reader = DocumentReader({suffix_of(name): "kreuzberg"})
+    text = "\n".join(one.text for one in reader.load_data(samples.make(name, tmp_path)))
+    assert "Berth" in text or "tide" in text
