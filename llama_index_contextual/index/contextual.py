@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.fallback import StepOptions
     from llama_index_contextual.context.usage import ContextEstimate, Prices
-    from llama_index_contextual.documents.files import FileRules, Problem
+    from llama_index_contextual.documents.files import Discovery, FileRules, Problem
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import Plan, RefreshReport
@@ -237,11 +237,11 @@ class ContextualIndex:
         Args:
             below: Only this file, or the files of this sub-folder.
         """
-        return [file.path for file in self.settings.reading.find(below).files]
+        return [file.path for file in self._found(below).files]
 
     def skipped(self) -> list[str]:
         """List the paths of files that no pattern names, and that no ignore file leaves out: they are not read."""
-        return self.settings.reading.find().skipped
+        return self._found().skipped
 
     def read(self, path: str) -> str | None:
         """Return the text of one file of the folder; None where there is none that the index would read.
@@ -529,6 +529,10 @@ class ContextualIndex:
                 else target
             )
             return inspection.export(nodes, file)
+
+    def _found(self, below: str = "") -> Discovery:
+        known = [key for key, one in self._storage.documents().items() if one.kind == "file"]
+        return self.settings.reading.find(below, known=known)
 
     def _planned(self) -> tuple[Plan, list[Problem]]:
         failed: list[Problem] = []

@@ -1,0 +1,154 @@
+"""Documents in the index of a folder: converted once, cited by page, and never lost or taken for text in silence."""
+
+import pytest
+import samples
+from llama_index.core.storage.kvstore import SimpleKVStore
+
+from llama_index_contextual.documents import DocumentReader, FileRules, reader
+from llama_index_contextual.documents.worker import Limits, LostError, Worker
+from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.preview import preview_file
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    root = tmp_path / "docs"
+    root.mkdir()
+    for name in ("report.pdf", "mail.eml", "fees.xlsx"):
+        samples.make(name, root)
+    (root / "note.md").write_text("# Note\n\nThe crane was painted.\n", "utf-8")
+    (root / "broken.pdf").write_bytes(b"%PDF-1.7\nno more")
+    return root
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    converted, real = [], Worker.convert
+
+    def counted(self, path, *rest):
+        converted.append(path.name)
+        return real(self, path, *rest)
+
+    monkeypatch.setattr(Worker, "convert", counted)
+    return converted
+
+
+def missing(monkeypatch):
+    monkeypatch.setattr("llama_index_contextual.documents.conversion.is_installed", lambda _: False)
+    monkeypatch.setattr(reader, "is_installed", lambda _: False)
+
+
+def test_a_folder_is_read_by_default_and_a_broken_file_concerns_itself(folder):
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        report = index.refresh()
+        assert report.added == ["fees.xlsx", "mail.eml", "note.md", "report.pdf"]
+        assert [problem.path for problem in report.failed] == ["broken.pdf"]
+        assert "damaged or no PDF" in report.failed[0].reason
+        cited = {citation_of(node.metadata) for node in index.nodes()}
+        assert {"report.pdf#page=2", "fees.xlsx#sheet=Fees"} <= cited
+        mail = next(node for node in index.nodes() if node.metadata["path"] == "mail.eml")
+        assert (mail.metadata["date"], mail.metadata["sender"]) == ("2026-03-02", "Iris Vale <iris@example.org>")
+        assert index.verify().problems == []
+        [hit, *_] = index.as_retriever(1).retrieve("How long is the northern berth in metres?")
+        assert hit.node.metadata["path"] in {"report.pdf", "fees.xlsx"}
+
+
+def test_nothing_is_converted_twice_and_reading_needs_no_converter(folder, conversions, monkeypatch):
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        index.refresh()
+        once = ["broken.pdf", "fees.xlsx", "mail.eml", "report.pdf"]
+        assert sorted(conversions) == once
+        conversions.clear()
+        assert "Tides of year 2" in index.read("report.pdf")
+        (folder / "report.pdf").rename(folder / "moved.pdf")
+        index.refresh()
+        index.preview("moved.pdf")
+    missing(monkeypatch)
+    with ContextualIndex.open(folder, embed_model="none", reindex="all") as index:
+        report = index.refresh()
+        assert report.deleted == []
+        assert "Tides of year 2" in index.read("moved.pdf")
+        assert index.preview("moved.pdf").nodes[0].metadata["page"] == 1
+        assert index.verify().problems == []
+    assert set(conversions) <= {"broken.pdf"}
+
+
+def test_looking_keeps_nothing(folder, conversions):
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        assert index.preview("report.pdf").nodes
+        assert not index.exists
+
+
+def test_without_the_extra_a_pdf_is_no_text_whatever_is_included(folder, monkeypatch):
+    missing(monkeypatch)
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        index.refresh()
+        assert sorted(index.documents()) == ["note.md"]
+        assert index.skipped() == ["broken.pdf", "fees.xlsx", "mail.eml", "report.pdf"]
+    with ContextualIndex.open(folder, embed_model="none", files=FileRules(include=("*.pdf",))) as index:
+        reasons = {problem.path: problem.reason for problem in index.refresh(confirm=True).failed}
+        assert set(reasons) == {"broken.pdf", "report.pdf"}
+        assert all(r"pip install 'llama-index-contextual[documents]'" in reason for reason in reasons.values())
+        with pytest.raises(DocumentError, match="pip install"):
+            index.preview("report.pdf")
+    with pytest.raises(DocumentError, match="pip install"):
+        preview_file(folder / "report.pdf", index.settings.pipeline.parser)
+
+
+def test_a_folder_may_choose_a_converter_and_only_its_files_are_made_again(folder):
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        index.refresh()
+    (folder / "contextual.toml").write_text('[documents]\npdf = "kreuzberg"\n', "utf-8")
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        assert index.refresh().outdated == ["report.pdf"]
+    (folder / "contextual.toml").write_text('[documents]\npdf = "magic"\n', "utf-8")
+    with pytest.raises(SettingError, match=r"documents\.pdf='magic'"):
+        ContextualIndex.open(folder, embed_model="none")
+
+
+def test_a_reader_in_python_wins(folder):
+    class Own(DocumentReader):
+        def load_data(self, file, extra_info=None, fs=None):
+            raise AssertionError(file)
+
+        def documents(self, path, data, extra_info=None):
+            return [one for one in super().documents(path, data) if one.metadata["page"] == 2]
+
+    with ContextualIndex.open(folder, embed_model="none", readers={".pdf": Own()}) as index:
+        index.refresh()
+        pages = {node.metadata.get("page") for node in index.nodes() if node.metadata["path"] == "report.pdf"}
+    assert pages == {2}
+
+
+def test_conversions_are_kept_in_any_key_value_store(tmp_path, conversions, monkeypatch):
+    path, store = samples.make("report.pdf", tmp_path), SimpleKVStore()
+    first = DocumentReader(conversions=store).load_data(path)
+    missing(monkeypatch)
+    assert [one.text for one in DocumentReader(conversions=store).load_data(path)] == [one.text for one in first]
+    assert conversions == ["report.pdf"]
+    with pytest.raises(MissingExtraError, match="documents"):
+        DocumentReader().load_data(path)
+
+
+def test_what_took_too_long_is_not_tried_again_with_the_same_limits(tmp_path, monkeypatch):
+    path, store, tried = samples.make("mail.eml", tmp_path), SimpleKVStore(), []
+
+    def lost(self, path, converter, suffix, limits):
+        tried.append(limits)
+        raise LostError("too long")
+
+    monkeypatch.setattr(Worker, "convert", lost)
+    for seconds in (1, 1, 2):
+        with pytest.raises(DocumentError, match="too long"):
+            DocumentReader(seconds=seconds, conversions=store).load_data(path)
+    assert tried == [Limits(1.0), Limits(2.0)]
+    monkeypatch.undo()
+    assert DocumentReader(seconds=30, conversions=store).load_data(path)
+
+
+@pytest.mark.parametrize("wrong", [{".pdf": "magic"}, {".exe": "kreuzberg"}])
+def test_a_converter_that_is_not_known_is_refused(wrong):
+    with pytest.raises(SettingError, match="is not known"):
+        DocumentReader(wrong)

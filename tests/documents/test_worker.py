@@ -1,0 +1,132 @@
+"""A document harms nothing but its own conversion: what hangs, crashes, is a bomb or is hostile is named and left."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+
+import pytest
+import samples
+
+from llama_index_contextual.documents import archive
+from llama_index_contextual.documents.conversion import PYTHON, ConversionError
+from llama_index_contextual.documents.worker import Limits, LostError, Worker
+from llama_index_contextual.errors import DocumentError
+
+pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")]
+
+
+@pytest.fixture
+def worker():
+    worker = Worker()
+    yield worker
+    worker.close()
+
+
+def convert(worker, path, seconds=60.0):
+    return worker.convert(path, PYTHON, path.suffix, Limits(seconds))
+
+
+def test_what_hangs_is_ended_and_the_next_document_is_converted(worker, tmp_path):
+    path = samples.make("mail.eml", tmp_path)
+    first = convert(worker, path)
+    os.kill(worker._process.pid, signal.SIGSTOP)  # as a converter that never ends
+    with pytest.raises(LostError, match=r"longer than 0\.5 seconds.*raise seconds under \[documents\]"):
+        convert(worker, path, 0.5)
+    assert convert(worker, path) == first
+
+
+def test_a_crash_is_named_and_the_next_document_is_converted(worker, tmp_path):
+    path = samples.make("mail.eml", tmp_path)
+    first = convert(worker, path)
+    process = worker._process
+    os.kill(process.pid, signal.SIGSTOP)
+    killing = threading.Timer(0.3, process.kill)
+    killing.start()
+    with pytest.raises(LostError, match=r"crashed \(SIGKILL\)"):
+        convert(worker, path)
+    assert convert(worker, path) == first
+    worker._process.kill()  # between two documents
+    worker._process.wait()
+    assert convert(worker, path) == first
+
+
+def test_one_process_converts_many_documents(worker, tmp_path):
+    processes = set()
+    for name in ("mail.eml", "page.html", "report.docx"):
+        convert(worker, samples.make(name, tmp_path))
+        processes.add(worker._process.pid)
+    assert len(processes) == 1
+
+
+def test_memory_has_a_limit(worker, tmp_path):
+    path = tmp_path / "large.html"
+    path.write_text("<p>word\n" * 1_000_000, "utf-8")
+    with pytest.raises(DocumentError, match="memory"):
+        worker.convert(path, PYTHON, ".html", Limits(60.0, 120))
+    assert convert(worker, samples.make("mail.eml", tmp_path)).parts
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "open('written', 'w')",
+        "import socket; socket.create_connection(('127.0.0.1', 9))",
+        "import subprocess; subprocess.run(['true'])",
+        "import os; os.system('true')",
+    ],
+)
+def test_the_process_starts_opens_and_writes_nothing(tmp_path, attempt):
+    code = (
+        f"import sys; from llama_index_contextual.documents.worker import _refuse; sys.addaudithook(_refuse)\n{attempt}"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
+    assert "PermissionError: a converter may not do that" in result.stderr
+    assert not (tmp_path / "written").exists()
+
+
+def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.docx"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("word/document.xml", b"0" * 100_000)
+    monkeypatch.setattr(archive, "_MOST_BYTES", 99_999)
+    with pytest.raises(ConversionError, match="100,000 bytes, more than any document"), archive.opened(path):
+        pass
+    monkeypatch.undo()
+    monkeypatch.setattr(archive, "_MOST_MEMBERS", 0)
+    with pytest.raises(ConversionError, match="1 files"), archive.opened(path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "doctype",
+    [
+        '<!DOCTYPE w [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY x "&b;&b;&b;&b;">]>',
+        '<!DOCTYPE w [<!ENTITY x SYSTEM "file:///etc/passwd">]>',
+    ],
+)
+def test_entities_of_xml_are_not_read(worker, tmp_path, doctype):
+    path = tmp_path / "entities.docx"
+    names = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    text = f"{doctype}<w:document {names}><w:body><w:p><w:r><w:t>&x;</w:t></w:r></w:p></w:body></w:document>"
+    with zipfile.ZipFile(path, "w") as document:
+        document.writestr("word/document.xml", text)
+    with pytest.raises(DocumentError, match="undefined entity"):
+        convert(worker, path)
+
+
+def test_nesting_has_a_limit(worker, tmp_path):
+    path = tmp_path / "deep.html"
+    path.write_text("<div>" * 100_000, "utf-8")
+    with pytest.raises(DocumentError, match="nested too deeply"):
+        convert(worker, path)
+
+
+def test_an_encrypted_office_file_is_named_as_such(worker, tmp_path):
+    path = tmp_path / "secret.docx"
+    path.write_bytes(b"\xd0\xcf\x11\xe0" + bytes(2000))
+    with pytest.raises(DocumentError, match="encrypted"):
+        convert(worker, path)
