@@ -273,11 +273,12 @@ class Snapshot:
             if problem != "ok":
                 raise ValueError(problem)
             query = "SELECT node_id, text, metadata, rest, embed_hash, checksum FROM nodes"
-            for *values, checksum in self.connection.exec_driver_sql(query):
-                if checksum_of(*values) != checksum:
-                    raise ValueError(f"chunk {values[0]!r} has another checksum")
-            for stored in self.connection.exec_driver_sql("SELECT vector, checksum FROM vectors"):
-                if vector_of(*stored) is None:
+            for page in self.connection.exec_driver_sql(query).partitions(AT_ONCE):
+                for *values, checksum in page:
+                    if checksum_of(*values) != checksum:
+                        raise ValueError(f"chunk {values[0]!r} has another checksum")
+            for page in self.connection.exec_driver_sql("SELECT vector, checksum FROM vectors").partitions(AT_ONCE):
+                if any(vector_of(*stored) is None for stored in page):
                     raise ValueError("a vector has another checksum")
             for query, problem in _NEVER.items() if self.state.get("complete") else ():
                 if self.connection.exec_driver_sql(query, (self.edition,) * query.count("?")).first():

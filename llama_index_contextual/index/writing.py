@@ -84,8 +84,9 @@ class Storage:
         with settings.database.reading() as snapshot:
             snapshot.edition = edition
             writer = Writer(self, state, vectors, edition, snapshot.documents())
-        if looked or not state.complete or settings.reindex == "all":
+        if not state.complete or settings.reindex == "all":  # of a complete one a look counts the nodes, too
             writer.doubt_incomplete()
+        if looked or not state.complete or settings.reindex == "all":
             writer.embed_lost()
         return writer
 
