@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 _PAGE: Final = 256
+_AT_ONCE: Final = 10_000  # of a request; Chroma in a folder refuses to list 100,000
 _SAMPLES: Final = 3
 _PATH_KEYS: Final = (PATH, "file_path", "source", "file_name")
 
@@ -199,9 +200,11 @@ def _documents(
 ) -> Iterator[list[tuple[str, list[BaseNode]]]]:
     """Yield documents with their nodes, some hundreds of nodes at a time, each document whole."""
     waiting: dict[str, list[BaseNode]] = {}
-    everything = collection.get(include=["metadatas"])
-    bare = map(_node, everything["ids"], everything["metadatas"], [""] * len(everything["ids"]))
-    owners = {node.node_id: sources.document_of(node) for node in bare}
+    owners: dict[str, str] = {}
+    for start in range(0, collection.count(), _AT_ONCE):
+        page = collection.get(include=["metadatas"], limit=_AT_ONCE, offset=start)
+        bare = map(_node, page["ids"], page["metadatas"], [""] * len(page["ids"]))
+        owners.update((node.node_id, sources.document_of(node)) for node in bare)
     left = Counter(owners.values())
     for part in iter_batch(sorted(owners, key=lambda id_: (owners[id_], id_)), _PAGE):
         page = collection.get(ids=part, include=["metadatas", "documents"])
