@@ -1,7 +1,7 @@
 """Qdrant's REST interface in front of its own engine, as no registry of packages has the server as a binary.
 
-The engine is Qdrant Edge: the Rust code of a server's shard (write-ahead log, segments, graph, inverted index with
-IDF, filters, payload indexes) as a Python module. Requests and answers are those of Qdrant's own Python client. What is
+The engine is Qdrant Edge: the Rust code of a server's shard (write-ahead log, segments, graph, filters by id) as a
+Python module. Requests and answers are those of Qdrant's own Python client. What is
 not a server's: HTTP in Python, one request at a time, one shard, optimized in the foreground.
 
 As a script, ``python tests/qdrant_stand_in.py PORT FOLDER`` serves until it is killed; the folder is empty.
@@ -38,10 +38,6 @@ class Collection:
                     name: edge.EdgeVectorParams(size=one.size, distance=getattr(edge.Distance, one.distance.value))
                     for name, one in asked.vectors.items()
                 },
-                sparse_vectors={
-                    name: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf if one.modifier else None)
-                    for name, one in (asked.sparse_vectors or {}).items()
-                },
             ),
         )
 
@@ -54,7 +50,7 @@ class Collection:
             "segments_count": info.segments_count,
             "payload_schema": {},
             "config": {
-                "params": self.asked.model_dump(include={"sparse_vectors", "vectors"}, mode="json"),
+                "params": self.asked.model_dump(include={"vectors"}, mode="json"),
                 "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000},
                 "optimizer_config": {
                     "deleted_threshold": 0.2,
@@ -78,23 +74,17 @@ class Collection:
 
     def query(self, body: dict) -> dict:
         asked = models.QueryRequest(**body)
-        vector = asked.query.nearest
-        if isinstance(vector, models.SparseVector):
-            vector = edge.SparseVector(vector.indices, vector.values)
         found = self.shard.query(
             edge.QueryRequest(
-                query=edge.Query.Nearest(vector, using=asked.using),
+                query=edge.Query.Nearest(asked.query.nearest, using=asked.using),
                 limit=asked.limit or 10,
                 filter=_condition(asked.filter),
-                with_payload=_payload(asked.with_payload or False),
+                with_payload=asked.with_payload or False,
                 with_vector=asked.with_vector or False,
                 params=edge.SearchParams(exact=bool(asked.params and asked.params.exact)),
             )
         )
         return {"points": [{**_record(one), "version": one.version, "score": one.score} for one in found]}
-
-    def queries(self, body: dict) -> list:
-        return [self.query(one) for one in body["searches"]]
 
     def scroll(self, body: dict) -> dict:
         asked = models.ScrollRequest(**body)
@@ -103,108 +93,45 @@ class Collection:
                 offset=asked.offset,
                 limit=asked.limit,
                 filter=_condition(asked.filter),
-                with_payload=_payload(True if asked.with_payload is None else asked.with_payload),
+                with_payload=asked.with_payload or False,
                 with_vector=asked.with_vector or False,
             )
         )
         return {"points": list(map(_record, points)), "next_page_offset": _id(offset)}
 
-    def retrieve(self, body: dict) -> list:
-        asked = models.PointRequest(**body)
-        found = self.shard.retrieve(asked.ids, _payload(asked.with_payload or False), asked.with_vector or False)
-        return list(map(_record, found))
-
     def count(self, body: dict) -> dict:
         return {"count": self.shard.count(edge.CountRequest(exact=body.get("exact", True)))}
 
-    def facet(self, body: dict) -> dict:
-        asked = models.FacetRequest(**body)
-        found = self.shard.facet(
-            edge.FacetRequest(asked.key, asked.limit, asked.exact or False, _condition(asked.filter))
-        )
-        return {"hits": [{"value": hit.value, "count": hit.count} for hit in found.hits]}
-
     def upsert(self, body: dict) -> dict:
-        points = [edge.Point(one["id"], _vectors(one["vector"]), one["payload"]) for one in body["points"]]
+        points = [edge.Point(one["id"], one["vector"], one["payload"]) for one in body["points"]]
         return self.update(edge.UpdateOperation.upsert_points(points), len(points))
 
     def delete(self, body: dict) -> dict:
         return self.update(edge.UpdateOperation.delete_points(body["points"]))
 
-    def batch(self, body: dict) -> list:
-        done = []
-        for operation in body["operations"]:
-            ((kind, asked),) = operation.items()
-            if kind == "overwrite_payload":
-                done.append(self.update(edge.UpdateOperation.overwrite_payload(asked["points"], asked["payload"])))
-            elif kind == "update_vectors":
-                points = [edge.PointVectors(one["id"], _vectors(one["vector"])) for one in asked["points"]]
-                done.append(self.update(edge.UpdateOperation.update_vectors(points)))
-            else:
-                raise ValueError(f"the stand-in does not know {kind}")
-        return done
-
-    def index(self, body: dict) -> dict:
-        kind = getattr(edge.PayloadSchemaType, body["field_schema"].capitalize())
-        return self.update(edge.UpdateOperation.create_field_index(body["field_name"], kind))
-
 
 def _record(point: object) -> dict:
-    vectors = point.vector
-    if isinstance(vectors, dict):
-        vectors = {
-            name: {"indices": one.indices, "values": one.values} if isinstance(one, edge.SparseVector) else one
-            for name, one in vectors.items()
-        }
-    return {"id": _id(point.id), "payload": point.payload, "vector": vectors}
+    return {"id": _id(point.id), "payload": point.payload, "vector": point.vector}
 
 
 def _id(given: object) -> object:
     return given if given is None or isinstance(given, int) else str(given)
 
 
-def _vectors(given: dict) -> dict:
-    return {name: edge.SparseVector(**one) if isinstance(one, dict) else one for name, one in given.items()}
-
-
-def _payload(asked: object) -> object:
-    if isinstance(asked, models.PayloadSelectorExclude):
-        return edge.PayloadSelector.Exclude(asked.exclude)
-    return asked.include if isinstance(asked, models.PayloadSelectorInclude) else asked
-
-
-def _condition(asked: object) -> object:
-    """Translate a filter, or one condition of it, from the models of the client to those of the engine."""
-    if isinstance(asked, models.Filter):
-        given = {name: getattr(asked, name) for name in ("must", "should", "must_not")}
-        lists = {name: one if isinstance(one, list) else [one] for name, one in given.items() if one is not None}
-        return edge.Filter(**{name: list(map(_condition, one)) for name, one in lists.items()})
-    if isinstance(asked, models.HasIdCondition):
-        return edge.HasIdCondition(set(asked.has_id))
-    if isinstance(asked, models.IsEmptyCondition):
-        return edge.IsEmptyCondition(asked.is_empty.key)
-    return None if asked is None else edge.FieldCondition(asked.key, **_wanted(asked))
-
-
-def _wanted(asked: models.FieldCondition) -> dict:
-    if asked.range is not None:
-        return {"range": edge.RangeFloat(**asked.range.model_dump())}
-    if isinstance(asked.match, models.MatchAny):
-        return {"match": edge.MatchAny(asked.match.any)}
-    return {"match": edge.MatchValue(asked.match.value)}
+def _condition(asked: models.Filter | None) -> edge.Filter | None:
+    """Translate a filter by id from the models of the client to those of the engine."""
+    if asked is None:
+        return None
+    (condition,) = asked.must if isinstance(asked.must, list) else [asked.must]
+    return edge.Filter(must=[edge.HasIdCondition(set(condition.has_id))])
 
 
 OF_POINTS = {
     ("POST", "points/query"): Collection.query,
-    ("POST", "points/query/batch"): Collection.queries,
     ("POST", "points/scroll"): Collection.scroll,
-    ("POST", "points"): Collection.retrieve,
     ("POST", "points/count"): Collection.count,
-    ("POST", "facet"): Collection.facet,
     ("PUT", "points"): Collection.upsert,
     ("POST", "points/delete"): Collection.delete,
-    ("POST", "points/batch"): Collection.batch,
-    ("PUT", "index"): Collection.index,
 }
 
 
