@@ -3,8 +3,7 @@
 A store that implements :class:`SearchStore` is searched by both arms, filtered, fused and explained as Chroma is. Ours
 are :class:`~llama_index_contextual.retrievers.chroma.ChromaDense` for vectors and
 :class:`~llama_index_contextual.keyword.KeywordIndex` for keywords. A store that computes keyword scores on its own
-server implements :class:`KeywordSearch` with, for example, the sparse vectors of
-:class:`~llama_index_contextual.keyword.SparseEncoder`.
+server implements :class:`KeywordSearch`.
 
 All methods are called from several threads at once. They may block, because no arm calls them on an event loop.
 """

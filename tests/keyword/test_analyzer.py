@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword import Analyzer, SparseEncoder
+from llama_index_contextual.keyword import Analyzer
 
 PLAIN = Analyzer(stem=False)
 
@@ -144,12 +144,3 @@ def test_a_text_as_query_finds_itself(text):
     terms = set(analyzer.tokens(text))
     groups = analyzer.query_groups(text)
     assert all(terms & set(group) for group in groups) or not terms
-
-
-def test_sparse_vectors_agree_between_documents_and_queries():
-    encoder = SparseEncoder()
-    (document,), (values,) = encoder.documents(["getUserName returns names"])
-    (query,), (ones,) = encoder.queries(["user name"])
-    assert set(query) & set(document)
-    assert set(ones) == {1.0}
-    assert all(0 < value < 1 for value in values)

@@ -180,24 +180,3 @@ def test_metadata_of_the_directory_reader_is_no_obstacle(tmp_path, changing, sto
     (hit,) = hybrid.retrieve("carrots")
     assert hit.node.metadata["file_name"] == "dog.md"
     assert keyword.retrieve("file_path")[0].score == 0  # key names are not words to search for, as they are by default
-
-
-def test_qdrant_scores_our_terms_on_its_side(embedding):
-    qdrant = pytest.importorskip("llama_index.vector_stores.qdrant")
-    from qdrant_client import QdrantClient
-
-    from llama_index_contextual.keyword import SparseEncoder
-
-    encoder = SparseEncoder()
-    store = qdrant.QdrantVectorStore(
-        "notes",
-        client=QdrantClient(":memory:"),
-        enable_hybrid=True,
-        sparse_doc_fn=encoder.documents,
-        sparse_query_fn=encoder.queries,
-    )
-    context = StorageContext.from_defaults(vector_store=store)
-    documents = [page("code", "def getUserName(): pass"), page("other", "Nothing of that kind.")]
-    built = VectorStoreIndex.from_documents(documents, storage_context=context, embed_model=embedding)
-    found = built.as_retriever(vector_store_query_mode="sparse", sparse_top_k=1).retrieve("the name of a user")
-    assert [one.node.metadata["path"] for one in found] == ["code.md"]
