@@ -100,19 +100,21 @@ def test_a_dry_run_says_that_contexts_without_an_llm_cost_nothing(run, tmp_path,
 
 def test_what_is_not_read_is_said_and_a_pdf_is_no_text(run, tmp_path):
     (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
-    (tmp_path / "report.pdf").write_bytes(b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n")
-    (tmp_path / "table.csv").write_text("a,b\n")
-    note = "note: 2 files not read: 1 csv, 1 pdf"
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n")
+    (tmp_path / "song.mp3").write_bytes(b"ID3")
+    note = "note: 2 files not read: 1 mp3, 1 png"
     for command in (["index", "--dry-run"], ["index"], ["status"]):
         done = run(*command, tmp_path)
         assert done.returncode == 0
         assert f"{note}; --list-skipped names them" in done.stderr
     named = run("status", tmp_path, "--list-skipped").stderr
-    assert "not read: report.pdf\nnot read: table.csv\n" in named
-    done = run("index", tmp_path, "--include", "*.pdf", "--include", "*.md")
-    assert done.returncode == 3
-    assert "not indexed: report.pdf: it is a PDF, not text. Cure: ignore it, or give its type a reader." in done.stderr
-    assert "note: 1 file not read: 1 csv" in done.stderr
+    assert "not read: picture.png\nnot read: song.mp3\n" in named
+    (tmp_path / "report.pdf").write_bytes(b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n")
+    for patterns in ([], ["--include", "*.pdf", "--include", "*.md"]):
+        done = run("index", tmp_path, *patterns)
+        assert done.returncode == 3
+        assert "not indexed: report.pdf: it is damaged or no PDF" in done.stderr
+    assert "endobj" not in run("search", "endobj", tmp_path).stdout
 
 
 def test_a_dry_run_on_an_index_says_what_the_refresh_will_embed(run, tmp_path):

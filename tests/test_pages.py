@@ -170,7 +170,7 @@ def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
         assert seen.nodes[0].metadata["context"].startswith("Document: gateway.md")
         check_harmless(seen.to_html())
         assert "sandbox" in seen._repr_html_()
-        with pytest.raises(DocumentError, match=r"other\.md cannot be read"):
+        with pytest.raises(DocumentError, match=r"other\.md: it cannot be read"):
             index.preview("other.md")
         with pytest.raises(DocumentError, match="is not in"):
             index.preview(__file__)

@@ -30,16 +30,19 @@ _ORG_HEADING: Final = re.compile(r"(\*+)\s+(?:(?:TODO|DONE)\s+)?(.*?)(?:\s+:[\w@
 _ORG_KEYWORD: Final = re.compile(r"#\+(title|author|date):\s*(.*)$", re.IGNORECASE)
 _ORG_BLOCK: Final = re.compile(r"\s*#\+(begin|end)_(src|example)\s*(\w*)", re.IGNORECASE)
 _TEX_HEADING: Final = re.compile(
-    r"\\(part|chapter|section|subsection|subsubsection|paragraph)\*?(?:\[[^\]]*\])?\{((?:[^{}]|\{[^{}]*\})*)\}"
+    r"\\(part|chapter|section|subsection|subsubsection|paragraph)\*?(?:\[[^][]{0,200}\])?\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
+# Where a line is divided: before what begins a thing of its own, and after a heading or a row.
+_TEX_BEFORE: Final = re.compile(r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{))")
+_TEX_AFTER: Final = re.compile(rf"({_TEX_HEADING.pattern}|\\begin\{{document\}}|\\\\)[ \t]*(?=[^\s\[])")
 _TEX_LEVELS: Final = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
 _TEX_STYLE: Final = re.compile(r"\\(?:textbf|textit|emph|texttt|underline|textsc|mbox|url|text)\{([^{}]*)\}")
 _TEX_DROPPED: Final = re.compile(
     r"\\(?:label|index|vspace|hspace|usepackage|documentclass|bibliographystyle|pagestyle|includegraphics)\*?"
-    r"(?:\[[^\]]*\])?(?:\{[^{}]*\})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule|midrule|"
+    r"(?:\[[^][]{0,200}\])?(?:\{[^{}]*\})?|\\(?:maketitle|centering|hline|noindent|newpage|clearpage|toprule|midrule|"
     r"bottomrule|tableofcontents)\b"
 )
-_TEX_ENVIRONMENT: Final = re.compile(r"\\(begin|end)\{(\w+\*?)\}(?:\[[^\]]*\])?(?:\{[^{}]*\})?")
+_TEX_ENVIRONMENT: Final = re.compile(r"\\(begin|end)\{(\w+\*?)\}(?:\[[^][]{0,200}\])?(?:\{[^{}]*\})?")
 _BEGIN: Final = "\\begin{document}"
 _TEX_LISTS: Final = {"itemize": "-", "enumerate": "1."}
 _TEX_VERBATIM: Final = frozenset({"verbatim", "lstlisting", "minted"})
@@ -252,14 +255,12 @@ def _plain(text: str) -> str:
 
 def _tex_lines(text: str) -> list[str]:
     """Return lines of which each has one heading, item, row or environment at most."""
-    before = r"(?<=\S)[ \t]*(?=\\(?:item\b|begin\{|end\{|(?:sub)*section\*?\{|chapter\*?\{))"
-    after = rf"({_TEX_HEADING.pattern}|\\begin\{{document\}}|\\\\)[ \t]*(?=[^\s\[])"
     lines = []
     for line in text.splitlines():
         if _TEX_COMMENT.match(line):
             lines.append("")
         else:
-            lines += re.sub(after, r"\1\n", re.sub(before, "\n", line)).split("\n") or [""]
+            lines += _TEX_AFTER.sub(r"\1\n", _TEX_BEFORE.sub("\n", line)).split("\n")
     return lines
 
 

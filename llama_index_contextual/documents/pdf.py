@@ -149,7 +149,7 @@ def _prose(lines: Sequence[Line]) -> list[str]:
             text = (
                 f"- {text[bullet.end() :]}"
                 if bullet
-                else _MARKUP.sub(r"\\\1", text, count=1)
+                else f"\\{text}"
                 if _MARKUP.match(text) and not text[0].isdigit()
                 else text
             )

@@ -15,6 +15,7 @@ _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
 _LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
 _YEAR: Final = re.compile(r"\b(?:19|20)\d\d\b")
 _VALUE: Final = re.compile(r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+")
+_LONGEST_VALUE: Final = 60  # characters; what is longer is read up to here
 
 
 def tables_of(lines: Sequence[Line]) -> list[tuple[int, int]]:
@@ -69,7 +70,7 @@ def _in_columns(line: Line, left: float) -> bool:
 
 
 def _is_row(line: Line) -> bool:
-    return len(line.cells) > 1 and any(_VALUE.fullmatch(cell.text) for cell in line.cells[1:])
+    return len(line.cells) > 1 and any(_VALUE.fullmatch(cell.text[:_LONGEST_VALUE]) for cell in line.cells[1:])
 
 
 def _is_years(line: Line) -> bool:

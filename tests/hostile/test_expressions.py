@@ -42,11 +42,20 @@ BOUNDED = {
     "context.llm.answers._SECOND_ANSWER": (MAX_CHARS, "a cleaned context"),
     "context.llm.answers._PLACEHOLDER": (MAX_CHARS, "a cleaned context"),
     "context.llm.answers._IDENTIFIER": (MAX_CHARS, "a cleaned context"),
+    "documents.pdf_tables._VALUE": (60, "a cell is cut before"),
     "markdown.oversized._CLUSTER": (8000, "as much of a text as a chunk takes"),
     "markdown.blocks._ANCHORS": (200, "a block above a heading"),
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {
+    "documents.markup._HEADING",
+    "documents.markup._ORG_BLOCK",
+    "documents.markup._ORG_HEADING",
+    "documents.markup._RST_COLUMNS",
+    "documents.markup._UNDERLINE",
+    "documents.markup.read_org",
+    "documents.pdf._MARKUP",
+    "documents.web._end_block",
     "evaluation.questions._LINES",
     "index.places._NAME",
     "index.ray_workers._ADDRESS",

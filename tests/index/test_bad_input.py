@@ -9,6 +9,7 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
 from llama_index_contextual import local_model
+from llama_index_contextual.documents import sources
 from llama_index_contextual.errors import (
     DocumentError,
     EmbeddingError,
@@ -16,7 +17,7 @@ from llama_index_contextual.errors import (
     MissingExtraError,
     StorageError,
 )
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, background, sources
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, background
 from llama_index_contextual.local_embedding import LocalEmbedding
 
 BAD_FILES = {
@@ -130,7 +131,7 @@ def test_a_file_that_counts_as_binary_is_indexed_once_its_suffix_has_a_reader(op
     (folder / "scan.md").write_bytes(b"\x89PNG\0")
     (folder / "scan.pdf").write_bytes(b"%PDF\0")
     with opened() as index:
-        assert [problem.path for problem in index.refresh().failed] == ["scan.md"]
+        assert [problem.path for problem in index.refresh().failed] == ["scan.md", "scan.pdf"]
     index = opened(readers={".md": FirstByte(), ".pdf": FirstByte()})
     report = index.refresh()
     assert (report.failed, sorted(report.added)) == ([], ["scan.md", "scan.pdf"])

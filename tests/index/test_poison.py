@@ -6,8 +6,9 @@ from typing import ClassVar
 import pytest
 from llama_index.core import Document, MockEmbedding
 
+from llama_index_contextual.documents import sources
 from llama_index_contextual.errors import EmbeddingError
-from llama_index_contextual.index import ContextualIndex, sources
+from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.vectors import BATCH_TEXTS, fault_of
 
 

@@ -9,8 +9,9 @@ import time
 import pytest
 from llama_index.core import Document
 
+from llama_index_contextual.documents import sources
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
-from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, sources
+from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.memory import MemoryContext
 

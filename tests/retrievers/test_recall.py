@@ -27,9 +27,9 @@ def vectors():
 
 
 @pytest.fixture
-def collection():
+def collection(tmp_path):
     """Callable: makes a collection of vectors, the first 60 of which are of a document each."""
-    client = chromadb.EphemeralClient()
+    client = chromadb.PersistentClient(str(tmp_path))
 
     def make(vectors, **hnsw):
         made = client.create_collection(f"c{uuid.uuid4().hex}", embedding_function=None, configuration={"hnsw": hnsw})
