@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, Document
 
+    from llama_index_contextual.distributed.workers import Workers
     from llama_index_contextual.documents.sources import Source
     from llama_index_contextual.index.pipeline import NodePipeline
     from llama_index_contextual.index.progress import RefreshProgress
     from llama_index_contextual.index.tables import NodeRow
     from llama_index_contextual.index.vectors import Vectorizer
-    from llama_index_contextual.index.workers import Workers
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
 BATCH_CHUNKS: Final = 256  # new chunks that are written together

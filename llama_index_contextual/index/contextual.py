@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.fallback import StepOptions
     from llama_index_contextual.context.usage import ContextEstimate, Prices
+    from llama_index_contextual.distributed.workers import Hiring
     from llama_index_contextual.documents.files import Discovery, FileRules, Problem
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.index.migration import MigrationReport
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.index.tables import DocumentRow
     from llama_index_contextual.index.vector_store import ContextualVectorStore
-    from llama_index_contextual.index.workers import Hiring
     from llama_index_contextual.preview import Preview
     from llama_index_contextual.retrievers.options import FusionOptions
 
@@ -120,7 +120,7 @@ class ContextualIndex:
                 index and write at once. By default a file in the storage folder.
             vector_store: What keeps vectors beside the matrix: ``"chroma"`` in the storage folder, for more chunks than
                 ``[store] exact_limit``; ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, a client of
-                Chroma or Qdrant, or a :class:`~llama_index_contextual.index.engines.VectorEngine` of your own. It is
+                Chroma or Qdrant, or a :class:`~llama_index_contextual.vector_stores.VectorEngine` of your own. It is
                 derived from the database: naming another one fills that at the next refresh. Default: ``"chroma"``.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a
                 folder. By default ``contextual.toml`` in the folder, where there is one; of a folder that you do not
@@ -279,7 +279,7 @@ class ContextualIndex:
             confirm: Whether it may delete more than half of the documents, and pay a language model again for more than
                 a fifth of the chunks.
             workers: ``"ray"`` or ``"ray:ADDRESS"`` has documents parsed, contexts made and texts embedded on Ray, to
-                the same nodes (extra ``ray``); a :class:`~llama_index_contextual.index.ray_workers.RayWorkers` also
+                the same nodes (extra ``ray``); a :class:`~llama_index_contextual.distributed.RayWorkers` also
                 says how many do what. By default all is done in this process.
 
         Raises:

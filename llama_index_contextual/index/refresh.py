@@ -18,17 +18,18 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
+from llama_index_contextual.distributed.ray_workers import resolve_workers
+from llama_index_contextual.distributed.workers import Here
 from llama_index_contextual.document_services import VendorEmbedding
 from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import UNREAD, check_source, gather, settled
 from llama_index_contextual.errors import ConfirmationError, DamagedError, SettingError
 from llama_index_contextual.index.batches import Batch, Batches, Work
+from llama_index_contextual.index.jobs import jobs_of
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.progress import RefreshProgress
-from llama_index_contextual.index.ray_workers import resolve_workers
 from llama_index_contextual.index.settings import PAID
 from llama_index_contextual.index.tables import DocumentRow
-from llama_index_contextual.index.workers import Here
 from llama_index_contextual.index.writing import Indexed
 from llama_index_contextual.text import storable
 from llama_index_contextual.watching import in_thread, step
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import Document
 
+    from llama_index_contextual.distributed.workers import Hiring, Workers
     from llama_index_contextual.documents.sources import Source
     from llama_index_contextual.index.pipeline import NodePipeline
-    from llama_index_contextual.index.workers import Hiring, Workers
     from llama_index_contextual.index.writing import Storage, Writer
 
 logger = logging.getLogger(__name__)
@@ -124,8 +125,8 @@ def _refreshed(
                 made_with=settings.made_with,
                 confirmed=confirm,
                 pays_again=settings.pays_again(writer.state),
-                hire=None if hiring is None else partial(hiring.hired, settings),
-                workers=Here(settings.pipeline, writer.vectors.ask),
+                hire=None if hiring is None else lambda: hiring.hired(jobs_of(settings)),
+                workers=Here(settings.pipeline.parse, writer.vectors.ask),
                 keep_outdated=settings.reindex == "ignore",
                 retry_contexts=retry_contexts,
                 progress=progress,

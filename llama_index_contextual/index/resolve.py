@@ -36,8 +36,8 @@ from llama_index_contextual.index.recipe import (
 from llama_index_contextual.index.rescue import readable_state
 from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered
 from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, state_of
-from llama_index_contextual.index.stores import EMBEDDED, resolve_store
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
+from llama_index_contextual.vector_stores.stores import EMBEDDED, resolve_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.index.state import Choices
-    from llama_index_contextual.index.stores import Store
+    from llama_index_contextual.vector_stores.stores import Store
 
 
 EXACT_LIMIT: Final = 100_000  # vectors, which a question is compared with in 8 ms

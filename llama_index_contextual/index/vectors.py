@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
+    from llama_index_contextual.distributed.workers import Vectors
     from llama_index_contextual.index.database import Database
     from llama_index_contextual.index.nodes import Chunk
-
-    Vectors = Sequence[Sequence[float]]
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text

@@ -21,7 +21,6 @@ import numpy as np
 
 from llama_index_contextual.embedding import NoEmbedding, model_id
 from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
-from llama_index_contextual.index.engines import catch_up
 from llama_index_contextual.index.nodes import to_node
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.engine import KeywordEngine
@@ -32,6 +31,7 @@ from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.retrievers import POOL, ContextualBM25Retriever, ContextualVectorRetriever
 from llama_index_contextual.retrievers.search import Candidate
 from llama_index_contextual.text import counted
+from llama_index_contextual.vector_stores.engine import catch_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
 
     from llama_index_contextual.index.database import Database
-    from llama_index_contextual.index.engines import VectorEngine
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.state import IndexState
-    from llama_index_contextual.index.stores import Store
     from llama_index_contextual.index.tables import Rows, Snapshot
     from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
+    from llama_index_contextual.vector_stores.engine import VectorEngine
+    from llama_index_contextual.vector_stores.stores import Store
 
 _T = TypeVar("_T")
 logger = logging.getLogger(__name__)

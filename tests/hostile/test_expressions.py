@@ -58,7 +58,7 @@ ANCHORED = {
     "documents.web._end_block",
     "evaluation.questions._LINES",
     "index.places._NAME",
-    "index.ray_workers._ADDRESS",
+    "distributed.ray_workers._ADDRESS",
     "markdown.blocks._CLOSERS",
     "markdown.blocks._OPENERS",
     "markdown.blocks._COMPONENT_LINE",

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.index import ContextualIndex, ray_workers
-from llama_index_contextual.index.ray_workers import RayWorkers
+from llama_index_contextual.distributed import ray_workers
+from llama_index_contextual.distributed.ray_workers import RayWorkers
+from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.local_embedding import LocalEmbedding
 
 

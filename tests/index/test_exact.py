@@ -9,8 +9,8 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.embedding import model_id
-from llama_index_contextual.index.chroma_vectors import ChromaVectors
 from llama_index_contextual.matrix import Matrix
+from llama_index_contextual.vector_stores.chroma import ChromaVectors
 
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from llama_index_contextual.distributed import ray_pool, ray_workers
 from llama_index_contextual.errors import EmbeddingError, SettingError
-from llama_index_contextual.index import ray_actors, ray_pool, ray_workers
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
 
 @pytest.mark.long
 def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
-    class Slow(ray_actors.Worker):
+    class Slow(ray_pool.Worker):
         def _make(self):
             pass
 
@@ -36,7 +36,7 @@ def test_no_more_is_taken_than_the_workers_do_and_one_piece_each_waits(on_ray):
         pool.close()
 
 
-class Echo(ray_actors.Worker):
+class Echo(ray_pool.Worker):
     """Gives back what it is given; it hangs, or ends its process, at the first sight of something, once."""
 
     def _make(self):
@@ -123,7 +123,7 @@ LISTENING = """
 import os
 import ray
 from pathlib import Path
-from llama_index_contextual.index.ray_workers import _connected
+from llama_index_contextual.distributed.ray_workers import _connected
 
 @ray.remote
 class Worker:

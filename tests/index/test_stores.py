@@ -12,10 +12,10 @@ from llama_index.core import Document
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import ContextualWarning, FingerprintError
-from llama_index_contextual.index import chroma_vectors
 from llama_index_contextual.index.view import Engines
 from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.matrix import Matrix
+from llama_index_contextual.vector_stores.chroma import ChromaVectors
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
@@ -315,8 +315,8 @@ index = ContextualIndex.open(folder, embed_model=LocalEmbedding(threads=1))
 {work}
 """
 KILLED = """
-from llama_index_contextual.index import engines, stores
-engines._PAGE = 1
+from llama_index_contextual.vector_stores import engine as seam
+seam._PAGE = 1
 left = [2]
 engine = index.settings.store.open(index._storage.reader.ask(lambda view: view.snapshot.identity))
 plain = type(engine).upsert
@@ -412,7 +412,7 @@ def test_up_to_the_limit_the_matrix_answers_for_chroma_and_no_file_of_it_is_made
     beyond = opened()
     beyond.refresh()
     assert chroma.exists()
-    asked, plain = [], chroma_vectors.ChromaVectors.nearest
-    monkeypatch.setattr(chroma_vectors.ChromaVectors, "nearest", lambda *given: asked.append(1) or plain(*given))
+    asked, plain = [], ChromaVectors.nearest
+    monkeypatch.setattr(ChromaVectors, "nearest", lambda *given: asked.append(1) or plain(*given))
     assert texts(beyond) == texts(index)
     assert asked == [1]

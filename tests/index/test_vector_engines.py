@@ -10,8 +10,8 @@ import pytest
 from qdrant_client import QdrantClient
 
 from llama_index_contextual.errors import FingerprintError, StorageError
-from llama_index_contextual.index.engines import StoreDamagedError, catch_up
-from llama_index_contextual.index.stores import resolve_store
+from llama_index_contextual.vector_stores.engine import StoreDamagedError, catch_up
+from llama_index_contextual.vector_stores.stores import resolve_store
 
 DIMENSIONS = 24
 FIRST = 5  # row number of the first vector
@@ -116,9 +116,9 @@ def test_what_is_near_is_found_and_scored_exactly_with_filters_too(engine, kind,
 
 
 def test_more_rows_than_a_store_takes_with_a_question_are_filtered_too(engine, kind, vectors, monkeypatch):
-    for name in ("chroma_vectors._IDS", "qdrant_vectors._IDS", "qdrant_vectors._LOCAL_IDS"):
-        monkeypatch.setattr(f"llama_index_contextual.index.{name}", 50)
-    monkeypatch.setattr("llama_index_contextual.index.engines._WIDE", 100)
+    for name in ("chroma._IDS", "qdrant._IDS", "qdrant._LOCAL_IDS"):
+        monkeypatch.setattr(f"llama_index_contextual.vector_stores.{name}", 50)
+    monkeypatch.setattr("llama_index_contextual.vector_stores.engine._WIDE", 100)
     rows = rows_of(vectors)
     engine.upsert(rows, vectors)
     for among in (rows[:120], rows[APART:], rows[::3]):  # those apart are not near those of the crowd

@@ -19,11 +19,12 @@ from llama_index.core.schema import Document
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.distributed import ray_workers
+from llama_index_contextual.distributed.ray_workers import RayWorkers
+from llama_index_contextual.distributed.workers import Here
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index import ContextualIndex, batches, ray_actors, ray_workers, vectors
-from llama_index_contextual.index.ray_workers import RayWorkers
-from llama_index_contextual.index.workers import Here
+from llama_index_contextual.index import ContextualIndex, batches, jobs, vectors
 
 pytestmark = pytest.mark.server
 
@@ -69,7 +70,7 @@ class Poisoned(HeadingAwareMarkdownNodeParser):
         return super().get_nodes_from_documents(documents, show_progress, **kwargs)
 
 
-class DyingAsker(ray_actors.Asker):
+class DyingAsker(jobs.Asker):
     """Ends its process when it is first told to ask, once."""
 
     def _die_once(self, died):
@@ -173,7 +174,7 @@ def test_what_was_embedded_before_the_model_failed_is_kept(pages, tmp_path, on_r
 def test_a_model_is_asked_as_often_as_from_here_though_a_worker_dies_before_it_asks(
     pages, tmp_path, fake_model, on_ray, monkeypatch
 ):
-    monkeypatch.setattr(ray_workers, "Asker", DyingAsker)
+    monkeypatch.setattr(jobs, "Asker", DyingAsker)
     asked, found = [], []
     for name, workers in {"here": None, "ray": RayWorkers(parse=1, contexts=2, embed=1)}.items():
         before = len(fake_model.requests)
@@ -195,7 +196,7 @@ class Lent:
     """Workers that are this process, until they are given back."""
 
     def __init__(self, index):
-        self.here = Here(index.settings.pipeline, self.embed)
+        self.here = Here(index.settings.pipeline.parse, self.embed)
         self.model, self.gone = index.settings.embedding, False
 
     def embed(self, lists):
@@ -334,13 +335,14 @@ def test_without_the_extra_the_message_names_it(pages, monkeypatch):
 
 TWO_AT_ONCE = """
 import sys, threading
-from llama_index_contextual.index import ContextualIndex, ray_workers
+from llama_index_contextual.distributed import ray_workers
+from llama_index_contextual.index import ContextualIndex
 
 folder, started = sys.argv[1], threading.Barrier(2)
 one_has_ended, start = threading.Event(), ray_workers._Team.start
 
-def both_start(team, wanted, recipe):
-    start(team, wanted, recipe)
+def both_start(team, wanted):
+    start(team, wanted)
     started.wait(120)
     if threading.current_thread().name == "two":
         assert one_has_ended.wait(120)

@@ -10,10 +10,10 @@ import numpy as np
 from chromadb.errors import InternalError, NotFoundError
 
 from llama_index_contextual.errors import StorageError
-from llama_index_contextual.index.chroma_clients import explained
-from llama_index_contextual.index.engines import StoreDamagedError, damaged, nearest_by, pages
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import GRAPH
+from llama_index_contextual.vector_stores.chroma_clients import explained
+from llama_index_contextual.vector_stores.engine import StoreDamagedError, damaged, nearest_by, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
-    from llama_index_contextual.index.chroma_clients import ChromaClient
-    from llama_index_contextual.index.engines import Floats, Hits, Rows
+    from llama_index_contextual.vector_stores.chroma_clients import ChromaClient
+    from llama_index_contextual.vector_stores.engine import Floats, Hits, Rows
 
     T = TypeVar("T")
 
@@ -39,7 +39,7 @@ _LEAST_DEAD: Final = 5000  # fewer dead places are left in any graph
 
 
 class ChromaVectors:
-    """One collection; see :class:`~llama_index_contextual.index.engines.VectorEngine`.
+    """One collection; see :class:`~llama_index_contextual.vector_stores.engine.VectorEngine`.
 
     Chroma keeps the place of a deleted vector in its graph for ever, and each one slows writing down. Once a deletion
     leaves more places dead than alive, the collection counts as damaged, and is filled anew.

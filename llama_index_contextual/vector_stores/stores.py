@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from llama_index_contextual.index.engines import VectorEngine
+    from llama_index_contextual.vector_stores.engine import VectorEngine
 
 EMBEDDED: Final = "chroma"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,60}[A-Za-z0-9]")  # what all servers take
@@ -48,7 +48,7 @@ def resolve_store(setting: Any, folder: Path, exact_limit: int) -> Store:
 
     Args:
         setting: ``"chroma"``, ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, a client of Chroma or
-            Qdrant, or a :class:`~llama_index_contextual.index.engines.VectorEngine`. An address may end in ``#NAME``,
+            Qdrant, or a :class:`~llama_index_contextual.vector_stores.VectorEngine`. An address may end in ``#NAME``,
             the name of the collection; by default it is made of the identity of the database.
         folder: Where Chroma may keep its files; made when it is needed.
         exact_limit: Most vectors of which each is compared with a question, where the store can do so.
@@ -80,22 +80,22 @@ def resolve_store(setting: Any, folder: Path, exact_limit: int) -> Store:
 
 
 def _in_folder(folder: Path, identity: str) -> VectorEngine:
-    from llama_index_contextual.index.chroma_clients import InFolder  # its client takes a second to import
-    from llama_index_contextual.index.chroma_vectors import ChromaVectors
+    from llama_index_contextual.vector_stores.chroma import ChromaVectors
+    from llama_index_contextual.vector_stores.chroma_clients import InFolder  # its client takes a second to import
 
     return ChromaVectors(InFolder(folder), "contextual", identity)
 
 
 def _on_chroma(address: str, client: Any, name: str, identity: str) -> VectorEngine:
-    from llama_index_contextual.index.chroma_clients import Elsewhere, served
-    from llama_index_contextual.index.chroma_vectors import ChromaVectors
+    from llama_index_contextual.vector_stores.chroma import ChromaVectors
+    from llama_index_contextual.vector_stores.chroma_clients import Elsewhere, served
 
     connection = Elsewhere(lambda: served(address) if client is None else client)
     return ChromaVectors(connection, name or f"contextual-{identity}", identity)
 
 
 def _on_qdrant(address: str, client: Any, name: str, identity: str, exact_limit: int) -> VectorEngine:
-    from llama_index_contextual.index.qdrant_vectors import QdrantVectors, served
+    from llama_index_contextual.vector_stores.qdrant import QdrantVectors, served
 
     def connect() -> Any:
         return served(address) if client is None else client

@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from llama_index_contextual.errors import (
-    MissingExtraError,
-    SettingError,
-)
+from llama_index_contextual.errors import ContextualWarning, MissingExtraError, SettingError
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+_T = TypeVar("_T")
 
 _AHEAD: Final = 2  # pieces of work that a worker has: one that it does, one that waits
 _DEATHS: Final = 3  # of workers in a row over one piece of work, after which it is given up
@@ -42,6 +43,41 @@ def load_ray() -> Any:
     except ImportError as error:
         raise MissingExtraError("ray", "ray") from error
     return ray
+
+
+class Worker(ABC):
+    """An actor. It makes its parts when it is told to, so that a failure has a message."""
+
+    def __init__(self, recipe: Any) -> None:
+        self._recipe = recipe
+
+    def ready(self) -> tuple[str, str]:
+        """Make the parts; return the version of this package, and the node of Ray.
+
+        Raises:
+            SettingError: One cannot be made on this machine.
+        """
+        from llama_index_contextual import __version__
+
+        self._make()
+        return __version__, load_ray().get_runtime_context().get_node_id()
+
+    @abstractmethod
+    def _make(self) -> None:
+        """Make the parts from the recipe."""
+
+
+def heard(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
+    """Have a worker's method return its warnings, too: those of another process are seen by nobody."""
+
+    @wraps(work)
+    def call(*arguments: Any) -> tuple[_T, list[str]]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = work(*arguments)
+        return result, [str(one.message) for one in caught if issubclass(one.category, ContextualWarning)]
+
+    return call
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""What runs in a worker process on Ray: actors that make their parts from settings that are written down.
+"""What workers in other processes do: they make their parts from settings that are written down.
 
 Each kind does one thing: parse, embed, or ask a language model. None of them reads files or writes anything.
 """
@@ -8,12 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import platform
-import warnings
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -22,10 +19,11 @@ from llama_index.core.node_parser import NodeParser
 from llama_index_contextual.context.llm.generator import LLMContextGenerator
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.context.llm.request import DirectCaller
+from llama_index_contextual.distributed.ray_pool import Worker, heard
+from llama_index_contextual.distributed.workers import Jobs
 from llama_index_contextual.embedding import NoEmbedding, resolve_embedding
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.index.pipeline import NodePipeline
-from llama_index_contextual.index.ray_pool import load_ray
 from llama_index_contextual.index.recipe import (
     UnwritableError,
     read_object,
@@ -38,15 +36,13 @@ from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
     from llama_index.core.schema import BaseNode, Document
 
+    from llama_index_contextual.distributed.workers import Vectors
     from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.vectors import Vectors
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,43 +112,29 @@ def model_of(pipeline: NodePipeline) -> LLMContextGenerator | None:
     return first if isinstance(first, LLMContextGenerator) else None
 
 
-class Worker(ABC):
-    """An actor. It makes its parts when it is told to, so that a failure has a message."""
+def jobs_of(settings: IndexSettings) -> Jobs:
+    """Return what workers do for an index.
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-
-    def ready(self) -> tuple[str, str]:
-        """Make the parts; return the version of this package, and the node of Ray.
-
-        Raises:
-            SettingError: One cannot be made on this machine.
-        """
-        from llama_index_contextual import __version__
-
-        try:
-            self._make()
-        except UnwritableError as error:
-            cure = "Cure: install there what it needs."
-            raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
-        return __version__, load_ray().get_runtime_context().get_node_id()
-
-    @abstractmethod
-    def _make(self) -> None:
-        """Make the parts from the recipe."""
+    Raises:
+        SettingError: A setting cannot be written down.
+    """
+    recipe = Recipe.of(settings)
+    return Jobs(
+        recipe,
+        Cutter,
+        None if recipe.embedding is None else Embedder,
+        None if recipe.model is None else Asker,
+        model_of(settings.pipeline),
+        recipe.write_contexts,
+    )
 
 
-def _heard(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
-    """Have a worker's method return its warnings, too: those of another process are seen by nobody."""
-
-    @wraps(work)
-    def call(*arguments: Any) -> tuple[_T, list[str]]:
-        with warnings.catch_warnings(record=True) as heard:
-            warnings.simplefilter("always")
-            made = work(*arguments)
-        return made, [str(one.message) for one in heard if issubclass(one.category, ContextualWarning)]
-
-    return call
+def _read(written: dict[str, Any], kind: type[Any]) -> Any:
+    try:
+        return read_object(written, kind)
+    except UnwritableError as error:
+        cure = "Cure: install there what it needs."
+        raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
 
 
 class Cutter(Worker):
@@ -161,11 +143,9 @@ class Cutter(Worker):
     def _make(self) -> None:
         given = self._recipe.contexts or {"generator": None}
         options = given if given["generator"] else {**given, "context": "off"}
-        self._pipeline = NodePipeline(
-            read_object(self._recipe.parser, NodeParser), ContextualNodePostprocessor(**options)
-        )
+        self._pipeline = NodePipeline(_read(self._recipe.parser, NodeParser), ContextualNodePostprocessor(**options))
 
-    @_heard
+    @heard
     def do(self, documents: Sequence[Document]) -> list[BaseNode]:
         """Return the nodes of documents."""
         nodes = self._pipeline.parse(documents)
@@ -179,12 +159,12 @@ class Embedder(Worker):
 
     def _make(self) -> None:
         known = self._recipe.embedding
-        made = resolve_embedding(known) if isinstance(known, str) else read_object(known or {}, BaseEmbedding)
+        made = resolve_embedding(known) if isinstance(known, str) else _read(known or {}, BaseEmbedding)
         if isinstance(made, LocalEmbedding) and not made.threads:
             made.threads = 1  # it would take every core for itself
         self._embedding: BaseEmbedding = made
 
-    @_heard
+    @heard
     def do(self, texts: list[str]) -> Vectors | npt.NDArray[np.float32]:
         """Return the vectors of texts."""
         vectors = embed_texts(self._embedding, texts)

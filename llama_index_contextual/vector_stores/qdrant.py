@@ -19,15 +19,15 @@ from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 from qdrant_client.local.qdrant_local import QdrantLocal
 
 from llama_index_contextual.errors import FingerprintError, StorageError
-from llama_index_contextual.index.engines import StoreDamagedError, damaged, nearest_by, pages
 from llama_index_contextual.matrix import units_of
+from llama_index_contextual.vector_stores.engine import StoreDamagedError, damaged, nearest_by, pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
 
-    from llama_index_contextual.index.engines import Floats, Hits, Rows
+    from llama_index_contextual.vector_stores.engine import Floats, Hits, Rows
 
 _VECTOR: Final = "vector"
 _INDEX: Final = "index"  # in the collection's own metadata: whose it is
@@ -47,7 +47,7 @@ warnings.filterwarnings("ignore", "Local mode is not recommended")
 
 
 class QdrantVectors:
-    """One collection; see :class:`~llama_index_contextual.index.engines.VectorEngine`.
+    """One collection; see :class:`~llama_index_contextual.vector_stores.engine.VectorEngine`.
 
     Args:
         connect: Returns the client.

@@ -26,7 +26,7 @@ from filelock import FileLock
 from pydantic import ValidationError
 
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.index.engines import damaged
+from llama_index_contextual.vector_stores.engine import damaged
 
 try:
     import chromadb

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import optional_whole
 from llama_index_contextual.context.llm.request import CallFailedError
+from llama_index_contextual.distributed.ray_pool import RayPool, load_ray, reason_of
 from llama_index_contextual.errors import ContextualWarning, DocumentError, EmbeddingError, SettingError
-from llama_index_contextual.index.ray_actors import Asker, Cutter, Embedder, Recipe, model_of
-from llama_index_contextual.index.ray_pool import RayPool, load_ray, reason_of
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
@@ -31,12 +30,9 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.config import Configuration
-    from llama_index_contextual.context.llm.generator import LLMContextGenerator
     from llama_index_contextual.context.llm.request import Answer
-    from llama_index_contextual.index.ray_actors import Worker
-    from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.vectors import Vectors
-    from llama_index_contextual.index.workers import Hiring, Workers
+    from llama_index_contextual.distributed.ray_pool import Worker
+    from llama_index_contextual.distributed.workers import Hiring, Jobs, Vectors, Workers
 
 _LOOPBACK: Final = "127.0.0.1"
 _REACH_SECONDS: Final = 5.0  # for a cluster to answer at its address; Ray itself would try for minutes
@@ -95,18 +91,17 @@ class RayWorkers:
         load_ray()
 
     @contextlib.contextmanager
-    def hired(self, settings: IndexSettings) -> Iterator[Workers]:
+    def hired(self, jobs: Jobs) -> Iterator[Workers]:
         """Start workers for one refresh, and end them; a Ray that was started for it ends, too.
 
         Raises:
-            SettingError: The settings cannot be written down, the cluster cannot be reached, or has too little room.
+            SettingError: The cluster cannot be reached, or has too little room.
         """
-        recipe = Recipe.of(settings)
-        team = _Team(recipe.write_contexts)
+        team = _Team(jobs)
         with _connected(self.address or os.environ.get("RAY_ADDRESS") or None):
             try:
-                team.start(self, recipe)
-                with team.asking(model_of(settings.pipeline)):
+                team.start(self)
+                with team.asking():
                     yield team
             finally:
                 team.close()
@@ -115,11 +110,11 @@ class RayWorkers:
 class _Team:
     """The workers of one refresh."""
 
-    def __init__(self, write_contexts: bool) -> None:
-        self.write_contexts, self.embedders = write_contexts, 1
-        self._pools: dict[type[Worker], RayPool] = {}
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs, self.write_contexts, self.embedders = jobs, jobs.write_contexts, 1
+        self._pools: dict[type[Worker] | None, RayPool] = {}
 
-    def start(self, wanted: RayWorkers, recipe: Recipe) -> None:
+    def start(self, wanted: RayWorkers) -> None:
         """Start as many of each kind as are wanted, and wait for them.
 
         Raises:
@@ -129,27 +124,21 @@ class _Team:
         there = ray.cluster_resources()
         cpus = int(there.get("CPU", 1))
         parse = wanted.parse or max(1, cpus // (_PARSED_PER_EMBEDDED + 1))
-        if recipe.embedding is not None:
+        if self._jobs.embed is not None:
             self.embedders = wanted.embed or max(1, cpus - parse)
             options = {"num_cpus": 1, **wanted.embed_options}
             _refuse_without_room(self.embedders, options, there)
-            self._hire(Embedder, recipe, self.embedders, EmbeddingError, **options)
-        self._hire(Cutter, recipe, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
-        if recipe.model is not None:
+            self._hire(self._jobs.embed, self.embedders, EmbeddingError, **options)
+        self._hire(self._jobs.parse, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
+        if self._jobs.ask is not None:
             machines = _machines(ray.nodes())
             size, options = wanted.contexts or len(machines), {"num_cpus": 0, "machines": machines}
-            self._hire(Asker, recipe, size, CallFailedError, **options)
+            self._hire(self._jobs.ask, size, CallFailedError, **options)
         for pool in self._pools.values():
             pool.check()
 
     def _hire(
-        self,
-        kind: type[Worker],
-        recipe: Recipe,
-        size: int,
-        failure: type[Exception],
-        machines: Sequence[str] = (),
-        **options: Any,
+        self, kind: type[Worker], size: int, failure: type[Exception], machines: Sequence[str] = (), **options: Any
     ) -> None:
         """Start workers of one kind: on some machines in turn, or where Ray wants them."""
         ray = load_ray()
@@ -158,16 +147,17 @@ class _Team:
         places = cycle([affinity(machine, soft=False) for machine in machines] or ["DEFAULT"])
         remote = ray.remote(max_restarts=0, **options)(kind)
         self._pools[kind] = RayPool(
-            lambda: remote.options(scheduling_strategy=next(places)).remote(recipe), size, failure
+            lambda: remote.options(scheduling_strategy=next(places)).remote(self._jobs.recipe), size, failure
         )
 
     @contextlib.contextmanager
-    def asking(self, generator: LLMContextGenerator | None) -> Iterator[None]:
-        """Have a generator's requests sent by the workers; its cache, its limits and its retries stay here."""
-        if generator is None:
+    def asking(self) -> Iterator[None]:
+        """Have the generator's requests sent by the workers; its cache, its limits and its retries stay here."""
+        generator = self._jobs.generator
+        if generator is None or self._jobs.ask is None:
             yield
             return
-        generator.caller = _RemoteCaller(self._pools[Asker])
+        generator.caller = _RemoteCaller(self._pools[self._jobs.ask])
         try:
             yield
         finally:
@@ -175,19 +165,19 @@ class _Team:
 
     def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
         """Have documents parsed; see :meth:`Workers.cut`."""
-        for _, nodes in self._done(Cutter, documents, in_order=True):
+        for _, nodes in self._done(self._jobs.parse, documents, in_order=True):
             if isinstance(nodes, Exception) and not isinstance(nodes, DocumentError):
                 raise nodes
             yield nodes
 
     def embed(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
         """Have texts embedded; see :meth:`Workers.embed`."""
-        for number, vectors in self._done(Embedder, lists, in_order=False):
+        for number, vectors in self._done(self._jobs.embed, lists, in_order=False):
             if isinstance(vectors, Exception):
                 raise vectors
             yield number, vectors
 
-    def _done(self, kind: type[Worker], items: Iterable[Any], *, in_order: bool) -> Iterator[tuple[int, Any]]:
+    def _done(self, kind: type[Worker] | None, items: Iterable[Any], *, in_order: bool) -> Iterator[tuple[int, Any]]:
         """Yield the number of each piece of work, and what came of it; repeat the warnings of workers here."""
         for number, outcome in self._pools[kind].map(items, in_order=in_order):
             made, heard = (outcome, []) if isinstance(outcome, Exception) else outcome

@@ -8,7 +8,7 @@ Each of the three has processes of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llama_index_contextual.errors import DocumentError
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.index.pipeline import NodePipeline
-    from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.vectors import Vectors
+    from llama_index_contextual.context.llm.generator import LLMContextGenerator
+    from llama_index_contextual.distributed.ray_pool import Worker
+
+    Vectors = Sequence[Sequence[float]]
 
 
 class Workers(Protocol):
@@ -45,18 +46,39 @@ class Workers(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What workers of other processes are to do in one refresh.
+
+    Attributes:
+        recipe: What they make their parts from; it is sent to each of them.
+        parse: The class of those that parse documents.
+        embed: The class of those that embed, or None where nothing is embedded.
+        ask: The class of those that ask a language model, or None where none is asked.
+        generator: Whose requests they send.
+        write_contexts: Whether those that parse make contexts, too.
+    """
+
+    recipe: Any
+    parse: type[Worker]
+    embed: type[Worker] | None
+    ask: type[Worker] | None
+    generator: LLMContextGenerator | None
+    write_contexts: bool
+
+
 class Hiring(Protocol):
     """What gives a refresh its workers."""
 
-    def hired(self, settings: IndexSettings) -> AbstractContextManager[Workers]:
-        """Return workers for one refresh of an index with these settings."""
+    def hired(self, jobs: Jobs) -> AbstractContextManager[Workers]:
+        """Return workers for one refresh."""
 
 
 @dataclass(slots=True)
 class Here:
     """This process: documents are parsed one after the other; the index's vectors come from its own embedding."""
 
-    pipeline: NodePipeline
+    parse: Callable[[Sequence[Document]], list[BaseNode]]
     embed: Callable[[Iterable[list[str]]], Iterator[tuple[int, Vectors]]]
     embedders: int = 1
     write_contexts: bool = False
@@ -65,6 +87,6 @@ class Here:
         """Parse one source after the other; see :meth:`Workers.cut`."""
         for some in documents:
             try:
-                yield self.pipeline.parse(some)
+                yield self.parse(some)
             except DocumentError as error:  # noqa: PERF203  of one document
                 yield error
