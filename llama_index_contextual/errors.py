@@ -14,6 +14,7 @@
     ├── EmbeddingError        the embedding model failed or is not what it should be
     ├── ContextError          a context generator failed and no fallback was allowed
     ├── RetrievalError        every retrieval arm failed
+    ├── AnswerError           a language model that should answer a question failed
     └── CopyError             an object cannot be pickled, as it holds an open database (also a TypeError)
 
     ContextualWarning         something was degraded, counted and reported; nothing is lost
@@ -76,6 +77,10 @@ class ContextError(ContextualError):
 
 class RetrievalError(ContextualError):
     """No retrieval arm could answer."""
+
+
+class AnswerError(ContextualError):
+    """A language model that should answer a question cannot be asked, or failed."""
 
 
 class CopyError(ContextualError, TypeError):

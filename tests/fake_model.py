@@ -177,6 +177,13 @@ class _Handler(BaseHTTPRequestHandler):
         body = reply.body
         if body is None and reply.status != 200:
             body = json.dumps({"error": {"message": f"fault {reply.status}", "type": "fault", "code": reply.status}})
+        if body is None and request.body.get("stream"):
+            words = re.findall(r"\s*\S+\s*|\s+", good_text(request) if reply.text is None else reply.text)
+            events = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in words]
+            body = "".join(f"data: {json.dumps({'id': '1', 'model': MODEL, **one})}\n\n" for one in events)
+            headers = {"Content-Type": "text/event-stream", **reply.headers}
+            self._send(200, body + "data: [DONE]\n\n", headers, reply.cut)
+            return
         if body is None:
             text = good_text(request) if reply.text is None else reply.text
             usage = {**reply.usage, "total_tokens": sum(v for v in reply.usage.values() if isinstance(v, int))}

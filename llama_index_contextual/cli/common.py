@@ -52,6 +52,10 @@ Indexed = Annotated[
 Documents = Annotated[Path, typer.Argument(help="A folder of Markdown and text files.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 ChunkSize = Annotated[int | None, typer.Option(help="The most tokens of a chunk. Default: what the embedding reads")]
+PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
+TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag.")]
+Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09.")]
+Until = Annotated[str, typer.Option("--until", help="Only dated files, up to this day.")]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
 RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
 ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]

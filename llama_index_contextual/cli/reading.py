@@ -29,7 +29,11 @@ from llama_index_contextual.cli.common import (
     ListSkipped,
     Overlap,
     Page,
+    PathPart,
+    Since,
     Storage,
+    TagPart,
+    Until,
     as_option,
     open_index,
     print_json,
@@ -52,10 +56,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.memory import MemoryDigest
 
-PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
-TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag.")]
-Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09.")]
-Until = Annotated[str, typer.Option("--until", help="Only dated files, up to this day.")]
 Results = Annotated[int | None, typer.Option("--max-results", help="Most hits of a digest. Default: 4")]
 HalfLife = Annotated[
     float | None, typer.Option(help="Days after which a dated note's recency factor is a half. Default: 30")
@@ -101,6 +101,7 @@ def search(
 ) -> None:
     """Find the chunks that answer a question, with the lines they stand in."""
     from llama_index_contextual.memory import note_filters
+    from llama_index_contextual.retrievers.relevance import said_least
 
     if not question.strip():
         raise SettingError("the question is empty. Cure: say what you want to find.")
@@ -115,7 +116,7 @@ def search(
     }
     with open_index(folder, storage, config, settings, create=False) as contextual:
         retrieval = contextual.settings.configuration.retrieval
-        least: float | Literal["auto"] = "auto" if retrieval.min_score is None else retrieval.min_score
+        least = said_least(retrieval.min_score)
         retriever = contextual.as_retriever(similarity_top_k=retrieval.top_k or 5, filters=filters, min_score=least)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same

@@ -21,6 +21,7 @@ from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.writing import Storage
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
+from llama_index_contextual.retrievers.relevance import said_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -419,20 +420,31 @@ class ContextualIndex:
 
         return ContextualVectorStore(self)
 
-    def as_query_engine(self, llm: Any = None, *, similarity_top_k: int = 5, **options: Any) -> BaseQueryEngine:
-        """A query engine that answers from the index; ``llm`` defaults to LlamaIndex's ``Settings.llm``.
+    def as_query_engine(
+        self, llm: Any = None, *, similarity_top_k: int = 5, citations: bool = False, **options: Any
+    ) -> BaseQueryEngine:
+        """A query engine that answers from the index.
 
         Args:
-            llm: Answers.
+            llm: Answers. Default: LlamaIndex's ``Settings.llm``; with ``citations`` it may also be a name, as for
+                :class:`~llama_index_contextual.answering.CitedSynthesizer`, which has a default of its own.
             similarity_top_k: Most chunks of a prompt.
+            citations: Whether each sentence names its source, ``[1]`` for the first of ``source_nodes``. A number or a
+                quotation that is wrong is marked, and where nothing is relevant no model is asked.
             **options: Of :meth:`as_retriever` and of LlamaIndex's ``RetrieverQueryEngine.from_args``.
         """
         from llama_index.core.query_engine import RetrieverQueryEngine
 
-        retriever, rest = self._retriever_of(
-            "as_query_engine", RetrieverQueryEngine.from_args, similarity_top_k, options
-        )
-        return RetrieverQueryEngine.from_args(retriever, llm=llm, **rest)
+        make = RetrieverQueryEngine.from_args
+        if citations:
+            from llama_index_contextual.answering import CitedSynthesizer
+
+            refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
+            options.setdefault("min_score", said_least(self.settings.configuration.retrieval.min_score))
+            writer = CitedSynthesizer(llm, streaming=options.get("streaming", False))
+            options, llm = {**options, "response_synthesizer": writer}, writer.llm
+        retriever, rest = self._retriever_of("as_query_engine", make, similarity_top_k, options)
+        return make(retriever, llm=llm, **rest)
 
     def as_chat_engine(
         self, chat_mode: str = "condense_plus_context", llm: Any = None, *, similarity_top_k: int = 5, **options: Any

@@ -357,23 +357,12 @@ def _sentence_transformers(model: str, pool: int) -> BaseNodePostprocessor:
     return made
 
 
-def _limited(spec: ModelSpec) -> LLM:
-    """Make a model that answers shortly and soon, or fails."""
-    llm = spec.make(api_key=None, window=None, max_tokens=_ANSWER)
-    limits = {"timeout": _SECONDS, "request_timeout": _SECONDS}
-    if spec.base_url is not None:  # OpenAI's own count what they think, too, and do end
-        limits["max_tokens"] = _ANSWER
-    for name in limits.keys() & type(llm).model_fields.keys():
-        setattr(llm, name, limits[name])
-    return llm
-
-
 def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
     if isinstance(llm, str):
         from llama_index_contextual.context import LLMContextGenerator
 
         LLMContextGenerator(llm, cache=False).require_key()
-        llm = _limited(ModelSpec.parse(llm))
+        llm = ModelSpec.parse(llm).limited(max_tokens=_ANSWER, seconds=_SECONDS)
     if llm is None:
         try:
             llm = Settings.llm

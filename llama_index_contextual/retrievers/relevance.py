@@ -44,6 +44,11 @@ def checked_least(name: str, value: Least) -> Least:
     return value if value == AUTO else amount(name, value, zero=True, most=1)
 
 
+def said_least(said: float | None) -> Least:
+    """Return the relevance that a hit needs where people read the hits; ``said`` is what the configuration says."""
+    return AUTO if said is None else said
+
+
 def least_relevance(chosen: Least, *, measured: bool) -> float:
     """Return what a hit needs.
 

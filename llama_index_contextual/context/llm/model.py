@@ -93,6 +93,16 @@ class ModelSpec:
             ) from error
         return llm
 
+    def limited(self, *, max_tokens: int, seconds: float) -> LLM:
+        """Make an LLM that writes so many tokens at most, and that is given up after so many seconds of silence."""
+        llm = self.make(api_key=None, window=None, max_tokens=max_tokens)
+        limits: dict[str, Any] = {"timeout": seconds, "request_timeout": seconds}
+        if self.base_url is not None:  # OpenAI's own count what they think, too, and do end
+            limits["max_tokens"] = max_tokens
+        for name in limits.keys() & type(llm).model_fields.keys():
+            setattr(llm, name, limits[name])
+        return llm
+
 
 def _integration(package: str, name: str) -> Callable[..., LLM]:
     """Return the class of one of LlamaIndex's integrations."""

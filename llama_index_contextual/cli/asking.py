@@ -1,0 +1,116 @@
+"""The command that answers with a language model: ``ask``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from llama_index.core.schema import MetadataMode
+
+from llama_index_contextual.cli.common import (
+    AsJson,
+    Config,
+    EmbedModel,
+    Folder,
+    PathPart,
+    Since,
+    Storage,
+    TagPart,
+    Until,
+    as_option,
+    open_index,
+    print_json,
+    print_text,
+    tell,
+    tell_freshness,
+)
+from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
+from llama_index_contextual.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.answering import Sentence
+
+Llm = Annotated[
+    str | None,
+    typer.Option(help="ollama:MODEL, openai:MODEL or openai:MODEL@URL. Default: that of the contexts, else qwen3:0.6b"),
+]
+
+
+def ask(
+    question: Annotated[str, typer.Argument(help="What you want to know.")],
+    llm: Llm = None,
+    folder: Folder = None,
+    storage: Storage = None,
+    config: Config = None,
+    embed_model: EmbedModel = None,
+    top_k: Annotated[int | None, typer.Option(help="How many chunks the model reads. Default: 5")] = None,
+    path: PathPart = "",
+    tag: TagPart = "",
+    since: Since = "",
+    until: Until = "",
+    as_json: AsJson = False,
+) -> None:
+    """Answer a question with a language model, each sentence with the number of its source."""
+    from llama_index_contextual.answering import NOTHING, CitedSynthesizer
+    from llama_index_contextual.memory import note_filters
+    from llama_index_contextual.retrievers.relevance import said_least
+
+    if not question.strip():
+        raise SettingError("the question is empty. Cure: say what you want to know.")
+    filters = note_filters(path=path, tag=tag, since=since, until=until)
+    settings = {"embedding.model": embed_model, "retrieval.top_k": top_k}
+    with open_index(folder, storage, config, settings, create=False) as index:
+        said = index.settings.configuration
+        writer = CitedSynthesizer(llm or said.context.llm.model)
+        least = said_least(said.retrieval.min_score)
+        retriever = index.as_retriever(said.retrieval.top_k or 5, filters=filters, min_score=least)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+            explanation = retriever.explain(question)
+        tell_freshness(index.freshness())
+    nodes = [hit.node.node for hit in explanation]
+    for line in explanation.said:
+        tell(printable(as_option(line)))
+    if not nodes:
+        tell(NOTHING)
+    answer = []
+    for sentence in writer.sentences(question, [node.get_content(MetadataMode.LLM) for node in nodes]) if nodes else ():
+        answer.append(sentence)
+        if not as_json:
+            typer.echo(printable(str(sentence)), nl=False)
+    if as_json:
+        print_json(_to_dict(question, answer, nodes, writer.name))
+    elif answer:
+        typer.echo("\n")
+        named = sorted({number for sentence in answer for number in sentence.sources}) or range(1, len(nodes) + 1)
+        for number in named:
+            node = nodes[number - 1]
+            headings = str(value_of(node.metadata, HEADER_PATH) or "")
+            print_text(printable(f"[{number}] {citation_of(node.metadata)}  {headings}".rstrip(), one_line=True))
+
+
+def _to_dict(question: str, answer: Sequence[Sentence], nodes: Sequence[BaseNode], model: str) -> dict[str, Any]:
+    """Return an answer as plain data; the text of a source is the displayed one."""
+    sources = [
+        {
+            "number": number,
+            "source": citation_of(node.metadata),
+            "header_path": value_of(node.metadata, HEADER_PATH),
+            "id": node.node_id,
+            "text": node.get_content(MetadataMode.NONE),
+        }
+        for number, node in enumerate(nodes, 1)
+    ]
+    return {
+        "question": question,
+        "llm": model if nodes else None,
+        "answer": "".join(one.text for one in answer),
+        "sentences": [one.to_dict() for one in answer],
+        "sources": sources,
+    }
