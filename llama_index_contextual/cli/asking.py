@@ -6,7 +6,6 @@ import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.cli.common import (
     AsJson,
@@ -57,6 +56,8 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Answer a question with a language model, each sentence with the number of its source."""
+    from llama_index.core.schema import MetadataMode
+
     from llama_index_contextual.answering import NOTHING, CitedSynthesizer
     from llama_index_contextual.memory import note_filters
     from llama_index_contextual.retrievers.relevance import said_least
@@ -103,7 +104,7 @@ def _to_dict(question: str, answer: Sequence[Sentence], nodes: Sequence[BaseNode
             "source": citation_of(node.metadata),
             "header_path": value_of(node.metadata, HEADER_PATH),
             "id": node.node_id,
-            "text": node.get_content(MetadataMode.NONE),
+            "text": node.get_content(),
         }
         for number, node in enumerate(nodes, 1)
     ]
