@@ -31,7 +31,7 @@ from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.memory.digest import MemoryEntry, sanitise
+from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, derive_queries, gate
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.tokens import CHARS_PER_TOKEN, make_scale
@@ -239,16 +239,15 @@ def use_message(message: str) -> None:
     promise(len(clean_message(message)) <= MAX_QUERY_CHARS, "a query is long")
     for query in derive_queries(message, words, TODAY, rarity=lambda word: len(word) % 10 / 10).queries:
         parse_query(query.text, Analyzer())
-    quoted = sanitise(message)
-    promise(sanitise(quoted) == quoted, "to quote twice changes the quotation")
-    shown = MemoryEntry(id="a", path=message[:40], start_line=1, end_line=2, snippet=quoted, score=1.0)
-    line = shown.line
-    line.encode()
-    promise(len(line.splitlines()) == 1 and line.startswith("- ["), "a hit is not one line")
-    promise(
-        not re.search(r"```|~~~|\[|\]|<[A-Za-z/!?]|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", quoted), "a mark"
-    )
-    promise(line.count("[") == 1 == line.count("]"), "a citation that is not ours")
+    shown = visible(message)
+    promise(visible(shown) == shown, "to show twice changes the text")
+    promise(not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), "a control character")
+    block = MemoryEntry(id="a", path=message[:40], start_line=1, end_line=2, snippet=shown, score=1.0).block
+    block.encode()
+    first, *lines = block.splitlines()
+    promise(first.startswith("- [") and first.count("[") == 1 == first.count("]"), "a citation that is not ours")
+    promise(all(line.startswith(QUOTE.rstrip()) for line in lines), "a line of a note is not marked")
+    promise(len(lines) == shown.count("\n") + 1, "something else ends a line")
 
 
 # Answers of a language model

@@ -223,7 +223,8 @@ def test_context_gives_the_digest_an_agent_reads(run, notes):
     digest = run("context", "When does the deployment freeze for the audit start?", "-f", notes).stdout
     heading, *lines = digest.splitlines()
     assert heading == "## Relevant prior context"
-    assert any(line.startswith("- [memory/2026-10-05.md#L") and "19 October" in line for line in lines)
+    assert any(line.startswith("- [memory/2026-10-05.md#L") for line in lines)
+    assert any(line.startswith("  > ") and "19 October" in line for line in lines)
     digest = run("context", "what did we decide about retries?", "-f", notes).stdout
     assert "Retry budget of 10 % per client" in digest, "about retries, not about deciding"
     assert run("context", "thanks!", "-f", notes).stdout.strip() == "(No relevant prior context for this message.)"

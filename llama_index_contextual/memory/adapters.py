@@ -15,6 +15,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.tools import FunctionTool
 
 from llama_index_contextual.memory.context import MemoryContext  # noqa: TC001  pydantic reads it
+from llama_index_contextual.memory.digest import quoted
 
 if TYPE_CHECKING:
     from llama_index_contextual.memory.digest import MemoryDigest
@@ -23,7 +24,7 @@ DESCRIPTION = "What the user's notes say about a message. Call it with the user'
 
 
 class MemoryContextRetriever(BaseRetriever):
-    """A retriever that answers with the hits of the digest, each a node of one snippet; none for small talk.
+    """A retriever that answers with the hits of the digest, each a node of one quotation; none for small talk.
 
     Each node's metadata hold ``citation``, ``path``, ``date``, ``start_line`` and ``end_line`` where known.
     """
@@ -87,10 +88,12 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
 
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
         """Drop the last hits, about four characters a token, or everything if no hit is left."""
-        kept = content.splitlines()
-        while len(kept) > 1 and len(content) - len("\n".join(kept)) < 4 * tokens_to_truncate:
-            kept.pop()
-        return "\n".join(kept) if len(kept) > 1 else None
+        size = len(content)
+        while tokens_to_truncate > 0 and size - len(content) < 4 * tokens_to_truncate:
+            content = content[: max(0, content.rfind("\n- ["))]  # no line of a note starts so
+            if not content:
+                return None
+        return content if "\n" in content else None
 
 
 class MemoryContextInput(BaseModel):
@@ -135,7 +138,7 @@ def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
         known = {key: value for key, value in metadata.items() if value is not None}
         node = TextNode(
             id_=entry.id,
-            text=entry.snippet,
+            text=quoted(entry.snippet),
             metadata=known,
             excluded_embed_metadata_keys=list(known),
             excluded_llm_metadata_keys=[key for key in known if key != "citation"],

@@ -13,7 +13,7 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.keyword.lexicon import lexicon
-from llama_index_contextual.memory.digest import DISABLED, MemoryDigest, sanitise
+from llama_index_contextual.memory.digest import DISABLED, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import (
     MAX_MESSAGE,
     DerivedQueries,
@@ -209,7 +209,7 @@ class MemoryContext:
 
 def _note(text: str) -> str:
     """Return what a search has to say as a line below the hits."""
-    return f"Search: {sanitise(text)}."
+    return f"Search: {on_one_line(text)}."
 
 
 def _doubt(pool: HitPool) -> str:

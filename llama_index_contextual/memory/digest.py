@@ -1,7 +1,7 @@
-"""The digest: one line a hit, ready to be put into an agent's context.
+"""The digest: a citation and a quotation for each hit, ready to be put into an agent's context.
 
-Notes are untrusted text. Whatever a note contains, its hit stays one line of the digest: no heading, citation, code
-fence or tag of the note's own survives as such.
+Notes are untrusted text. Each line of a note stands behind a mark of quotation. So a note keeps its own words, brackets
+and fences, and none of its lines can pass for a line of the digest.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 HEADER: Final = "## Relevant prior context"
 NOTHING: Final = "(No relevant prior context for this message.)"
 NOTES: Final = ("(Index: ", "(Message: ", "(Search: ")  # what a line below the hits starts with
+QUOTE: Final = "  > "  # before each line of a note
 DISABLED: Final = "memory is switched off (enabled is false)"
 
 _NON_JOINER, _JOINER = "\u200c\u200d"
@@ -30,10 +31,8 @@ _VIRAMA: Final = 9  # the combining class of the marks after which an Indic scri
 _UNSEEN: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-_HEADING_MARK: Final = re.compile(r"(?<!\S)#{1,6}(?=\s|$)")
-_LINE_MARKERS: Final = re.compile(r"^(?:(?:[>*+•\-]|\d{1,9}[.)])(?:\s+|$))+")
-_FENCES: Final = re.compile(r"`{3,}|~{3,}")
-_TAG: Final = re.compile(r"<(?=[A-Za-z/!?|])")
+_EMOJI_STYLES: Final = "\ufe0e\ufe0f"  # after a symbol: as text, as a picture
+_KEYCAP: Final = "\u20e3"
 _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
 
 
@@ -49,7 +48,7 @@ class MemoryEntry:
     end_line: int | None
     """Last line of the chunk, inclusive."""
     snippet: str
-    """The most relevant sentences, sanitised, on one line, all of one day."""
+    """The most relevant sentences as the note has them, all of one day; ``…`` stands for what is left out."""
     score: float
     """How likely it answers the message, 0 to 1, times what ``reasons`` say; for a retriever that is not ours, a share
     of the best hit's score."""
@@ -58,9 +57,9 @@ class MemoryEntry:
     date: str | None = None
     """Of its headings, else of its note."""
     header_path: str = ""
-    """The headings above the chunk, sanitised."""
+    """The headings above the chunk, on one line."""
     context: str = ""
-    """What the index knows of the chunk beside its text, sanitised."""
+    """What the index knows of the chunk beside its text, on one line."""
     cosine: float | None = None
     matched_terms: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -74,9 +73,14 @@ class MemoryEntry:
         return citation(shown_path(self.path), self.start_line, self.end_line, self.page)
 
     @property
-    def line(self) -> str:
-        """Its line of the digest."""
-        return f"- [{self.citation}] {self.snippet}"
+    def block(self) -> str:
+        """Its lines of the digest."""
+        return f"- [{self.citation}]\n{quoted(self.snippet)}"
+
+
+def quoted(text: str) -> str:
+    """Return a text of a note with the mark of quotation before each line."""
+    return "\n".join(QUOTE + line if line else QUOTE.rstrip() for line in visible(text).split("\n"))
 
 
 def shown_path(path: str) -> str:
@@ -106,7 +110,8 @@ class MemoryDigest:
     def markdown(self) -> str:
         """The digest as an agent reads it; one neutral line if there is nothing to say."""
         shown = f"({DISABLED.capitalize()}.)" if self.reason == DISABLED else format_digest(self.entries)
-        return "\n".join([shown, *(f"({note})" for note in self.notes)])
+        apart = [""] if self.entries and self.notes else []  # else Markdown takes them for the end of the quotation
+        return "\n".join([shown, *apart, *(f"({note})" for note in self.notes)])
 
     def noting(self, freshness: str) -> MemoryDigest:
         """Return the digest with a line that says how far the index is behind; without one where nothing is said."""
@@ -127,30 +132,25 @@ class MemoryDigest:
 
 def format_digest(entries: Sequence[MemoryEntry]) -> str:
     """Give the digest of some entries, or one neutral line if there are none."""
-    return "\n".join([HEADER, *(entry.line for entry in entries)]) if entries else NOTHING
+    return "\n".join([HEADER, *(entry.block for entry in entries)]) if entries else NOTHING
 
 
-def sanitise(text: str) -> str:
-    """Make text of a note harmless as a part of one line of the digest.
+def visible(text: str) -> str:
+    """Return a text of a note without what a human reader would not see.
 
-    White space and control characters become single spaces, and what cannot be seen goes (it can hide text from a human
-    reader). Headings, quotes, bullets and fences lose their marks, brackets become round ones (no citation but ours has
-    square ones), and ``<`` before a tag becomes ``‹``. To do so once more changes nothing.
+    Line breaks become those of Unix, other control characters spaces. What has no shape goes, as it can hide text.
+    All else stays. To do so once more changes nothing.
     """
-    line = _once(text)
-    while (again := _once(line)) != line:
-        line = again
-    return line
+    return _visible(text.replace("\r\n", "\n").replace("\r", "\n"), lambda _: "", controls="\n\t")
 
 
-def _once(text: str) -> str:
-    line = _FENCES.sub(" ", _visible(text, lambda _: ""))
-    line = _TAG.sub("‹", _HEADING_MARK.sub("", line).replace("[", "(").replace("]", ")"))
-    return _LINE_MARKERS.sub("", " ".join(line.split()))
+def on_one_line(text: str) -> str:
+    """Return the same with single spaces for all white space."""
+    return " ".join(visible(text).split())
 
 
-def _visible(text: str, hidden: Callable[[str], str]) -> str:
-    """Replace line breaks and control characters by spaces, and what cannot be seen by ``hidden(character)``."""
+def _visible(text: str, hidden: Callable[[str], str], *, controls: str = "") -> str:
+    """Replace control characters but some by spaces, and what cannot be seen by ``hidden(character)``."""
     if text.isascii() and text.isprintable():
         return text
     text, _ = replace_surrogates(text)  # no output stream can encode one
@@ -158,7 +158,7 @@ def _visible(text: str, hidden: Callable[[str], str]) -> str:
     for position, char in enumerate(text):
         category = unicodedata.category(char)
         if category in {"Cc", "Zl", "Zp"}:
-            parts.append(" ")
+            parts.append(char if char in controls else " ")
         elif category in {"Cf", "Co", "Cn"} or _UNSEEN.match(char):
             before, after = parts[-1][-1:] if parts else "", text[position + 1 : position + 2]
             parts.append(char if _joins(before, char, after) else hidden(char))
@@ -168,11 +168,15 @@ def _visible(text: str, hidden: Callable[[str], str]) -> str:
 
 
 def _joins(before: str, char: str, after: str) -> bool:
-    """Say whether a joiner is one that a script or an emoji needs, so that it hides nothing."""
+    """Say whether a script or an emoji needs an unseen character, so that it hides nothing."""
+    if char in _EMOJI_STYLES:
+        return bool(before) and (unicodedata.category(before) in {"So", "Sm"} or after == _KEYCAP)
     if char not in {_NON_JOINER, _JOINER} or not before or not after:
         return False
     if unicodedata.combining(before) == _VIRAMA:
         return unicodedata.category(after)[0] == "L"
     if char == _NON_JOINER:
         return unicodedata.bidirectional(before) == unicodedata.bidirectional(after) == "AL"
-    return unicodedata.category(before) in {"So", "Sk"} and unicodedata.category(after) == "So"
+    return (unicodedata.category(before) in {"So", "Sk"} or before in _EMOJI_STYLES) and (
+        unicodedata.category(after) == "So"
+    )

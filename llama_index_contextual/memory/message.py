@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.keyword.dates_in_text import NamedDate, find_dates
 from llama_index_contextual.keyword.lexicon import HAS_CJK, unaccented, words
-from llama_index_contextual.memory.digest import HEADER, NOTES, NOTHING
+from llama_index_contextual.memory.digest import HEADER, NOTES, NOTHING, QUOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +64,7 @@ def clean_message(message: str) -> str:
 
 def _own_lines(lines: Sequence[str]) -> Iterator[str]:
     """Leave out the lines of fenced code, of an earlier digest, and of an earlier digest that is quoted."""
-    fence, in_digest = "", False
+    fence, in_digest, before = "", False, ""
     for line in lines:
         text = line.strip()
         if fence:
@@ -72,7 +72,12 @@ def _own_lines(lines: Sequence[str]) -> Iterator[str]:
                 fence = ""
             continue
         bare = text.lstrip("> \t")
-        in_digest = bare == HEADER or (in_digest and (not bare or bare.startswith(("- [", *NOTES))))
+        if bare == HEADER:
+            in_digest = True
+            before = line[: line.index(HEADER)].rstrip()  # each line of a quoted digest starts with it
+        elif in_digest:
+            of_a_note = line.lstrip().removeprefix(before).lstrip(" ").startswith(QUOTE.strip())
+            in_digest = of_a_note or not bare or bare.startswith(("- [", *NOTES))
         if text[:3] in {"```", "~~~"}:
             after = text.lstrip(text[0])
             if "`" not in after:  # else it is code within a line

@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeWithScore
 
 from llama_index_contextual.dates import date_from_path, parse_day
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, closeness
-from llama_index_contextual.memory.digest import MemoryEntry, sanitise
+from llama_index_contextual.memory.digest import MemoryEntry, on_one_line, visible
 from llama_index_contextual.memory.snippet import choose_snippet
 from llama_index_contextual.metadata import (
     DATE,
@@ -188,15 +188,15 @@ def entries_of(
         if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
             text = "\n\n".join([*properties.split("; "), text])
         bare = _entry(one, "", None)
-        share = left // (len(chosen) - position) - estimate_tokens(bare.line)
+        share = left // (len(chosen) - position) - estimate_tokens(bare.block)
         if share < _LEAST_TOKENS:
             if entries:
                 break
             share = _LEAST_TOKENS
         chars_a_token = len(text) / max(1, estimate_tokens(text))
         snippet, day = choose_snippet(text, weights, terms, limit=int(share * chars_a_token))
-        entry = _entry(one, sanitise(snippet), day)
-        left -= estimate_tokens(entry.line)
+        entry = _entry(one, visible(snippet), day)
+        left -= estimate_tokens(entry.block)
         entries.append(entry)
     return tuple(entries)
 
@@ -227,8 +227,8 @@ def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
         score=round(one.score, 6),
         queries=one.queries,
         date=day.isoformat() if day else None,
-        header_path=sanitise(str(value_of(metadata, HEADER_PATH) or "")),
-        context=sanitise(context_of(metadata)),
+        header_path=on_one_line(str(value_of(metadata, HEADER_PATH) or "")),
+        context=on_one_line(context_of(metadata)),
         cosine=None if one.hit.cosine is None else round(one.hit.cosine, 4),
         matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.hit.terms),  # without the analyzer's language
         reasons=one.reasons,

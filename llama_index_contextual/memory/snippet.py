@@ -1,12 +1,14 @@
 """Show the sentences of a chunk that a query is about, and what they introduce, in so many characters.
 
-Chunks are untrusted and may be long, so every step takes time in proportion to the chunk.
+What is shown is slices of the chunk. Chunks are untrusted and may be long, so every step takes time in proportion to
+the chunk.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.dates import date_from_heading
@@ -24,11 +26,15 @@ _RULE: Final = frozenset("-=*_|: \t")  # rules, underlines, and the line below a
 _COLONS: Final = (":", "：")  # noqa: RUF001  full width is meant
 _INTRODUCES: Final = (*_COLONS, "?", "？")
 _GAP: Final = " … "
+_LINES_GAP: Final = "\n…\n"
+_A_LINE: Final = 4  # characters that a digest puts before each line of a note
+_APART: Final = 40  # characters of white space or marks; two sentences with more between them are shown with a gap
 _HEADING_SHARE: Final = 0.5  # a heading says what follows is about; the text itself says more
 _INTRODUCED: Final = 0.6  # what a sentence gets of the worth of what introduces it
 _FADES: Final = 0.2  # with each sentence that stands between
 _AFTERWARDS: Final = 0.3  # what a sentence gets of the worth of the one before it in its paragraph
 _MOST_PICKED: Final = 12
+_SPACE: Final = re.compile(r"\s+")
 _MIN_CUT: Final = 12  # characters; less of a sentence tells nothing
 
 
@@ -36,7 +42,11 @@ _MIN_CUT: Final = 12  # characters; less of a sentence tells nothing
 class Sentence:
     """One sentence of a chunk, or a heading, a rule or a fence."""
 
+    start: int
+    """Where it begins in the chunk."""
+    end: int
     text: str
+    """Its words, on one line."""
     block: int
     """Number of the paragraph, list item or heading that holds it."""
     kind: str
@@ -54,7 +64,8 @@ def split_sentences(text: str) -> list[Sentence]:
     language = tell_language(text)
     found: list[Sentence] = []
     day, level, title = None, 0, None
-    for block, paragraph in enumerate(_blocks(text)):
+    for block, (begin, stop) in enumerate(_blocks(text)):
+        paragraph = text[begin:stop]
         kind = _kind(paragraph)
         if kind == "heading":
             own_level = len(paragraph) - len(paragraph.lstrip("#"))
@@ -64,23 +75,27 @@ def split_sentences(text: str) -> list[Sentence]:
         starts = [0] if kind != "text" else [0, *sentence_starts(paragraph, 0, len(paragraph), language)]
         for start, end in zip(starts, [*starts[1:], len(paragraph)], strict=True):
             if sentence := " ".join(paragraph[start:end].split()):
-                found.append(Sentence(sentence, block, kind, day, title, _lead(found, sentence)))
+                last = begin + start + len(paragraph[start:end].rstrip())
+                found.append(Sentence(begin + start, last, sentence, block, kind, day, title, _lead(found, sentence)))
         if kind == "heading":
             title = len(found) - 1
     return found
 
 
-def _blocks(text: str) -> Iterator[str]:
-    """Give the paragraphs, list items, headings and other lines of a chunk."""
-    block: list[str] = []
-    for line in map(str.strip, text.splitlines()):
-        if block and (not line or _OPENS_A_BLOCK.match(line) or _kind(block[-1]) != "text"):
-            yield "\n".join(block)
-            block = []
-        if line:
-            block.append(line)
-    if block:
-        yield "\n".join(block)
+def _blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Give where the paragraphs, list items, headings and other lines of a chunk start and end."""
+    start, end, kind, at = None, 0, "", 0
+    for line in text.splitlines(keepends=True):
+        bare = line.strip()
+        if start is not None and (not bare or _OPENS_A_BLOCK.match(bare) or kind != "text"):
+            yield start, end
+            start = None
+        if bare:
+            begin = at + len(line) - len(line.lstrip())
+            start, end, kind = begin if start is None else start, begin + len(bare), _kind(bare)
+        at += len(line)
+    if start is not None:
+        yield start, end
 
 
 def _kind(line: str) -> str:
@@ -111,7 +126,7 @@ def choose_snippet(
         limit: Characters, ellipses included.
 
     Returns:
-        The sentences on one line, and the day of the headings above them where one has a date. All are of one day.
+        Slices of the chunk, and the day of the headings above them where one has a date. All are of one day.
     """
     sentences = split_sentences(text)
     if not sentences:
@@ -122,19 +137,46 @@ def choose_snippet(
     first = max(texts, key=lambda index: (sum(weights[term] for term in held[index]) + led[index], -index))
     day = sentences[first].day
     chosen = {first}
-    room = limit - len(sentences[first].text)
-    room -= _take_title(sentences, chosen, held, room)
+    room = limit - _size(text, sentences[first])
+    room -= _take_title(text, sentences, chosen, held, room)
     for index in _by_gain(sentences, held, weights, led, first):
         # a heading without its first line says nothing
         below = next((at for at in range(index + 1, len(sentences)) if sentences[at].kind == "text"), index)
         wanted = {index, below} - chosen if sentences[index].kind == "heading" else {index}
-        cost = sum(len(sentences[at].text) + len(_GAP) for at in wanted)
+        cost = sum(_size(text, sentences[at]) + _between(text, sentences, at, chosen | wanted) for at in wanted)
         if sentences[index].day == day and cost <= room:
             chosen |= wanted
             room -= cost
-    _fill(sentences, chosen, room)
-    joined = _join(sentences, sorted(chosen))
-    return (joined if len(joined) <= limit else _window(joined, held[first], terms, limit)), day
+    _fill(text, sentences, chosen, room)
+    joined = _join(text, sentences, sorted(chosen))
+    return (joined if _shown_size(joined) <= limit else _window(joined, held[first], terms, limit)), day
+
+
+def _shown_size(text: str) -> int:
+    return len(text) + _A_LINE * text.count("\n")
+
+
+def _size(text: str, one: Sentence) -> int:
+    return _shown_size(text[one.start : one.end])
+
+
+def _between(text: str, sentences: list[Sentence], index: int, chosen: set[int]) -> int:
+    """Return the size of what is shown between a sentence and the chosen ones beside it, at most."""
+    gap = len(_LINES_GAP) + 2 * _A_LINE
+    before, after = index - 1, index + 1
+    sizes = [
+        _shown_size(text[sentences[left].end : sentences[right].start])
+        for left, right in ((before, index), (index, after))
+        if {left, right} - {index} <= chosen and _adjoin(sentences, left, right)
+    ]
+    return sum(sizes) or gap
+
+
+def _adjoin(sentences: list[Sentence], left: int, right: int) -> bool:
+    """Whether next to nothing stands between two sentences, so that it is shown, too."""
+    if sentences[right].start - sentences[left].end > _APART:
+        return False
+    return all(one.kind == "mark" for one in sentences[left + 1 : right])
 
 
 def _introduced(sentences: list[Sentence], held: list[set[str]], weights: Mapping[str, float]) -> list[float]:
@@ -152,14 +194,14 @@ def _introduced(sentences: list[Sentence], held: list[set[str]], weights: Mappin
     return led
 
 
-def _take_title(sentences: list[Sentence], chosen: set[int], held: list[set[str]], room: int) -> int:
+def _take_title(text: str, sentences: list[Sentence], chosen: set[int], held: list[set[str]], room: int) -> int:
     """Take the heading above the first sentence if it holds query terms of its own, or names the day."""
     [first] = chosen
     title = sentences[first].title
     if title is None:
         return 0
     names_the_day = len({one.day for one in sentences}) > 1 and date_from_heading(sentences[title].text)
-    cost = len(sentences[title].text) + 1
+    cost = _size(text, sentences[title]) + _between(text, sentences, title, chosen)
     if cost > room or not (names_the_day or held[title] - held[first]):
         return 0
     chosen.add(title)
@@ -185,7 +227,7 @@ def _by_gain(
             yield best
 
 
-def _fill(sentences: list[Sentence], chosen: set[int], room: int) -> None:
+def _fill(text: str, sentences: list[Sentence], chosen: set[int], room: int) -> None:
     """Take what follows the chosen sentences, then what comes before them, as long as there is room."""
     for step in (1, -1):
         edges = sorted(chosen)
@@ -196,7 +238,7 @@ def _fill(sentences: list[Sentence], chosen: set[int], room: int) -> None:
                 if not 0 <= near < len(sentences) or near in chosen:
                     continue
                 one = sentences[near]
-                cost = len(one.text) + 1
+                cost = _size(text, one) + _between(text, sentences, near, chosen)
                 if one.kind != "text" or one.day != sentences[index].day or cost > room:
                     continue
                 chosen.add(near)
@@ -205,15 +247,14 @@ def _fill(sentences: list[Sentence], chosen: set[int], room: int) -> None:
             edges = grown
 
 
-def _join(sentences: list[Sentence], chosen: list[int]) -> str:
-    parts: list[str] = []
-    for position, index in enumerate(chosen):
-        one = sentences[index]
-        if position:
-            before = sentences[chosen[position - 1]]
-            parts.append(" " if index == chosen[position - 1] + 1 or before.kind == "heading" else _GAP)
-        title = one.text.strip("#: \t") if one.kind == "heading" else ""
-        parts.append(f"{title}:" if title and position < len(chosen) - 1 else title or one.text)
+def _join(text: str, sentences: list[Sentence], chosen: list[int]) -> str:
+    """Give the slices of the chunk that hold the chosen sentences."""
+    parts = [text[sentences[chosen[0]].start : sentences[chosen[0]].end]]
+    for left, right in pairwise(chosen):
+        between = text[sentences[left].end : sentences[right].start]
+        if not _adjoin(sentences, left, right):
+            between = _LINES_GAP if "\n" in between else _GAP
+        parts += [between, text[sentences[right].start : sentences[right].end]]
     return "".join(parts)
 
 
@@ -225,12 +266,13 @@ def _window(text: str, wanted: set[str], terms: Callable[[str], Collection[str]]
             first = match.start()
             break
     start = max(0, min(first - limit // 4, len(text) - limit))
-    if start:
-        space = text.find(" ", start, start + limit // 4)
-        start = space + 1 if space >= 0 else start
+    if start and (space := _SPACE.search(text, start, start + limit // 4)):
+        start = space.end()
     room = limit - 2 * (start > 0)
     head = text[start : start + room + 1]
-    if len(head) > room:
-        cut = head.rfind(" ", _MIN_CUT, room - 2)
-        head = head[: cut if cut > 0 else room - 2] + " …"
+    if _shown_size(head) > room:
+        while (excess := _shown_size(head) - (room - 2)) > 0:
+            head = head[: -max(1, excess // (1 + _A_LINE))]
+        whole = head.rsplit(None, 1)[0] if head else ""
+        head = (whole if len(whole) >= _MIN_CUT else head) + " …"
     return ("… " if start else "") + head

@@ -8,7 +8,7 @@ from growth import FACTOR, grows_too_fast
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.dates_in_text import find_dates
 from llama_index_contextual.keyword.lexicon import lexicon, unaccented
-from llama_index_contextual.memory.digest import HEADER, sanitise
+from llama_index_contextual.memory.digest import HEADER, quoted
 from llama_index_contextual.memory.message import MAX_MESSAGE, clean_message, gate
 from llama_index_contextual.memory.snippet import choose_snippet
 
@@ -37,8 +37,8 @@ def snippet(text):
 
 @pytest.mark.parametrize(
     "step",
-    [lambda text: gate(text, lexicon()), clean_message, sanitise, snippet, unaccented, dates],
-    ids=["gate", "clean_message", "sanitise", "snippet", "unaccented", "dates"],
+    [lambda text: gate(text, lexicon()), clean_message, quoted, snippet, unaccented, dates],
+    ids=["gate", "clean_message", "quoted", "snippet", "unaccented", "dates"],
 )
 @pytest.mark.long
 def test_every_step_of_memory_is_linear(step):

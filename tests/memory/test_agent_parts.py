@@ -24,7 +24,8 @@ def context(retriever):
 async def test_the_retriever_gives_snippets_with_citations(context):
     retriever = MemoryContextRetriever(context)
     [first, *_] = retriever.retrieve("what does JC's dog love?")
-    assert "JC's dog Cookie loves carrots. He stole three from the pan." in first.node.get_content()
+    quoted = first.node.get_content().splitlines()
+    assert "  > - JC's dog Cookie loves carrots. He stole three from the pan." in quoted
     assert first.node.metadata["citation"].startswith("memory/2026-04-09.md#L")
     assert first.node.get_content(MetadataMode.LLM).startswith("citation: memory/2026-04-09.md#L")
     found = await retriever.aretrieve("what does JC's dog love?")
@@ -111,10 +112,10 @@ async def test_a_block_can_repeat_itself_or_forget_after_some_turns(context):
     assert best[0] not in shown[1]
 
 
-async def test_a_block_is_shortened_line_by_line(context):
+async def test_a_block_is_shortened_hit_by_hit(context):
     block = MemoryContextBlock(context=context)
-    content = HEADER + "\n- [a.md#L1] first\n- [b.md#L1] second"
-    assert await block.atruncate(content, 1) == HEADER + "\n- [a.md#L1] first"
+    content = HEADER + "\n- [a.md#L1]\n  > first\n- [b.md#L1]\n  > second\n  > - [c.md#L1]"
+    assert await block.atruncate(content, 1) == HEADER + "\n- [a.md#L1]\n  > first"
     assert await block.atruncate(content, 100) is None
 
 

@@ -11,9 +11,13 @@ def test_fenced_code_is_left_out_even_when_it_never_closes():
 
 
 def test_an_earlier_digest_is_left_out_also_when_quoted():
-    digest = "## Relevant prior context\n- [memory/2026-04-09.md#L3-L5] JC's dog Cookie loves carrots\n"
+    digest = (
+        "## Relevant prior context\n- [memory/2026-04-09.md#L3-L5]\n"
+        "  > # Dogs\n  >\n  > ```\n  > JC's dog Cookie loves carrots\n"
+    )
     assert clean_message(f"{digest}\nWhat else does he like?") == "What else does he like?"
-    assert clean_message("> " + digest.replace("\n- ", "\n> - ") + "\nWhat else?") == "What else?"
+    assert clean_message("> " + digest.replace("\n", "\n> ") + "\nWhat else?") == "What else?"
+    assert clean_message("\n".join(map(str.strip, digest.splitlines())) + "\nWhat else?") == "What else?"
     assert clean_message("(No relevant prior context for this message.) And now?") == "And now?"
 
 
@@ -39,5 +43,5 @@ def test_cleaning_never_grows_a_message_and_keeps_to_the_limit(text):
 
 
 def test_a_line_below_an_earlier_digest_is_left_out_too():
-    digest = "## Relevant prior context\n- [a.md#L3] Cookie\n(Index: 3 files changed since; being indexed.)\n"
+    digest = "## Relevant prior context\n- [a.md#L3]\n  > Cookie\n\n(Index: 3 files changed since; being indexed.)\n"
     assert clean_message(f"{digest}What else does he like?") == "What else does he like?"

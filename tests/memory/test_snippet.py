@@ -1,3 +1,4 @@
+import re
 from datetime import date
 
 import pytest
@@ -37,20 +38,20 @@ Atlas is our billing service. It stores everything in PostgreSQL 15. The staging
     ("query", "expected"),
     [
         ("carrots dog", "- **JC**: Cookie, my dog, loves carrots. He hates ginger though."),
-        ("ginger", "He hates ginger though. - Bought paint for the shed, blue this time."),
-        ("rain paint", "- Rain all day. … - Bought paint for the shed, blue this time."),
-        ("wednesday paint", "Wednesday: - Bought paint for the shed, blue this time."),
-        ("wednesday", "Wednesday: - Rain all day. We stayed in and read."),
+        ("ginger", "He hates ginger though.\n- Bought paint for the shed, blue this time."),
+        ("rain paint", "- Rain all day.\n…\n- Bought paint for the shed, blue this time."),
+        ("wednesday paint", "## Wednesday\n…\n- Bought paint for the shed, blue this time."),
+        ("wednesday", "## Wednesday\n\n- Rain all day. We stayed in and read."),
     ],
 )
 def test_the_sentences_that_the_query_is_about(query, expected):
-    assert snippet(CHUNK, query, 70) == expected
+    assert snippet(CHUNK, query, 80) == expected
 
 
 def test_a_heading_keeps_its_first_lines_and_stands_nowhere_without_them():
-    questions = "Open questions: - Who pays for the second region? - When does the contract end?"
+    questions = "## Open questions\n\n- Who pays for the second region?\n- When does the contract end?"
     weights = {"atlas": 0.5, "open": 3.0, "questions": 3.0}
-    assert choose_snippet(ATLAS, weights, terms, limit=90)[0] == questions
+    assert choose_snippet(ATLAS, weights, terms, limit=105)[0] == questions
     for limit in range(20, 250):
         shown = choose_snippet(ATLAS, weights, terms, limit=limit)[0]
         assert not shown.endswith(("Open questions", "Open questions:"))
@@ -82,11 +83,11 @@ def test_what_a_question_or_a_colon_introduces_is_shown(text, query, shown):
 def test_days_never_share_a_line():
     text = "## 2026-11-18\n\nWe fixed the boiler.\n\n## 2026-11-19\n\nWe painted the shed and the boiler room.\n"
     assert choose_snippet(text, {"shed": 2.0, "boiler": 1.0}, terms, limit=400) == (
-        "2026-11-19: We painted the shed and the boiler room.",
+        "## 2026-11-19\n\nWe painted the shed and the boiler room.",
         date(2026, 11, 19),
     )
     assert choose_snippet(text, {"fixed": 2.0, "shed": 1.0}, terms, limit=400) == (
-        "2026-11-18: We fixed the boiler.",
+        "## 2026-11-18\n\nWe fixed the boiler.",
         date(2026, 11, 18),
     )
 
@@ -111,7 +112,7 @@ def test_sentences_end_by_the_language_of_the_text(text, sentences):
 
 def test_a_sentence_goes_on_over_the_lines_of_a_paragraph():
     text = "# Note\n\nJC told us that his dog\nhates ginger. We laughed\nfor a while.\n"
-    assert snippet(text, "ginger", 45) == "JC told us that his dog hates ginger."
+    assert snippet(text, "ginger", 45) == "JC told us that his dog\nhates ginger."
 
 
 def test_a_rare_word_counts_more_than_a_common_one():
@@ -131,6 +132,27 @@ def test_a_long_sentence_is_cut_around_the_word():
     assert shown.endswith(" …")
 
 
+def slices(shown):
+    """The parts of a snippet between its gaps, without the marks of a cut."""
+    return re.split(r"\n…\n| … ", shown.removeprefix("… ").removesuffix(" …"))
+
+
+NOTE = st.lists(
+    st.sampled_from(
+        ["# A day", "- an item. Two", "  more", "", "```", "ginger [[B]]", "    deep.  Far", "---", "\t|a|", "?"]
+    )
+).map("\n".join)
+
+
+@given(NOTE, st.sampled_from(["", "ginger", "item more", "deep"]), st.integers(20, 300))
+def test_what_is_shown_are_slices_of_the_chunk_in_their_order(text, query, limit):
+    at = 0
+    for part in slices(snippet(text, query, limit)):
+        assert part in text[at:]
+        at = text.index(part, at)
+
+
 @given(st.text(), st.text(max_size=20), st.integers(20, 300))
 def test_a_snippet_keeps_to_its_limit(text, query, limit):
-    assert len(snippet(text, query, limit)) <= limit
+    shown = snippet(text, query, limit)
+    assert len(shown) + 4 * shown.count("\n") <= limit  # with the mark of quotation before each line
