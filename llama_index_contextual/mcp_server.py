@@ -24,7 +24,7 @@ from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings, note_filters
-from llama_index_contextual.notes import MOST_LISTED, Notes
+from llama_index_contextual.notes.folder import MOST_LISTED, Notes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

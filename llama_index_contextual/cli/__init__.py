@@ -91,6 +91,7 @@ for command in (
     settings.trust,
 ):
     app.command()(command)
+app.command("import")(writing.import_)
 
 
 def main() -> None:

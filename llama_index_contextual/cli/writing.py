@@ -1,14 +1,17 @@
-"""``index``, which writes, or says what that would take."""
+"""``index``, which writes, or says what that would take, and ``import``, which writes notes."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
+import os
+import sys
 import warnings
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path  # noqa: TC003  typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -25,6 +28,7 @@ from llama_index_contextual.cli.common import (
     Store,
     open_index,
     print_json,
+    print_report,
     print_text,
     tell,
     tell_skipped,
@@ -208,6 +212,44 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
     if waiting and strict:
         return 1
     return EXIT_INCOMPLETE if report.failed or waiting else 0
+
+
+def import_(
+    format: Annotated[  # noqa: A002
+        Literal["claude-code", "codex", "chatgpt", "claude"], typer.Argument(help="Who kept the transcript.")
+    ],
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A transcript, an export (conversations.json or its archive), a folder of them, the event of a hook, "
+            "or - for an event on standard input."
+        ),
+    ],
+    folder: Annotated[Path, typer.Option("--folder", "-f", help="The notes. Default: this folder")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write sessions with agents into a folder of notes, below sessions/. Secrets are redacted."""
+    from llama_index_contextual.notes import import_transcripts
+
+    report = import_transcripts(folder, format, _event() if source == "-" else source)
+    for place in report.damaged:
+        tell(place, "not read:")
+    for path in report.left:
+        tell(f"{path} was written anew by somebody, so it was left alone", "note:")
+    print_report(report, as_json=as_json)
+    if report.damaged:
+        raise typer.Exit(EXIT_INCOMPLETE)
+
+
+def _event() -> str:
+    """Return the JSON object on standard input, which an agent may leave open behind it."""
+    text = b""
+    while part := os.read(sys.stdin.fileno(), 1 << 16):
+        text += part
+        with contextlib.suppress(ValueError):
+            json.loads(text)
+            break
+    return text.decode("utf-8", "replace")
 
 
 def _prices(price: str | None) -> Prices | None:

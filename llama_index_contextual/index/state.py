@@ -70,7 +70,7 @@ class Layout:
             self.root.mkdir(parents=True, exist_ok=True)
             ignore = self.root / ".gitignore"
             if not ignore.exists():
-                ignore.write_text("# Made by llama-index-contextual; everything here can be made again.\n*\n", "utf-8")
+                ignore.write_text("# Made by llama-index-contextual.\n*\n", "utf-8")
         except OSError as error:
             raise StorageError(
                 f"the index cannot be kept in {self.root} ({error.strerror}). Cure: make it writable, or choose "

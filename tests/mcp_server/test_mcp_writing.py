@@ -8,11 +8,13 @@ from datetime import date, datetime
 import pytest
 from mcp_clients import READING, mcp, text_of, wait_for
 
-from llama_index_contextual import mcp_server, notes
+from llama_index_contextual import mcp_server
 from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import LockedError, SettingError, StorageError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.notes import Notes, writing
+from llama_index_contextual.notes import folder as of_folder
 
 NOW = datetime(2026, 4, 10, 8, 5).astimezone()
 
@@ -44,7 +46,7 @@ async def test_nothing_is_added_outside_of_the_folder(folder, index, tmp_path):
     async with mcp.Client(mcp_server.build_server(index, allow_write=True)) as client:
         result = await client.call_tool("memory_add", {"text": "JC moved to Lima."})
         assert result.is_error
-        assert "leads out of" in result.content[0].text
+        assert "is a link, which nothing is written through" in result.content[0].text
     assert (tmp_path / "outside.md").read_text("utf-8") == "outside\n"
 
 
@@ -59,12 +61,12 @@ async def test_nothing_is_added_outside_of_the_folder(folder, index, tmp_path):
     ],
 )
 def test_the_note_of_the_day(paths, expected):
-    assert notes.day_note(paths, date(2026, 4, 10)) == expected
+    assert of_folder.day_note(paths, date(2026, 4, 10)) == expected
 
 
 def adding(folder, **options):
     index = ContextualIndex.open(folder, **options)
-    return notes.Notes(index, MemoryContext(index), BackgroundRefresh(index, "never"))
+    return Notes(index, MemoryContext(index), BackgroundRefresh(index, "never"))
 
 
 HELD = {
@@ -111,22 +113,22 @@ def test_what_an_editor_saves_at_the_same_moment_stays(folder, monkeypatch):
     note.write_text("old\n")
     (folder / "memory" / ".2026-04-10.md.abcd1234").write_text("half of a note")  # of an addition that was killed
     saves = iter([b"saved in an editor\n"])
-    real = notes._appended
+    real = writing.appended
 
     def slow(before, item):
         for content in saves:  # after the note was read
             note.write_bytes(content)
         return real(before, item)
 
-    monkeypatch.setattr(notes, "_appended", slow)
+    monkeypatch.setattr(of_folder, "appended", slow)
     adding(folder).add("Tea", NOW)
     assert note.read_text() == "saved in an editor\n\n- 08:05 Tea\n"
     assert [path.name for path in (folder / "memory").glob(".*")] == []
 
 
 def test_who_waits_too_long_for_others_is_told(folder, monkeypatch):
-    monkeypatch.setattr(notes, "_TURN_SECONDS", 0.05)
-    with notes._turn(folder), pytest.raises(LockedError, match="Nothing was added"):
+    monkeypatch.setattr(writing, "_TURN_SECONDS", 0.05)
+    with writing.turn(folder), pytest.raises(LockedError, match="Nothing was written"):
         adding(folder, storage=folder.parent / "elsewhere").add("Tea", NOW)
 
 

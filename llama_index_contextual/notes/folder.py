@@ -5,31 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import stat
 from dataclasses import asdict
 from datetime import date, datetime
 from fnmatch import fnmatchcase
-from functools import partial
-from glob import escape as glob_escape
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from filelock import FileLock, Timeout
-
-from llama_index_contextual.atomic import write_atomically
-from llama_index_contextual.documents.files import find_files, stamp_of
+from llama_index_contextual.documents.files import find_files
 from llama_index_contextual.documents.sources import read_bytes
-from llama_index_contextual.errors import DocumentError, LockedError, SettingError, StorageError
-from llama_index_contextual.index.state import DEFAULT_NAME, Layout
+from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import shown_path
-from llama_index_contextual.text import UTF16_MARKS, counted, decode, replace_surrogates
+from llama_index_contextual.notes.writing import appended, change, turn
+from llama_index_contextual.text import counted, decode, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from os import stat_result
-    from pathlib import Path
+    from collections.abc import Awaitable, Callable
 
     from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 
@@ -37,8 +29,6 @@ MOST_LISTED: Final = 500
 _EMPTY: Final = "nothing is indexed yet"
 _MOST_NOTES: Final = 20  # of one multi_get
 _MOST_CHARS: Final = 64_000  # of one answer
-_TURN_SECONDS: Final = 30.0  # to wait for others that add to the same folder
-_LOOK_SECONDS: Final = 0.005  # between two looks whether they are done; an addition takes a few milliseconds
 
 
 class Notes:
@@ -140,22 +130,23 @@ class Notes:
         Raises:
             SettingError: There is nothing to keep, the note lies outside of the folder, or the index would not read
                 a note that has to be made.
-            LockedError: Others have been adding for half a minute.
+            LockedError: Others have been writing for half a minute.
             StorageError: The note cannot be read or written; what it held is unharmed.
         """
         clean = "".join(char for char in replace_surrogates(text)[0].strip() if char.isprintable() or char in "\n\t")
         if not clean.strip():
             raise SettingError("text holds nothing to keep. Cure: a sentence")
         item = f"- {now:%H:%M} " + "\n  ".join(clean.splitlines())
-        with _turn(self.index.folder):
+        folder = self.index.folder
+        with turn(folder):
             path = day_note(self.index.files(), now.date())
-            note = self.index.folder / path
-            if note.is_symlink() or not note.parent.resolve().is_relative_to(self.index.folder.resolve()):
-                raise SettingError(f"path={path!r} leads out of {self.index.folder}. Cure: a path inside it.")
-            made = append(note, item, heading=f"# {now.date()}")
+            heading = f"# {now.date()}\n".encode()
+            made = change(
+                folder, path, lambda before: appended(heading if before is None else before, item), backup=lambda: False
+            )
             reason = self._unread(path)
             if made and reason:
-                note.unlink()
+                (folder / path).unlink()
                 raise SettingError(f"path={path!r} is no note that the index reads: {reason}. Cure: other files=.")
         return f"Added to {path}." + (f" The index does not read this note: {reason}" if reason else "")
 
@@ -169,92 +160,6 @@ class Notes:
         except DocumentError as error:
             return str(error)
         return ""
-
-
-@contextlib.contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Wait for all other processes that add to a folder; two of them may keep its index in different places."""
-    layout = Layout(folder / DEFAULT_NAME)
-    layout.create()
-    lock = FileLock(layout.root / "notes.lock", timeout=_TURN_SECONDS, poll_interval=_LOOK_SECONDS, thread_local=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise LockedError(
-            f"others have been adding to {folder} for {_TURN_SECONDS:.0f} s. Nothing was added. Cure: try again"
-        ) from None
-    except OSError as error:
-        raise StorageError(f"{lock.lock_file} cannot be written ({error.strerror}). Cure: make it writable") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def append(note: Path, item: str, *, heading: str) -> bool:
-    """Append a paragraph to a file as it is on disk, whole or not at all; return whether the file was made for it.
-
-    The bytes that are there stay, also those of another encoding and those of no text. The new ones are in the file's
-    encoding, if it has one. Where the file changes while its successor is written, it is read again.
-
-    Args:
-        note: The file. Its folder is made where it is missing.
-        item: The paragraph.
-        heading: The first line of a file that is made.
-
-    Raises:
-        StorageError: It is no regular file, or it cannot be read or written; it is unharmed.
-    """
-    try:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        for left in note.parent.glob(f".{glob_escape(note.name)}.????????"):  # of a process that was killed
-            left.unlink()
-        while True:
-            found = _look(note)
-            if found is not None and not stat.S_ISREG(found.st_mode):
-                raise StorageError(f"{note} is no regular file. It is unharmed. Cure: move it away")
-            before = f"{heading}\n".encode() if found is None else note.read_bytes()
-            with contextlib.suppress(_ChangedError):
-                write_atomically(note, _appended(before, item), check=partial(_unchanged, note, found))
-                if found is None:
-                    note.chmod(0o644)
-                return found is None
-    except OSError as error:
-        raise StorageError(
-            f"{note} cannot be read or written ({error.strerror}). Cure: make it readable and writable"
-        ) from error
-
-
-class _ChangedError(Exception):
-    """Somebody else, such as an editor, has written the note just now."""
-
-
-def _look(note: Path) -> stat_result | None:
-    try:
-        return note.lstat()
-    except FileNotFoundError:
-        return None
-
-
-def _unchanged(note: Path, before: stat_result | None) -> None:
-    """Raise a _ChangedError where a file is no longer what it was."""
-    now = _look(note)
-    if (now and (now.st_ino, stamp_of(now))) != (before and (before.st_ino, stamp_of(before))):
-        raise _ChangedError
-
-
-def _appended(before: bytes, item: str) -> bytes:
-    """Return the bytes of a note with one more paragraph, in the encoding of the note."""
-    codec = "utf-8"
-    if before.startswith(UTF16_MARKS):
-        codec = "utf-16-le" if before.startswith(UTF16_MARKS[0]) else "utf-16-be"
-    elif b"\x00" not in before:
-        try:
-            before.decode("utf-8", "surrogatepass")
-        except UnicodeDecodeError:
-            codec = "cp1252"  # as the index reads it
-    ended = not before or before.endswith("\n".encode(codec))
-    return before + ("\n" * (not ended) + f"\n{item}\n").encode(codec, "xmlcharrefreplace")
 
 
 def day_note(paths: list[str], day: date) -> str:

@@ -1,0 +1,6 @@
+"""A folder of notes as agents use it: asked, read, added to, corrected, and filled from their transcripts."""
+
+from llama_index_contextual.notes.folder import Notes
+from llama_index_contextual.notes.importing import FORMATS, ImportReport, import_transcripts
+
+__all__ = ["FORMATS", "ImportReport", "Notes", "import_transcripts"]
