@@ -66,7 +66,7 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
     assert 'searched for "freeze"' in told.stdout
     assert told.stderr == "", "the digest says it"
     outside = run("search", "freeze", "-f", notes, "--path", "nowhere/")
-    assert outside.stderr.splitlines() == ["Nothing found.", "no chunk passes the filters"]
+    assert outside.stderr.splitlines() == ["Nothing found.", "no chunk passes the filters: none has path ~ 'nowhere/'"]
     found = json.loads(run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout)
     assert 0.9 < found[0]["score"] <= 1
 
@@ -81,14 +81,26 @@ def test_a_hit_names_score_lines_and_headings(run, notes):
 
 
 def test_on_a_terminal_the_text_of_a_hit_keeps_its_margin(run, notes, monkeypatch):
-    search = ("search", "default timeout of the gateway", "-f", notes, "--top-k", 1)
+    search = ("search", "default", "timeout", "of the gateway", "-f", notes, "-k", 1)
     piped = run(*search).stdout.splitlines()
+    assert len(piped) == 3, "a line each, for grep and the like"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    shown = run(*search).stdout.splitlines()
-    assert len(piped) == 3
-    assert all(line.startswith("   ") and len(line) <= 60 for line in shown[1:])
-    assert " ".join(line.strip() for line in shown[2:]) == piped[2].strip()
+    monkeypatch.setenv("TERM", "dumb")
+    first, *shown = run(*search).stdout.splitlines()
+    assert first.startswith("1. ")
+    assert all(not line or (line.startswith("   ") and len(line) <= 60) for line in shown)
+    assert " ".join(line.strip() for line in shown[1:]).split()[:8] == piped[2].split()[:8]
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = run(*search).stdout
+    assert "\x1b]8;" in coloured, "the place is a link"
+    assert "\x1b[1;33mtimeout\x1b[0m" in coloured, "a matched word stands out"
+
+
+def test_full_shows_the_whole_text_of_a_hit(run, notes):
+    [hit] = json.loads(run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--json").stdout)
+    shown = run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--full").stdout
+    assert all(line.strip() in shown for line in hit["text"].splitlines())
 
 
 def test_per_file_leaves_room_for_other_files(run, notes):
@@ -141,7 +153,7 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["index", ".", "--prompt", "no-such-file"], 1, "no-such-file cannot be read"),
         (["index", ".", "--config", "no-such-file"], 1, "no-such-file is no file. Cure: "),
         (["search", "x", "--rerank", "magic"], 1, "there is no index"),
-        (["search", "x", "--since", "yesterday"], 1, "--since=yesterday is no date"),
+        (["search", "x", "--since", "someday"], 1, "--since=someday is no date"),
         (["no-such-command"], 2, "No such command"),
     ],
 )

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from llama_index_contextual import __version__
-from llama_index_contextual.cli import asking, measuring, reading, settings, writing
+from llama_index_contextual.cli import asking, measuring, reading, search, settings, writing
 from llama_index_contextual.cli.common import (
     EXIT_INTERRUPTED,
     escape_unencodable,
@@ -77,7 +77,7 @@ def _common(
 
 for command in (
     writing.index,
-    reading.search,
+    search.search,
     asking.ask,
     reading.preview,
     measuring.evaluate,

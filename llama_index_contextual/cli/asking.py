@@ -13,18 +13,21 @@ from llama_index_contextual.cli.common import (
     EmbedModel,
     Folder,
     PathPart,
+    Question,
     Since,
     Storage,
     TagPart,
+    TopK,
     Until,
     as_option,
     open_index,
     print_json,
     print_text,
+    question_of,
     tell,
     tell_freshness,
 )
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.text import printable
 
@@ -42,13 +45,13 @@ Llm = Annotated[
 
 
 def ask(
-    question: Annotated[str, typer.Argument(help="What you want to know.")],
+    question: Question,
     llm: Llm = None,
     folder: Folder = None,
     storage: Storage = None,
     config: Config = None,
     embed_model: EmbedModel = None,
-    top_k: Annotated[int | None, typer.Option(help="How many chunks the model reads. Default: 5")] = None,
+    top_k: TopK = None,
     path: PathPart = "",
     tag: TagPart = "",
     since: Since = "",
@@ -62,8 +65,7 @@ def ask(
     from llama_index_contextual.memory import note_filters
     from llama_index_contextual.retrievers.relevance import said_least
 
-    if not question.strip():
-        raise SettingError("the question is empty. Cure: say what you want to know.")
+    text = question_of(question)
     filters = note_filters(path=path, tag=tag, since=since, until=until)
     settings = {"embedding.model": embed_model, "retrieval.top_k": top_k}
     with open_index(folder, storage, config, settings, create=False) as index:
@@ -73,7 +75,7 @@ def ask(
         retriever = index.as_retriever(said.retrieval.top_k or 5, filters=filters, min_score=least)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
-            explanation = retriever.explain(question)
+            explanation = retriever.explain(text)
         tell_freshness(index.freshness())
     nodes = [hit.node.node for hit in explanation]
     for line in explanation.said:
@@ -81,12 +83,12 @@ def ask(
     if not nodes:
         tell(NOTHING)
     answer = []
-    for sentence in writer.sentences(question, [node.get_content(MetadataMode.LLM) for node in nodes]) if nodes else ():
+    for sentence in writer.sentences(text, [node.get_content(MetadataMode.LLM) for node in nodes]) if nodes else ():
         answer.append(sentence)
         if not as_json:
             typer.echo(printable(str(sentence)), nl=False)
     if as_json:
-        print_json(_to_dict(question, answer, nodes, writer.name))
+        print_json(_to_dict(text, answer, nodes, writer.name))
     elif answer:
         typer.echo("\n")
         named = sorted({number for sentence in answer for number in sentence.sources}) or range(1, len(nodes) + 1)

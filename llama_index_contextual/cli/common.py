@@ -9,7 +9,7 @@ import re
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
@@ -20,7 +20,7 @@ from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from llama_index_contextual.index import ContextualIndex, Freshness
 
@@ -54,12 +54,33 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")
 ChunkSize = Annotated[int | None, typer.Option(help="The most tokens of a chunk. Default: what the embedding reads")]
 PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
 TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag.")]
-Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09.")]
+Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09, or 'last week'.")]
 Until = Annotated[str, typer.Option("--until", help="Only dated files, up to this day.")]
+Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
+TopK = Annotated[int | None, typer.Option("--top-k", "-k", help="How many hits. Default: 5")]
+Recency = Annotated[
+    bool | None, typer.Option("--recency/--no-recency", help="Whether newer notes win among near equals.")
+]
+Refresh = Annotated[
+    Literal["auto", "never", "wait"] | None,
+    typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
+]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
 RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
 ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
 Overlap = Annotated[int | None, typer.Option(help="The most tokens repeated from the chunk before. Default: a fifth")]
+
+
+def question_of(words: Sequence[str]) -> str:
+    """Return a question that was given as one argument or as several.
+
+    Raises:
+        SettingError: It is empty.
+    """
+    text = " ".join(words)
+    if not text.strip():
+        raise SettingError("the question is empty. Cure: say what you want to find.")
+    return text
 
 
 @contextmanager

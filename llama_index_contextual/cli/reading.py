@@ -1,4 +1,4 @@
-"""The commands that read: ``search``, ``context``, ``mcp``, ``preview``, ``status`` and their like."""
+"""The commands that read: ``context``, ``mcp``, ``preview``, ``status`` and their like."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import sys
 import warnings
 from functools import partial
 from pathlib import Path
-from shutil import get_terminal_size
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -19,7 +17,6 @@ from rich.console import Console
 from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
-    RERANKERS,
     AsJson,
     ChunkSize,
     Config,
@@ -29,30 +26,24 @@ from llama_index_contextual.cli.common import (
     ListSkipped,
     Overlap,
     Page,
-    PathPart,
-    Since,
+    Recency,
+    Refresh,
     Storage,
-    TagPart,
-    Until,
-    as_option,
     open_index,
     print_json,
     print_report,
     print_text,
-    tell,
+    question_of,
     tell_freshness,
     tell_skipped,
     write_page,
 )
-from llama_index_contextual.config import descriptions_of, load_configuration
+from llama_index_contextual.config import load_configuration
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.metadata import PAGE_LABEL, citation, value_of
-from llama_index_contextual.text import printable
+from llama_index_contextual.metadata import value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from llama_index.core.schema import NodeWithScore, TextNode
+    from llama_index.core.schema import TextNode
 
     from llama_index_contextual.memory import MemoryDigest
 
@@ -60,122 +51,16 @@ Results = Annotated[int | None, typer.Option("--max-results", help="Most hits of
 HalfLife = Annotated[
     float | None, typer.Option(help="Days after which a dated note's recency factor is a half. Default: 30")
 ]
-Recency = Annotated[
-    bool | None, typer.Option("--recency/--no-recency", help="Whether newer notes win among near equals.")
-]
 Enabled = Annotated[
     bool | None, typer.Option("--enabled/--disabled", help="Disabled, memory says so in one line and stops.")
 ]
 MinRelevance = Annotated[
     float | None, typer.Option(help="How likely a hit has to answer, 0 to 1; 0 leaves out none. Default: as search")
 ]
-Refresh = Annotated[
-    Literal["auto", "never", "wait"] | None,
-    typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
-]
-
-
-def search(
-    question: Annotated[str, typer.Argument(help="What you want to find.")],
-    folder: Folder = None,
-    storage: Storage = None,
-    config: Config = None,
-    embed_model: EmbedModel = None,
-    top_k: Annotated[int | None, typer.Option(help="How many hits. Default: 5")] = None,
-    per_file: Annotated[int | None, typer.Option(help="At most so many hits of one file.")] = None,
-    path: PathPart = "",
-    tag: TagPart = "",
-    since: Since = "",
-    until: Until = "",
-    min_score: Annotated[
-        float | None,
-        typer.Option(help="The relevance that a hit needs, 0 to 1; 0 shows all. Default: 0.05, or 0 with filters"),
-    ] = None,
-    recency: Recency = None,
-    rerank: Annotated[str | None, typer.Option(help=f"{RERANKERS}.")] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Each arm's rank and score, and the matched terms.")
-    ] = False,
-    html: Page = None,
-    as_json: AsJson = False,
-) -> None:
-    """Find the chunks that answer a question, with the lines they stand in."""
-    from llama_index_contextual.memory import note_filters
-    from llama_index_contextual.retrievers.relevance import said_least
-
-    if not question.strip():
-        raise SettingError("the question is empty. Cure: say what you want to find.")
-    filters = note_filters(path=path, tag=tag, since=since, until=until)
-    settings = {
-        "embedding.model": embed_model,
-        "retrieval.top_k": top_k,
-        "retrieval.per_file": per_file,
-        "retrieval.min_score": min_score,
-        "retrieval.recency": recency,
-        "retrieval.rerank": rerank,
-    }
-    with open_index(folder, storage, config, settings, create=False) as contextual:
-        retrieval = contextual.settings.configuration.retrieval
-        least = said_least(retrieval.min_score)
-        retriever = contextual.as_retriever(similarity_top_k=retrieval.top_k or 5, filters=filters, min_score=least)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
-            explanation = retriever.explain(question)
-        tell_freshness(contextual.freshness())
-        descriptions = contextual.settings.configuration.descriptions
-    if html:
-        from llama_index_contextual.keyword import Analyzer
-        from llama_index_contextual.report import hits_page
-
-        write_page(html, hits_page(explanation, Analyzer()))
-    for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
-        tell(printable(as_option(line)))
-    if as_json:
-        print_json(explanation.to_dict() if explain else [_hit_to_dict(hit, descriptions) for hit in explanation.nodes])
-    elif explain and explanation.hits:
-        print_text(str(explanation))
-    else:
-        for rank, hit in enumerate(explanation.nodes, 1):
-            print_text(_hit_to_text(rank, hit, descriptions))
-
-
-def _hit_to_dict(hit: NodeWithScore, descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """Return a hit as plain data. The text is the displayed one, without its context."""
-    meta = hit.node.metadata
-    keys = ("path", "start_line", "end_line", "header_path", "date")
-    data = {key: value_of(meta, key) for key in keys}
-    if PAGE_LABEL in meta:
-        data[PAGE_LABEL] = meta[PAGE_LABEL]
-    if lines := descriptions_of(descriptions, str(meta.get("path"))):
-        data["description"] = lines
-    return {"score": hit.score, **data, "id": hit.node.node_id, "text": hit.node.get_content()}
-
-
-def _hit_to_text(rank: int, hit: NodeWithScore, descriptions: Mapping[str, str]) -> str:
-    meta = hit.node.metadata
-    path = printable(str(meta.get("path")), one_line=True)
-    place = citation(path, value_of(meta, "start_line"), value_of(meta, "end_line"), meta.get(PAGE_LABEL))
-    lines = [f"{rank}. {hit.score or 0:.2f}  {place}"]
-    if headings := value_of(meta, "header_path"):
-        lines.append(f"   {printable(str(headings), one_line=True)}")
-    lines += [f"   {printable(line, one_line=True)}" for line in descriptions_of(descriptions, str(meta.get("path")))]
-    snippet = _snippet(hit.node.get_content())
-    if sys.stdout.isatty():
-        lines += wrap(snippet, get_terminal_size().columns, initial_indent="   ", subsequent_indent="   ")
-    else:  # a line each, for grep and the like
-        lines.append(f"   {snippet}")
-    return "\n".join(lines)
-
-
-def _snippet(text: str, width: int = 200) -> str:
-    """Return the start of a chunk on one line, without its headings and without control characters."""
-    body = [line for line in text.splitlines() if not line.lstrip().startswith("#")] or text.splitlines()
-    flat = " ".join("".join(char if char.isprintable() else " " for char in " ".join(body)).split())
-    return flat if len(flat) <= width else flat[: width - 1].rsplit(" ", 1)[0] + "…"
 
 
 def context(
-    message: Annotated[str, typer.Argument(help="What the user wrote.")],
+    message: Annotated[list[str], typer.Argument(help="What the user wrote.")],
     folder: Folder = None,
     storage: Storage = None,
     config: Config = None,
@@ -189,6 +74,7 @@ def context(
     as_json: AsJson = False,
 ) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
+    text = question_of(message)
     from llama_index_contextual.index import BackgroundRefresh
     from llama_index_contextual.memory import MemoryContext, MemorySettings
     from llama_index_contextual.memory.context import gate_digest
@@ -197,7 +83,7 @@ def context(
     may_make = False
     if folder or not storage:  # else only the index knows its folder, and so its configuration
         memory = load_configuration(folder or Path(), file=config, options=options).memory
-        digest = gate_digest(message, MemorySettings.configured(memory.given()))  # small talk needs no index
+        digest = gate_digest(text, MemorySettings.configured(memory.given()))  # small talk needs no index
         if digest is not None:
             _print_digest(digest, as_json=as_json)
             return
@@ -208,7 +94,7 @@ def context(
         tell_freshness(keeper.look())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ContextualWarning)  # the digest says the same
-            digest = MemoryContext(index).get(message)
+            digest = MemoryContext(index).get(text)
         _print_digest(digest, as_json=as_json)
         keeper.close()
 

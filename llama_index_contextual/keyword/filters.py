@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +25,7 @@ import numpy.typing as npt
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import CHUNK_HASH, CONTEXT, FRONT_MATTER, LEXICAL_CONTEXT
+from llama_index_contextual.metadata import CHUNK_HASH, CONTEXT, DATE_TS, FRONT_MATTER, LEXICAL_CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +46,16 @@ REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
 
 _EMPTY: Final[tuple[Any, ...]] = ("", [], (), {})
 _LISTS: Final = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL})
+
+
+def filter_in_words(one: MetadataFilter | MetadataFilters) -> str:
+    """Return a filter as a message names it: ``path ~ 'people/'``, ``date >= 2026-04-09``."""
+    if isinstance(one, MetadataFilters):
+        return f"({f' {(one.condition or FilterCondition.AND).value} '.join(map(filter_in_words, one.filters))})"
+    operator = "~" if one.operator == FilterOperator.TEXT_MATCH_INSENSITIVE else one.operator.value
+    if one.key == DATE_TS and isinstance(one.value, (int, float)):
+        return f"date {operator} {datetime.fromtimestamp(one.value, timezone.utc).date()}"
+    return f"{one.key} {operator} {one.value!r}"
 
 
 def _comparable(value: Any, other: Any) -> bool:

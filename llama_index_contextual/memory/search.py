@@ -7,6 +7,7 @@ likely an index answers a message at all, so memory does not abstain from the hi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,8 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 from llama_index_contextual.dates import epoch_seconds
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.dates_in_text import find_dates
+from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.metadata import DATE_TS, PATH, TAGS
 from llama_index_contextual.postprocessor import RecencyPostprocessor
@@ -231,7 +234,7 @@ def note_filters(*, path: str = "", tag: str = "", since: str = "", until: str =
     Args:
         path: Part of a note's path, in any case.
         tag: Part of one of its tags, in any case.
-        since: Its first day, as ``2026-04-09``. A note without a date is left out.
+        since: Its first day, as ``2026-04-09`` or in words (``last week``). A note without a date is left out.
         until: Its last day.
 
     Raises:
@@ -260,7 +263,12 @@ def days_filter(first: date | None, last: date | None) -> MetadataFilters:
 
 
 def _day(name: str, text: str) -> date | None:
-    try:
-        return date.fromisoformat(text.strip()) if text.strip() else None
-    except ValueError:
-        raise SettingError(f"{name}={text!r} is no date. Cure: write it as 2026-04-09.") from None
+    """Return the day that a text names: of ``last week`` its first for ``since``, its last for ``until``."""
+    if not text.strip():
+        return None
+    with contextlib.suppress(ValueError):
+        return date.fromisoformat(text.strip())
+    [named] = find_dates(text, date.today(), lexicon())[:1] or [None]  # noqa: DTZ011  the user's own day
+    if named is None:
+        raise SettingError(f"{name}={text!r} is no date. Cure: write it as 2026-04-09, or in words: last week, in May.")
+    return named.first if name == "since" else named.last

@@ -19,7 +19,7 @@ from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.engine import K1, B
 from llama_index_contextual.keyword.evidence import Match
-from llama_index_contextual.keyword.filters import both, check_filters
+from llama_index_contextual.keyword.filters import both, check_filters, filter_in_words
 from llama_index_contextual.keyword.index import checked_nodes
 from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.keyword.query import UnknownWords, parse_query, unknown_words
@@ -221,6 +221,15 @@ class ContextualBM25Retriever(BM25Retriever):
         """Return the ids of the nodes that these filters and this view's own admit."""
         wanted = both(self.filters, filters)
         return self._ask(lambda store: store.selected_ids(wanted))
+
+    def filters_that_admit_none(self) -> list[str]:
+        """Return those of this view's filters that no node passes, in words; each is tried by itself."""
+        parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
+
+        def work(store: KeywordSearch) -> list[str]:
+            return [filter_in_words(one) for one in parts if not store.selected_ids(MetadataFilters(filters=[one]))]
+
+        return self._ask(work)
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that are indexed."""

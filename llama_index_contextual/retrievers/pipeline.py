@@ -223,7 +223,8 @@ class Search:
         if self.explained:
             # A vector arm finds something whatever is asked, unless its filters admit nothing.
             if not self.fused and not all(arm.is_keyword for arm in filtered):
-                self.notes.append("no chunk passes the filters")
+                parts = keyword.filters_that_admit_none() if keyword is not None else []
+                self.notes.append(f"no chunk passes the filters{': none has ' if parts else ''}{', '.join(parts)}")
             self.unknown = "" if keyword is None else str(keyword.unknown(query))
 
     def _left_out(self, fused: Sequence[Fused], likely: float, least: float) -> str:

@@ -1,0 +1,224 @@
+"""``search``: the hits of a question, for a terminal, for a pipe, as JSON, or as a page."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from itertools import dropwhile
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from llama_index_contextual.cli.common import (
+    RERANKERS,
+    AsJson,
+    Config,
+    EmbedModel,
+    Folder,
+    Page,
+    PathPart,
+    Question,
+    Recency,
+    Refresh,
+    Since,
+    Storage,
+    TagPart,
+    TopK,
+    Until,
+    as_option,
+    open_index,
+    print_json,
+    print_text,
+    question_of,
+    tell,
+    tell_freshness,
+    write_page,
+)
+from llama_index_contextual.config import descriptions_of
+from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.metadata import PAGE_LABEL, citation_of, path_of, value_of
+from llama_index_contextual.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from llama_index.core.schema import NodeWithScore
+
+    from llama_index_contextual.index import ContextualIndex
+    from llama_index_contextual.keyword import Analyzer
+    from llama_index_contextual.retrievers.explain import Explanation, Hit
+
+_SHORT: Final = 12  # lines of a chunk that a terminal shows whole
+_PART: Final = 6  # lines that it shows of a longer one
+_MARGIN: Final = "   "
+_WORD: Final = re.compile(r"\w+")
+
+
+def search(
+    question: Question,
+    folder: Folder = None,
+    storage: Storage = None,
+    config: Config = None,
+    embed_model: EmbedModel = None,
+    top_k: TopK = None,
+    per_file: Annotated[int | None, typer.Option(help="At most so many hits of one file.")] = None,
+    path: PathPart = "",
+    tag: TagPart = "",
+    since: Since = "",
+    until: Until = "",
+    min_score: Annotated[
+        float | None,
+        typer.Option(help="The relevance that a hit needs, 0 to 1; 0 shows all. Default: 0.05, or 0 with filters"),
+    ] = None,
+    recency: Recency = None,
+    rerank: Annotated[str | None, typer.Option(help=f"{RERANKERS}.")] = None,
+    refresh: Refresh = None,
+    full: Annotated[bool, typer.Option("--full", help="Show the whole text of each hit.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Each arm's rank and score, and the matched terms.")
+    ] = False,
+    html: Page = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the chunks that answer a question, with the lines they stand in."""
+    from llama_index_contextual.index import BackgroundRefresh
+    from llama_index_contextual.memory import note_filters
+    from llama_index_contextual.retrievers.relevance import said_least
+
+    text = question_of(question)
+    filters = note_filters(path=path, tag=tag, since=since, until=until)
+    settings = {
+        "embedding.model": embed_model,
+        "retrieval.top_k": top_k,
+        "retrieval.per_file": per_file,
+        "retrieval.min_score": min_score,
+        "retrieval.recency": recency,
+        "retrieval.rerank": rerank,
+    }
+    with open_index(folder, storage, config, settings, create=refresh == "wait") as index:
+        retrieval = index.settings.configuration.retrieval
+        with BackgroundRefresh(index, refresh or "never") as keeper:
+            tell_freshness(keeper.look())
+            least = said_least(retrieval.min_score)
+            retriever = index.as_retriever(similarity_top_k=retrieval.top_k or 5, filters=filters, min_score=least)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+                explanation = retriever.explain(text)
+            _show(index, explanation, explain=explain, full=full, html=html, as_json=as_json)
+
+
+def _show(
+    index: ContextualIndex, explanation: Explanation, *, explain: bool, full: bool, html: Path | None, as_json: bool
+) -> None:
+    from llama_index_contextual.keyword import Analyzer
+
+    descriptions = index.settings.configuration.descriptions
+    if html:
+        from llama_index_contextual.report import hits_page
+
+        write_page(html, hits_page(explanation, Analyzer()))
+    for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
+        tell(printable(as_option(line)))
+    if as_json:
+        print_json(explanation.to_dict() if explain else [_to_dict(hit, descriptions) for hit in explanation.nodes])
+    elif explain and explanation.hits:
+        print_text(str(explanation))
+    elif sys.stdout.isatty():
+        analyzer, console = Analyzer(), Console(highlight=False)
+        for hit in explanation.hits:
+            for part in _shown(hit, index.folder, descriptions, analyzer, full=full):
+                console.print(part)
+    else:
+        for hit in explanation.hits:
+            print_text("\n".join(_lines(hit, descriptions, full=full)))
+
+
+def _to_dict(hit: NodeWithScore, descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """Return a hit as plain data. The text is the displayed one, without its context."""
+    meta = hit.node.metadata
+    keys = ("path", "start_line", "end_line", "header_path", "date")
+    data = {key: value_of(meta, key) for key in keys}
+    if PAGE_LABEL in meta:
+        data[PAGE_LABEL] = meta[PAGE_LABEL]
+    if lines := descriptions_of(descriptions, str(meta.get("path"))):
+        data["description"] = lines
+    return {"score": hit.score, **data, "id": hit.node.node_id, "text": hit.node.get_content()}
+
+
+def _about(hit: Hit, descriptions: Mapping[str, str]) -> list[str]:
+    """Return what stands between a hit's place and its text: its headings, and what is said of its folders."""
+    meta = hit.node.node.metadata
+    headings = value_of(meta, "header_path")
+    lines = [str(headings)] if headings else []
+    return [printable(line, one_line=True) for line in (*lines, *descriptions_of(descriptions, path_of(meta)))]
+
+
+def _lines(hit: Hit, descriptions: Mapping[str, str], *, full: bool) -> list[str]:
+    """Return a hit for a pipe: its text on one line, for grep and the like, or whole."""
+    text = hit.node.node.get_content()
+    shown = [printable(line) for line in text.splitlines()] if full else [_snippet(text)]
+    place = printable(citation_of(hit.node.node.metadata), one_line=True)
+    return [
+        f"{hit.rank}. {hit.score:.2f}  {place}",
+        *(f"{_MARGIN}{line}".rstrip() for line in (*_about(hit, descriptions), *shown)),
+    ]
+
+
+def _snippet(text: str, width: int = 200) -> str:
+    """Return the start of a chunk on one line, without its headings and without control characters."""
+    body = [line for line in text.splitlines() if not _is_heading(line)] or text.splitlines()
+    flat = " ".join("".join(char if char.isprintable() else " " for char in " ".join(body)).split())
+    return flat if len(flat) <= width else flat[: width - 1].rsplit(" ", 1)[0] + "…"
+
+
+def _shown(
+    hit: Hit, folder: Path, descriptions: Mapping[str, str], analyzer: Analyzer, *, full: bool
+) -> Iterator[Text | Padding]:
+    """Yield a hit for a terminal: a place that it opens, and lines of the text with the matched words marked."""
+    place = printable(citation_of(hit.node.node.metadata), one_line=True)
+    path = folder / path_of(hit.node.node.metadata)
+    link = f" link {path.as_uri()}" if path.is_file() else ""
+    yield Text.assemble((f"{hit.rank}. ", "bold"), (place, f"bold cyan{link}"), (f"  {hit.score:.2f}", "dim"))
+    for line in _about(hit, descriptions):
+        yield _indented(Text(line, "dim"))
+    terms = {term.term for term in hit.terms}
+    texts = hit.node.node.get_content().strip().splitlines()
+    body = list(dropwhile(_is_heading, texts)) if not full else texts  # the line above names the headings
+    lines = [_marked(printable(line), terms, analyzer) for line in body or texts]
+    for text in lines if full else _part(lines):
+        yield _indented(text)
+    yield Text()
+
+
+def _indented(text: Text) -> Padding:
+    return Padding(text, (0, 0, 0, len(_MARGIN)), expand=False)
+
+
+def _is_heading(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
+
+
+def _marked(line: str, terms: set[str], analyzer: Analyzer) -> Text:
+    """Return a line of which the words that the question's terms match stand out; a row of a table is not wrapped."""
+    is_row = line.lstrip().startswith("|")
+    text = Text(line, no_wrap=is_row, overflow="ellipsis" if is_row else "fold")
+    for word in _WORD.finditer(line) if terms else ():
+        if terms.intersection(analyzer.tokens(word[0])):
+            text.stylize("bold yellow", *word.span())
+    return text
+
+
+def _part(lines: Sequence[Text]) -> Sequence[Text]:
+    """Return a short chunk whole, and of a longer one the lines in which most words match."""
+    if len(lines) <= _SHORT:
+        return lines
+    marks = [len(line.spans) for line in lines]
+    first = max(range(len(lines) - _PART + 1), key=lambda at: (sum(marks[at : at + _PART]), -at))
+    before = [Text("…", "dim")] if first else []
+    after = [Text("…", "dim")] if first + _PART < len(lines) else []
+    return [*before, *lines[first : first + _PART], *after]
