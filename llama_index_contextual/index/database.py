@@ -12,13 +12,10 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import sqlite3
-import tempfile
 import threading
 import uuid
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -27,23 +24,20 @@ import sqlalchemy as sa
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
 
 from llama_index_contextual.errors import DamagedError, MissingExtraError, SettingError, StorageError
-from llama_index_contextual.index.tables import LAYOUT, STATE, TABLES, Snapshot, Transaction
+from llama_index_contextual.index.snapshot import Snapshot
+from llama_index_contextual.index.sqlite_file import moment_of, open_file
+from llama_index_contextual.index.tables import LAYOUT, STATE, TABLES
+from llama_index_contextual.index.transaction import Transaction
 
 if TYPE_CHECKING:
+    import tempfile
     from collections.abc import Iterable, Iterator
 
 FILE: Final = "index.sqlite3"
-_BUSY_SECONDS: Final = 30.0  # how long a writer waits for another one
-_PRAGMAS: Final = (
-    "PRAGMA trusted_schema=OFF",  # the file may be a stranger's
-    "PRAGMA cell_size_check=ON",
-    "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
-)
 _NEW: Final = (
     "PRAGMA page_size=8192",  # five vectors of 384 numbers; 4096 bytes hold two
     "PRAGMA journal_mode=WAL",
 )
-_TRIES: Final = 3
 _BARE: Final = 8192  # bytes of a file without tables
 _DRIVER: Final = "postgresql+psycopg2"
 _PATIENCE: Final = {"connect_timeout": 10, "keepalives_idle": 30}  # seconds: a server that is away is told soon
@@ -221,7 +215,7 @@ class Database:
     def _engine(self, *, create: bool = False) -> sa.Engine:
         """Return what opens connections: again where this process was forked, or the file is another one by now."""
         with self._guard:
-            key = (os.getpid(), None if self.file is None else _moment_of(self.file))
+            key = (os.getpid(), None if self.file is None else moment_of(self.file))
             if self._opened is not None and self._opened[0] != key:
                 self._opened[1].dispose(close=self._opened[0][0] == key[0])  # type: ignore[index]
                 self._opened = None
@@ -229,7 +223,7 @@ class Database:
                 if self.file is None:
                     self._opened = (key, self._served(), None)
                 else:
-                    self._opened = (key, *self._local(self.file, create=create))
+                    self._opened = (key, *open_file(self.file, self._cure, create=create))
             return self._opened[1]
 
     def _served(self) -> sa.Engine:
@@ -241,56 +235,6 @@ class Database:
         except ModuleNotFoundError as error:
             raise MissingExtraError("the driver of PostgreSQL", "postgres") from error
         return engine.execution_options(schema_translate_map={None: self._schema})
-
-    def _local(self, file: Path, *, create: bool) -> tuple[sa.Engine, tempfile.TemporaryDirectory[str] | None]:
-        copy, query = None, ""
-        if create:
-            file.parent.mkdir(parents=True, exist_ok=True)
-        elif not _is_writable(file):
-            copy = _copied(file) if _log_of(file).exists() and _log_of(file).stat().st_size else None
-            file = file if copy is None else Path(copy.name) / file.name
-            query = "" if copy is not None else "?mode=ro&immutable=1"
-        address = f"{file.resolve().as_uri()}{query}"
-        arguments: dict[str, Any] = {"uri": True, "timeout": _BUSY_SECONDS, "check_same_thread": False}
-        engine = sa.create_engine(
-            "sqlite+pysqlite://",
-            creator=lambda: sqlite3.connect(address, isolation_level=None, **arguments),
-            poolclass=sa.QueuePool,
-            max_overflow=-1,  # as many as there are threads that ask
-        )
-
-        @sa.event.listens_for(engine, "connect")
-        def _prepare(connection: sqlite3.Connection, _: object) -> None:
-            for pragma in _PRAGMAS:
-                connection.execute(pragma)
-            self._refuse_strange(connection)
-
-        @sa.event.listens_for(engine, "begin")
-        def _begin(connection: sa.Connection) -> None:
-            connection.exec_driver_sql(
-                "BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN"
-            )
-
-        return engine, copy
-
-    def _refuse_strange(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file with triggers, views or tables that are not ours: they would do what a stranger wants.
-
-        Raises:
-            DamagedError: It has one.
-            StorageError: A newer version of this package made it.
-        """
-        present, ours = _schema_of(connection), _our_schema()
-        if ours["state"] == present.get("state"):  # a newer layout may have what this version does not know
-            [layout] = connection.execute("SELECT max(value) FROM state WHERE key = 'layout'").fetchone()
-            if isinstance(layout, int) and layout > LAYOUT:
-                raise StorageError(
-                    f"{self.name} has layout {layout}, this package reads up to {LAYOUT}. "
-                    "Cure: upgrade llama-index-contextual."
-                )
-        strange = sorted(name for name, sql in present.items() if ours.get(name) != sql)
-        if strange:
-            raise DamagedError(f"{self.name} is damaged (its part {strange[0][:80]!r} is not ours). Cure: {self._cure}")
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -338,65 +282,6 @@ def _address(location: str) -> tuple[sa.URL, str]:
             "with pg_. Cure: another name."
         )
     return url.set(username=unquote(user) or None, password=unquote(password) or None), schema
-
-
-def _schema_of(connection: sqlite3.Connection) -> dict[str, str]:
-    """Return what a SQLite file is made of, by name, but for what SQLite makes by itself."""
-    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite@_%' ESCAPE '@'")
-    return {str(name): " ".join(str(sql).split()) for name, sql in rows}
-
-
-@cache
-def _our_schema() -> dict[str, str]:
-    engine = sa.create_engine("sqlite+pysqlite://", poolclass=sa.StaticPool)
-    with engine.begin() as connection:
-        TABLES.create_all(connection)
-        raw = connection.connection.driver_connection
-        schema = _schema_of(raw) if isinstance(raw, sqlite3.Connection) else {}
-    engine.dispose()
-    return schema
-
-
-def _moment_of(file: Path) -> object:
-    """Return what tells a file from another one that took its place; where it is only read, also that it changed."""
-    files = [one for one in (file, _log_of(file)) if one.exists()]
-    try:
-        if _is_writable(file):
-            return file.stat().st_ino if files else 0
-        return [(one.stat().st_ino, one.stat().st_mtime_ns, one.stat().st_size) for one in files]
-    except OSError:
-        return 0
-
-
-def _log_of(file: Path) -> Path:
-    return file.with_name(f"{file.name}-wal")
-
-
-def _is_writable(file: Path) -> bool:
-    return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
-
-
-def _copied(file: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a copy of a file whose log cannot be read where it is, because the folder cannot be written.
-
-    Raises:
-        StorageError: There is no room for it.
-    """
-    copy = tempfile.TemporaryDirectory(prefix="llama-index-contextual-", ignore_cleanup_errors=True)
-    try:
-        for _ in range(_TRIES):  # another user, who may write, may do so now
-            before = [one.stat() for one in (file, _log_of(file))]
-            for one in (file, _log_of(file)):
-                shutil.copyfile(one, Path(copy.name) / one.name)
-            if [one.stat().st_mtime_ns for one in (file, _log_of(file))] == [one.st_mtime_ns for one in before]:
-                break
-    except OSError as error:
-        copy.cleanup()
-        raise StorageError(
-            f"{file} has a log that is read only where its folder can be written, and cannot be copied to {copy.name} "
-            f"({error}). Cure: make one of them writable, or name a folder with room in TMPDIR."
-        ) from error
-    return copy
 
 
 class DatabaseKVStore(BaseKVStore):

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.documents.sources import Source
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.snapshot import Snapshot
     from llama_index_contextual.index.state import Layout
-    from llama_index_contextual.index.tables import DocumentRow, NodeRow, Snapshot
+    from llama_index_contextual.index.tables import DocumentRow, NodeRow
     from llama_index_contextual.index.view import View
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from llama_index_contextual.index.database import Database
-    from llama_index_contextual.index.tables import Transaction
+    from llama_index_contextual.index.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 

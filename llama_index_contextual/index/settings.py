@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.documents import DocumentReader, FileRules
     from llama_index_contextual.index.database import Database
     from llama_index_contextual.index.pipeline import Fingerprint
-    from llama_index_contextual.index.tables import Snapshot
+    from llama_index_contextual.index.snapshot import Snapshot
     from llama_index_contextual.vector_stores.stores import Store
 
 

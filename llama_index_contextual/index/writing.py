@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.tables import DocumentRow, NodeRow, Snapshot, Transaction
+    from llama_index_contextual.index.snapshot import Snapshot
+    from llama_index_contextual.index.tables import DocumentRow, NodeRow
+    from llama_index_contextual.index.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 _SPARE_VECTORS: Final = 1000  # kept whatever the size: 1.5 MB of the local model's

@@ -7,7 +7,7 @@ from llama_index.core import Document
 from llama_index.core.llms import CompletionResponse, MockLLM
 
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
-from llama_index_contextual.index import view
+from llama_index_contextual.index import engines
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 
@@ -178,7 +178,7 @@ def test_the_keyword_index_is_kept_and_taken_up_by_the_next_process(opened, monk
     first.as_retriever().retrieve("Cookie")
     first.close()
     second = opened()
-    monkeypatch.setattr(view, "lexical_text", None)  # deriving it anew would fail
+    monkeypatch.setattr(engines, "lexical_text", None)  # deriving it anew would fail
     assert "carrots" in second.as_retriever(1).retrieve("Cookie")[0].node.text
 
 

@@ -10,7 +10,7 @@ from qdrant_stand_in import qdrant_stand_in
 from servers import chroma_run, free_port
 
 from llama_index_contextual.errors import SettingError, StorageError
-from llama_index_contextual.index.view import Engines
+from llama_index_contextual.index.engines import Engines
 
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
 NOWHERE = "http://127.0.0.1:1"

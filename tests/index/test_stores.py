@@ -12,7 +12,7 @@ from llama_index.core import Document
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import ContextualWarning, FingerprintError
-from llama_index_contextual.index.view import Engines
+from llama_index_contextual.index.engines import Engines
 from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.vector_stores.chroma import ChromaVectors

@@ -1,0 +1,262 @@
+"""The engines that are derived from the database: keywords, the matrix of vectors, and a store beyond its limit.
+
+They know numbers of nodes only. They are caught up by comparing two sets of numbers: what the database has, and what an
+engine shows. A question does that in memory and writes nothing. A writer keeps the engines on disk at its end, for the
+next process. Whatever is wrong with such a copy, the engine is derived again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from llama_index_contextual.errors import FingerprintError, StorageError
+from llama_index_contextual.index.nodes import to_node
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.engine import KeywordEngine
+from llama_index_contextual.keyword.words import lexical_text
+from llama_index_contextual.matrix import Matrix
+from llama_index_contextual.text import counted
+from llama_index_contextual.vector_stores.engine import catch_up
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from llama_index_contextual.index.snapshot import Snapshot
+    from llama_index_contextual.index.tables import Rows
+    from llama_index_contextual.vector_stores.engine import VectorEngine
+    from llama_index_contextual.vector_stores.stores import Store
+
+logger = logging.getLogger(__name__)
+
+# While another process writes, an engine follows it only for a tenth of the time.
+_SHARE: Final = 10.0
+_TEXTS: Final = 1000  # nodes that are in memory while an engine is derived
+_COLUMNS: Final = 32  # metadata keys whose values are remembered
+_IDS: Final = 50_000  # nodes whose ids are remembered: some 15 MB
+
+
+class Engines:
+    """The engines of one index in this process, and which change of the database each shows.
+
+    Args:
+        folder: Where writers keep them.
+        model: Identity of the embedding model.
+        store: What keeps vectors beside the matrix.
+        exact_limit: Most nodes whose every vector is compared with a question.
+    """
+
+    def __init__(self, folder: Path, model: str, store: Store, exact_limit: int) -> None:
+        self._folder, self._model, self._store, self._limit = folder, model, store, exact_limit
+        self.analyzer = Analyzer()
+        self._keywords = _Derived(self._load_keywords, _with_texts)
+        self._matrix = _Derived(self._load_matrix, self._with_vectors)
+        self._opened: VectorEngine | None = None
+        self._filled = False
+        self._guard = threading.Lock()
+        self._columns: tuple[object, dict[str, Any]] = None, {}
+        self._ids: tuple[object, dict[str, int], dict[int, str]] = None, {}, {}
+
+    def keywords(self, snapshot: Snapshot) -> KeywordEngine:
+        """Return the keyword engine, as near to a moment of the database as there is time for."""
+        engine: KeywordEngine = self._keywords.at(snapshot)
+        return engine
+
+    def matrix(self, snapshot: Snapshot) -> Matrix:
+        """Return all vectors, as near to a moment of the database as there is time for."""
+        matrix: Matrix = self._matrix.at(snapshot)
+        return matrix
+
+    def store(self, snapshot: Snapshot, count: int) -> VectorEngine | None:
+        """Return the store, where a writer has filled it and it has to answer: an exact one, or beyond the limit."""
+        shown = snapshot.state.get("store") or {}
+        is_filled = (shown.get("name"), shown.get("edition")) == (self._store.name, snapshot.edition)
+        return self._store_at(snapshot) if is_filled and (count > self._limit or self._store.is_exact) else None
+
+    def nearest(
+        self, snapshot: Snapshot, count: int, embedding: Sequence[float], top_k: int, among: Rows | None
+    ) -> tuple[Rows, Any]:
+        """Return the nearest rows and their cosines. Where the store cannot answer, every vector is compared."""
+        store = self.store(snapshot, count)
+        if store is not None:
+            try:
+                hits = store.nearest(embedding, top_k, among)
+            except FingerprintError:
+                raise
+            except StorageError as error:
+                logger.warning("Every vector is compared, because the store does not answer: %s", error)
+            else:
+                if len(hits[0]) >= min(top_k, count if among is None else len(among)):
+                    return hits
+                logger.warning("Every vector is compared, because the store has lost some. Cure: refresh.")
+        return self.matrix(snapshot).nearest(embedding, top_k, among)
+
+    def column(self, snapshot: Snapshot, key: str, read: Callable[[], Any]) -> Any:
+        """Return something that was read of all nodes at the moment of a snapshot; it is remembered."""
+        moment = _moment(snapshot)
+        with self._guard:
+            if self._columns[0] != moment or len(self._columns[1]) > _COLUMNS:
+                self._columns = moment, {}
+            known = self._columns[1]
+        if key not in known:
+            known[key] = read()
+        return known[key]
+
+    def ids(self, snapshot: Snapshot) -> tuple[dict[str, int], dict[int, str]]:
+        """Return what is known so far of numbers and ids at the moment of a snapshot; whoever looks one up adds it."""
+        moment = _moment(snapshot)
+        with self._guard:
+            if self._ids[0] != moment or len(self._ids[2]) > _IDS:
+                self._ids = moment, {}, {}
+            return self._ids[1:]
+
+    def save(self, snapshot: Snapshot, *, embeds: bool) -> None:
+        """Bring all engines up to date and keep them on disk. Where that fails, the next process derives them.
+
+        Raises:
+            StorageError: The store cannot be filled; all else is there, and answers.
+        """
+        stamp, count = json.dumps(_moment(snapshot)), snapshot.count()
+        with contextlib.suppress(StorageError):
+            keywords = self._keywords.at(snapshot, wait=True)
+            if self._keywords.saved != stamp:
+                self._keywords.keep(keywords.save(self._folder / "keywords", stamp), stamp)
+        if not embeds:
+            return
+        with contextlib.suppress(StorageError):
+            if count <= self._limit and not self._store.is_exact:
+                matrix = self._matrix.at(snapshot, wait=True)
+                if self._matrix.saved != stamp:
+                    self._matrix.keep(matrix.save(self._folder / "matrix", stamp), stamp)
+        if count > self._limit or self._store.is_shared:
+            self._fill_store(snapshot)
+
+    def store_state(self, snapshot: Snapshot) -> dict[str, Any]:
+        """Return what the database is to say of the store: where the vectors are, if they are there."""
+        if not self._filled:
+            return snapshot.state.get("store") or {}
+        return {"name": self._store.name, "edition": snapshot.edition}
+
+    def forget(self) -> None:
+        """Derive all of it again when it is asked next."""
+        self._keywords.forget()
+        self._matrix.forget()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        with self._guard:
+            if self._opened is not None:
+                self._opened.close()
+                self._opened = None
+
+    def _store_at(self, snapshot: Snapshot) -> VectorEngine:
+        with self._guard:
+            if self._opened is None:
+                self._opened = self._store.open(snapshot.identity)
+            return self._opened
+
+    def _fill_store(self, snapshot: Snapshot) -> None:
+        store, rows, newest = self._store_at(snapshot), snapshot.rows(), int(snapshot.state.get("newest", 0))
+        catch_up(store, rows, lambda rows: snapshot.vectors(self._model, rows), newest)
+        self._filled = True
+
+    def _load_keywords(self) -> tuple[KeywordEngine, str]:
+        return KeywordEngine.load(self._folder / "keywords", self.analyzer) or (KeywordEngine(self.analyzer), "")
+
+    def _load_matrix(self) -> tuple[Matrix, str]:
+        return Matrix.load(self._folder / "matrix") or (Matrix(), "")
+
+    def _with_vectors(self, matrix: Matrix, snapshot: Snapshot, rows: Rows) -> Matrix:
+        read = 0
+        for some, vectors in snapshot.vectors(self._model, rows):
+            matrix, read = matrix.with_rows(some, vectors), read + len(some)
+        if read < len(rows):
+            lost = counted(len(rows) - read, "chunk")
+            logger.warning(
+                "%s: the vector is lost, so that only words find it. Cure: llama-index-contextual index", lost
+            )
+        return matrix
+
+
+class _Derived:
+    """One engine, the moment that it shows, and the stamp of its copy on disk.
+
+    Args:
+        load: Returns the copy on disk and its stamp, or an empty engine.
+        add: Returns an engine with more nodes.
+    """
+
+    def __init__(self, load: Callable[[], tuple[Any, str]], add: Callable[[Any, Snapshot, Rows], Any]) -> None:
+        self._load, self._add = load, add
+        self._engine: Any = None
+        self._moment: list[Any] = ["", 0, 0]
+        self.saved = ""
+        self._lock = threading.Lock()
+        self._cost = self._derived_at = 0.0
+
+    def at(self, snapshot: Snapshot, *, wait: bool = False) -> Any:
+        """Return the engine at a moment; other threads go on with an older one while it is brought up to date."""
+        wanted = _moment(snapshot)
+        if self._engine is not None and self._shows(wanted):
+            return self._engine
+        if not self._lock.acquire(blocking=wait or self._engine is None):
+            return self._engine
+        try:
+            started = time.monotonic()
+            following = self._engine is not None and self._moment[:2] == wanted[:2]
+            busy = following and not snapshot.state.get("complete") and started - self._derived_at < self._cost * _SHARE
+            if self._engine is not None and (self._shows(wanted) or (busy and not wait)):
+                return self._engine
+            engine, self.saved = (self._engine, self.saved) if following else self._read(wanted)
+            rows = snapshot.rows()
+            if self.saved == json.dumps(wanted) and len(np.setdiff1d(engine.rows, rows)):
+                snapshot.refuse("it lacks nodes that its engines have")
+            engine = engine.without(np.setdiff1d(engine.rows, rows, assume_unique=True))
+            self._engine = self._add(engine, snapshot, np.setdiff1d(rows, engine.rows, assume_unique=True))
+            self._moment, self._derived_at = wanted, time.monotonic()
+            self._cost = self._derived_at - started
+            return self._engine
+        finally:
+            self._lock.release()
+
+    def _shows(self, wanted: list[Any]) -> bool:
+        return self._moment[:2] == wanted[:2] and self._moment[2] >= wanted[2]
+
+    def _read(self, wanted: list[Any]) -> tuple[Any, str]:
+        """Return the copy on disk, unless it is of another database, another edition, or later than this moment."""
+        engine, stamp = self._load()
+        try:
+            identity, edition, change = json.loads(stamp)
+        except ValueError:
+            return engine.without(engine.rows), ""
+        if [identity, edition] != wanted[:2] or change > wanted[2]:
+            return engine.without(engine.rows), ""
+        return engine, stamp
+
+    def keep(self, engine: Any, stamp: str) -> None:
+        """Go on with an engine that was kept on disk."""
+        with self._lock:
+            self._engine, self.saved = engine, stamp
+
+    def forget(self) -> None:
+        """Derive it again."""
+        with self._lock:
+            self._engine = None
+
+
+def _moment(snapshot: Snapshot) -> list[Any]:
+    return [snapshot.identity, snapshot.edition, snapshot.change]
+
+
+def _with_texts(engine: KeywordEngine, snapshot: Snapshot, rows: Rows) -> KeywordEngine:
+    for start in range(0, len(rows), _TEXTS):
+        nodes = list(snapshot.nodes(rows[start : start + _TEXTS]))
+        engine = engine.with_texts([one.row for one in nodes], (lexical_text(to_node(one)) for one in nodes))
+    return engine
