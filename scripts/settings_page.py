@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from llama_index_contextual.config import FILE, PREFIX, USER_FILE, Configuration, fields_of, shown_of
+from llama_index_contextual.config import FILE, PREFIX, SETTINGS, USER_FILE
 
 _INTRODUCTION: Final = f"""# Settings
 
@@ -34,9 +34,12 @@ def reference() -> str:
     """Return the page."""
     lines = [_INTRODUCTION]
     section = None
-    for key, info in fields_of():
+    for key, setting in SETTINGS.items():
         table, _, name = key.rpartition(".")
-        if key == "descriptions":
+        meaning = setting.info.description
+        if not table:
+            more = "It becomes part of every context below that folder or file. A folder may say it by itself."
+            lines += ["", f"## `[{key}]`", "", f"{meaning} {more}"]
             continue
         if table != section:
             section = table
@@ -47,26 +50,12 @@ def reference() -> str:
                 "| key | meaning | default | option | folder |",
                 "|---|---|---|---|---|",
             ]
-        shown = shown_of(info)
-        option = f"`{shown['option']}`" if shown["option"] else ""
-        safe = shown["safe"]
+        default = setting.computed or f"`{json.dumps(setting.default, ensure_ascii=False)}`"
+        option = f"`{setting.option}`" if setting.option else ""
+        safe = setting.safe
         folder = ("yes" if safe else "") if isinstance(safe, bool) else ", ".join(f"`{one}`" for one in safe)
-        lines.append(f"| `{name}` | {info.description} | {_cell(shown['default'])} | {option} | {folder} |")
-    meaning = Configuration.model_fields["descriptions"].description
-    lines += [
-        "",
-        "## `[descriptions]`",
-        "",
-        f"{meaning} It becomes part of every context below that folder or file. A folder may say it by itself.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _cell(default: Any) -> str:
-    if isinstance(default, str) and default.startswith("("):
-        return default[1:-1]
-    return f"`{json.dumps(default, ensure_ascii=False)}`"
+        lines.append(f"| `{name}` | {meaning} | {default} | {option} | {folder} |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.cli import app
 from llama_index_contextual.cli.settings import commented_file
-from llama_index_contextual.config import fields_of, load_configuration
+from llama_index_contextual.config import SETTINGS, load_configuration
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,7 +37,7 @@ def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
     (folder / "contextual.toml").write_text("[memory]\nmax_results = 7\n", "utf-8")
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE", "120")
     found = json.loads(run("config", folder, "--json"))
-    assert set(found) == {key for key, _ in fields_of()}
+    assert set(found) == set(SETTINGS)
     assert found["context.mode"] == {"value": "pattern", "from": "index"}
     assert found["chunks.size"] == {"value": 120, "from": "LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE"}
     assert found["chunks.overlap"] == {"value": 24, "from": "default"}
@@ -54,7 +54,7 @@ def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(fol
     used = used.replace('prompt = "prompt.txt"', 'prompt = "{document}{chunks}"')
     (folder / "contextual.toml").write_text(used, "utf-8")
     trusted(folder)
-    assert set(load_configuration(folder).origins) == {key for key, _ in fields_of()}
+    assert set(load_configuration(folder).origins) == set(SETTINGS)
     (folder / "contextual.toml").write_text(
         re.sub(r"^database = .*\n", "", used, flags=re.MULTILINE), "utf-8"
     )  # a server
@@ -87,5 +87,5 @@ def test_the_page_of_the_documentation_is_up_to_date():
     page = (ROOT / "docs" / "settings.md").read_text("utf-8")
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     assert page == script["reference"](), "run scripts/settings_page.py"
-    assert all(f"`{key.rpartition('.')[2]}`" in page or key == "descriptions" for key, _ in fields_of())
-    assert commented_file().count(" = ") >= len(list(fields_of()))
+    assert all(f"`{key.rpartition('.')[2]}`" in page or key == "descriptions" for key in SETTINGS)
+    assert commented_file().count(" = ") >= len(SETTINGS)

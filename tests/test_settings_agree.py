@@ -15,8 +15,8 @@ from state_table import state_in
 
 from llama_index_contextual import mcp_server
 from llama_index_contextual.cli.common import EXIT_INCOMPLETE
-from llama_index_contextual.config import fields_of, shown_of
-from llama_index_contextual.documents.files import DEFAULT_INCLUDE, SOURCE_INCLUDE, FileRules
+from llama_index_contextual.config import SETTINGS
+from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.embedding import resolve_embedding
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.pipeline import default_parser
@@ -51,7 +51,7 @@ DRAWN = {
 }
 ALWAYS = {"retrieval.top_k": st.integers(1, 6)}  # its default is 5 on the command line and 10 in Python
 NOT_DRAWN = {"retrieval.rerank"}  # needs a model
-SETTINGS = st.fixed_dictionaries(ALWAYS, optional=DRAWN)
+CHOICES = st.fixed_dictionaries(ALWAYS, optional=DRAWN)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def ways(folder, tmp_path, run):
         """Say what has an option by it, and the rest by variables."""
         index, search, rest = [], [], {}
         for key, value in said.items():
-            option = next(shown_of(info)["option"] for name, info in fields_of() if name == key)
+            option = SETTINGS[key].option
             if not option:
                 rest[key] = value
             elif option == "--recency":
@@ -128,9 +128,7 @@ def ways(folder, tmp_path, run):
         rules = {key.removeprefix("files."): value for key, value in said.items() if key.startswith("files.")}
         rules = {"ignore" if key == "exclude" else key: value for key, value in rules.items()}
         rules = {key: tuple(value) if isinstance(value, list) else value for key, value in rules.items()}
-        files = FileRules(
-            **{"include": DEFAULT_INCLUDE + SOURCE_INCLUDE if context == "pattern" else DEFAULT_INCLUDE, **rules}
-        )
+        files = FileRules(**{"include": default_include() + (SOURCE_INCLUDE if context == "pattern" else ()), **rules})
         show = said.get("context.show_to_llm")
         given = {"embed_model": model, "context": context, "files": files, "show_context_to_llm": show}
         with ContextualIndex.open(folder, storage=storage, node_parser=parser, **given) as index:
@@ -199,12 +197,12 @@ def read(storage):
 
 def test_every_setting_that_shapes_an_index_or_a_search_is_drawn():
     sections = ("files.", "chunks.", "context.", "embedding.", "retrieval.")
-    keys = {key for key, _ in fields_of() if key.startswith(sections) and not key.startswith("context.llm.")}
+    keys = {key for key in SETTINGS if key.startswith(sections) and not key.startswith("context.llm.")}
     assert {*DRAWN, *ALWAYS} == keys - NOT_DRAWN
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(said=SETTINGS)
+@given(said=CHOICES)
 @pytest.mark.long
 def test_a_file_options_variables_and_python_make_the_same_index(ways, tmp_path, said):
     seen, hits = {}, {}

@@ -70,7 +70,7 @@ def ask(
     settings = {"embedding.model": embed_model, "retrieval.top_k": top_k}
     with open_index(folder, storage, config, settings, create=False) as index:
         said = index.settings.configuration
-        writer = CitedSynthesizer(llm or said.context.llm.model)
+        writer = CitedSynthesizer(llm or said.context.llm.llm)
         least = said_least(said.retrieval.min_score)
         retriever = index.as_retriever(said.retrieval.top_k or 5, filters=filters, min_score=least)
         with warnings.catch_warnings():

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from llama_index_contextual.config import fields_of, load_configuration, shown_of
+from llama_index_contextual.config import SETTINGS, load_configuration
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import printable
 
@@ -202,9 +202,8 @@ def _names() -> dict[str, str]:
     """Return the option, or else the key of the configuration, by the name of a setting in Python."""
     names = {"context": "--context", "storage": "--storage", "reindex": "--reindex", "top_k": "--top-k"}
     names |= {"since": "--since", "until": "--until", "confirm": "--yes"}
-    for key, info in fields_of():
-        declaration = shown_of(info)
-        names.setdefault(declaration["python"] or key.rpartition(".")[2], declaration["option"] or key)
+    for key, setting in SETTINGS.items():
+        names.setdefault(setting.name, setting.option or key)
     return names
 
 

@@ -76,14 +76,14 @@ def context(
     """Print the digest of notes that an agent reads before it answers a message."""
     text = question_of(message)
     from llama_index_contextual.index import BackgroundRefresh
-    from llama_index_contextual.memory import MemoryContext, MemorySettings
+    from llama_index_contextual.memory import MemoryContext
     from llama_index_contextual.memory.context import gate_digest
 
     options = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
     may_make = False
     if folder or not storage:  # else only the index knows its folder, and so its configuration
         memory = load_configuration(folder or Path(), file=config, options=options).memory
-        digest = gate_digest(text, MemorySettings.configured(memory.given()))  # small talk needs no index
+        digest = gate_digest(text, memory)  # small talk needs no index
         if digest is not None:
             _print_digest(digest, as_json=as_json)
             return

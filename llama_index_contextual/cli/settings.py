@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from llama_index_contextual.cli.common import AsJson, Config, Indexed, Storage, open_index, print_json, print_text
-from llama_index_contextual.config import (
-    FILE,
-    Configuration,
-    asked_of,
-    fields_of,
-    shown_of,
-)
+from llama_index_contextual.config import FILE, SETTINGS, Setting, asked_of
 from llama_index_contextual.config.trust import distrust, is_trusted, trusted_folders
 from llama_index_contextual.config.trust import trust as trust_folder
 from llama_index_contextual.errors import SettingError
@@ -28,12 +22,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.state import IndexState
 
 _WIDTH: Final = 60  # characters of a value; --json shows all
-_REMEMBERED: Final = {
-    "embedding.model": "embed_model",
-    "store.place": "vector_store",
-    "context.mode": "context",
-    "context.show_to_llm": "show_context_to_llm",
-}
 
 
 def config(
@@ -127,49 +115,42 @@ def in_force(settings: IndexSettings, state: IndexState) -> list[tuple[str, Any,
         settings: Of an open index.
         state: What the index remembers.
     """
-    configuration, choices, rows = settings.configuration, state.choices, []
-    for key, info in fields_of():
-        value: Any = configuration
-        for part in key.split("."):
-            value = getattr(value, part)
-        if key in configuration.origins:
-            rows.append((key, value, configuration.origins[key]))
+    origins, rows = settings.configuration.origins, []
+    for key, setting in SETTINGS.items():
+        if key in origins:
+            rows.append((key, settings.configuration.value(key), origins[key]))
             continue
-        default = shown_of(info)["default"]
-        real = _real(settings, key)
-        origin = "index" if _is_remembered(key, choices) else "default"
-        rows.append((key, default if real is None else real, origin))
+        value = _of_index(settings, setting)
+        origin = "index" if _is_remembered(setting, state.choices) else "default"
+        rows.append((key, setting.default if value is None else value, origin))
     return rows
 
 
-def _python(key: str) -> str:
-    return next(shown_of(info)["python"] for known, info in fields_of() if known == key) or key.rpartition(".")[2]
+def _is_remembered(setting: Setting, choices: Mapping[str, Any]) -> bool:
+    section = setting.path[-2] if len(setting.path) > 1 else ""
+    if section in ("embedding", "store", "context"):
+        return setting.name in choices
+    table = choices.get({"llm": "context_options"}.get(section, section), {})
+    return (section == "chunks" and "parser" in choices) or (
+        section in ("files", "chunks", "llm") and setting.name in table
+    )
 
 
-def _is_remembered(key: str, choices: Mapping[str, Any]) -> bool:
-    section = {"files": "files", "chunks": "chunks", "context.llm": "context_options"}.get(key.rpartition(".")[0], "")
-    if section == "chunks" and "parser" in choices:
-        return True
-    return _REMEMBERED.get(key) in choices or _python(key) in choices.get(section, {})
-
-
-def _real(settings: IndexSettings, key: str) -> Any:
-    """Return what an open index uses, for the keys that shape it; None for the others."""
-    section, python = key.rpartition(".")[0], _python(key)
-    contexts = settings.pipeline.contexts
-    generator = getattr(contexts.generator, "first", contexts.generator)
-    if key == "embedding.model":
-        return settings.remembered.choices.get("embed_model")
-    if key == "store.place":
-        return settings.store.name or None
-    if key == "context.mode":
-        return contexts.context
-    if key == "context.llm.model":
-        return settings.remembered.choices.get("context_options", {}).get("llm")
-    source = {"files": settings.files, "chunks": settings.pipeline.parser, "context": contexts}.get(section)
-    if section == "context.llm" and contexts.context == "llm" and key != "context.llm.prompt":
-        source = generator
-    return getattr(source, python, None)
+def _of_index(settings: IndexSettings, setting: Setting) -> Any:
+    """Return what an open index uses, for the settings that shape it; None for the others."""
+    choices, contexts = settings.remembered.choices, settings.pipeline.contexts
+    known = {
+        "embedding.model": choices.get("embed_model"),
+        "store.place": settings.store.name or None,
+        "context.llm.model": choices.get("context_options", {}).get("llm"),
+        "context.llm.prompt": None,
+    }
+    if setting.key in known:
+        return known[setting.key]
+    sources: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser, "context": contexts}
+    if contexts.context == "llm":
+        sources["llm"] = getattr(contexts.generator, "first", contexts.generator)
+    return getattr(sources.get(setting.path[-2] if len(setting.path) > 1 else ""), setting.name, None)
 
 
 def _shown(value: Any) -> str:
@@ -186,19 +167,18 @@ def commented_file() -> str:
         "# An argument in Python, an option of the command line and an environment variable come before this file.",
         "# What names a server, a model on one, a store or a path counts after: llama-index-contextual trust FOLDER",
     ]
-    section = None
-    for key, info in fields_of():
-        if key == "descriptions":
-            continue
+    section = ""
+    for key, setting in SETTINGS.items():
         table, _, name = key.rpartition(".")
         if table != section:
             section = table
-            lines += ["", f"[{table}]"]
-        shown = shown_of(info)
-        default = shown["default"]
-        is_said = not isinstance(default, str) or not default.startswith("(")
-        note = "" if is_said else f" Default: {default[1:-1]}."
-        example = shown["example"] if not is_said or default in ((), None) else default
-        lines += [f"# {info.description}{note}", f"# {name} = {json.dumps(example, ensure_ascii=False)}"]
-    lines += ["", "[descriptions]", f"# {Configuration.model_fields['descriptions'].description}"]
-    return "\n".join([*lines, '# "api/" = "REST reference of the billing service"', ""])
+            lines += ["", f"[{table or key}]"]
+        note = f" Default: {setting.computed}." if setting.computed else ""
+        lines.append(f"# {setting.info.description}{note}")
+        value = setting.info.default if setting.example is None else setting.example
+        lines += (
+            [f"# {json.dumps(path)} = {json.dumps(text)}" for path, text in value.items()]
+            if isinstance(value, dict)
+            else [f"# {name} = {json.dumps(value, ensure_ascii=False)}"]
+        )
+    return "\n".join([*lines, ""])

@@ -5,18 +5,18 @@ The file is ``contextual.toml`` in the folder, or the table ``[tool.llama-index-
 line, an environment variable (``LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE``), the file, the user's own file, the index, the
 default. A folder's own file says servers, models, stores, paths and secrets only where the user trusts it.
 
-This room knows these places but for the argument and the index. Where none of them says a value, it is None here, and
-the index or the default decides.
+This room knows these places but for the argument and the index. ``Configuration.said`` is None for what none of them
+says: then the index or the default decides.
 """
 
-from llama_index_contextual.config.declaring import MOST_HITS, shown_of
+from llama_index_contextual.config.declaring import MOST_HITS, Setting
 from llama_index_contextual.config.file import FILE
 from llama_index_contextual.config.keys import (
+    SETTINGS,
     Configuration,
-    Memory,
+    MemorySettings,
     Retrieval,
     descriptions_of,
-    fields_of,
 )
 from llama_index_contextual.config.places import PREFIX, USER_FILE, asked_of, load_configuration
 from llama_index_contextual.config.trust import is_safe, user_folder
@@ -25,15 +25,15 @@ __all__ = [
     "FILE",
     "MOST_HITS",
     "PREFIX",
+    "SETTINGS",
     "USER_FILE",
     "Configuration",
-    "Memory",
+    "MemorySettings",
     "Retrieval",
+    "Setting",
     "asked_of",
     "descriptions_of",
-    "fields_of",
     "is_safe",
     "load_configuration",
-    "shown_of",
     "user_folder",
 ]

@@ -1,19 +1,26 @@
-"""How a setting is declared: its meaning and limits, what the command line and Python call it, and who may say it."""
+"""How a setting is declared: its name, type, limits, default and meaning, and who may say it.
+
+``keys`` declares all of them. The loader, the command line's options, the commented file and the page of the
+documentation are made from :data:`SETTINGS` there.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+
+from llama_index_contextual.checks import explained
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
+    from collections.abc import Iterator
 
-# No setting that works is larger; a number of hundreds of digits would fail somewhere else, and perhaps in silence.
+    from pydantic.fields import FieldInfo
+    from typing_extensions import Self
+
 MOST_HITS: Final = 100_000
-MOST_TOKENS: Final = 1_000_000_000
-MOST_DAYS: Final = 1_000_000
-MOST_PROCESSES: Final = 10_000
 
 
 def as_list(value: Any) -> Any:
@@ -21,53 +28,123 @@ def as_list(value: Any) -> Any:
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
-def _mode(value: Any) -> Any:
-    return "headings" if value == "headers" else value
+def _as_number(value: Any) -> Any:
+    if isinstance(value, bool):  # which pydantic takes for 0 or 1
+        raise ValueError("input should be a number")  # noqa: TRY004  pydantic knows no other
+    return value.item() if hasattr(value, "item") else value  # numpy's
 
 
+_Number = BeforeValidator(_as_number)
+# No setting that works is larger; a number of hundreds of digits would fail somewhere else, and perhaps in silence.
+Hits = Annotated[int, _Number, Field(ge=1, le=MOST_HITS)]
+Processes = Annotated[int, _Number, Field(ge=1, le=10_000)]
+Calls = Annotated[int, _Number, Field(ge=1, le=1000)]
+Size = Annotated[int, _Number, Field(ge=1, le=10**9)]  # in tokens
+Limit = Annotated[int, _Number, Field(ge=0, le=10**15)]
+Share = Annotated[float, _Number, Field(ge=0, le=1)]
+Days = Annotated[float, _Number, Field(gt=0, le=1_000_000)]
+Seconds = Annotated[float, _Number, Field(gt=0, le=86_400)]
+Gain = Annotated[float, _Number, Field(ge=0, le=1000)]
+Name = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
-Mode = Annotated[Literal["off", "headings", "pattern", "llm"], BeforeValidator(_mode)]
 
 
 def setting(
     meaning: str,
     default: Any = None,
     *,
-    safe: bool | tuple[str, ...] = False,
-    python: str = "",
-    option: str = "",
+    key: str = "",
+    computed: str = "",
     example: Any = None,
-    **limits: Any,
+    option: str = "",
+    safe: bool | tuple[str, ...] = False,
 ) -> Any:
-    """Declare a key.
+    """Declare a setting; the field has its name and its type in Python.
 
     Args:
-        meaning: One sentence for the reference and for the commented file.
-        default: What holds where nobody says it. Text in parentheses describes a default that is computed.
+        meaning: One sentence, with the unit.
+        default: What holds where nobody says it.
+        key: Its name in ``contextual.toml``, if another.
+        computed: Describes a default that is computed; ``default`` is None then.
+        example: A value for the commented file, where the default is none.
+        option: The option of the command line that sets it.
         safe: Whether a folder may say it that nobody trusts, or which values it may say. What names a server, a model
             on one, a store, a path, a secret, or more files than are read by default is not safe.
-        python: The name that Python gives it, if another.
-        option: The option of the command line that sets it.
-        example: A value for the commented file, where the default is none.
-        **limits: Of pydantic, such as ``ge=1``.
     """
-    shown = {"default": default, "python": python, "option": option, "example": example, "safe": safe}
-    return Field(None, description=meaning, json_schema_extra=shown, **limits)
+    extra = {"key": key, "computed": computed, "example": example, "option": option, "safe": safe}
+    return Field(default, description=meaning, json_schema_extra=extra)
 
 
 class Section(BaseModel):
-    """A table of the file."""
+    """A table of the file: the values that somebody said, and defaults.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    def given(self) -> dict[str, Any]:
-        """Return the values that were said, by their names in Python."""
-        fields = type(self).model_fields
-        said = {key: getattr(self, key) for key in fields if not isinstance(getattr(self, key), Section)}
-        return {shown_of(fields[key])["python"] or key: value for key, value in said.items() if value is not None}
+    def __init__(self, **values: Any) -> None:
+        with explained():
+            super().__init__(**values)
+
+    def explicit(self) -> dict[str, Any]:
+        """Return the values that somebody said, by their names in Python."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+    def changed(self, **values: Any) -> Self:
+        """Return the same with other values, which are checked.
+
+        Raises:
+            SettingError: A value cannot work.
+        """
+        return type(self)(**{**self.explicit(), **values}) if values else self
 
 
-def shown_of(info: FieldInfo) -> dict[str, Any]:
-    """Return what :func:`setting` was told of a key, besides its meaning."""
-    extra = info.json_schema_extra
-    return {"default": {}, "python": "", "option": "", "example": None, **(extra if isinstance(extra, dict) else {})}
+@dataclass(frozen=True)
+class Setting:
+    """What is declared of a setting.
+
+    Attributes:
+        path: In Python, ``("chunks", "chunk_size")``.
+        info: Its type, default and meaning.
+        key: In the file, ``"chunks.size"``.
+        computed: The default in words, where it is computed.
+        example: A value for the commented file, where the default is none.
+        option: The option of the command line.
+        safe: Whether a folder that nobody trusts may say it, or which values it may say.
+    """
+
+    path: tuple[str, ...]
+    info: FieldInfo
+    key: str
+    computed: str
+    example: Any
+    option: str
+    safe: bool | tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name in Python."""
+        return self.path[-1]
+
+    @property
+    def default(self) -> Any:
+        """The default, in parentheses and in words where it is computed."""
+        return f"({self.computed})" if self.computed else self.info.default
+
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any]:
+        """What reads and checks a value."""
+        kind: Any = Annotated[self.info.annotation, self.info]
+        return TypeAdapter(kind)
+
+
+def settings_of(section: type[BaseModel], path: tuple[str, ...] = (), table: str = "") -> Iterator[Setting]:
+    """Yield the settings of a tree of sections, in the order of the file."""
+    for name, info in section.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from settings_of(info.annotation, (*path, name), f"{table}{name}.")
+        else:
+            extra: Any = info.json_schema_extra  # what setting() made
+            yield Setting((*path, name), info, **{**extra, "key": f"{table}{extra['key'] or name}"})

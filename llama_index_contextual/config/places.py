@@ -6,6 +6,7 @@ The folder's file is data of whoever made the folder. It counts as a whole where
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from dataclasses import replace
@@ -13,29 +14,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from llama_index_contextual.config.declaring import shown_of
+from llama_index_contextual.config.declaring import Section
 from llama_index_contextual.config.file import FILE, PROJECT, Said, flat, read_settings, read_text
-from llama_index_contextual.config.keys import Configuration, fields_of
+from llama_index_contextual.config.keys import SETTINGS, Configuration
 from llama_index_contextual.config.trust import digest_of, is_safe, is_strange, is_trusted, user_folder
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 CURE: Final = "llama-index-contextual config --init"
-_OLDER_VARIABLES: Final = {f"{PREFIX}EMBED_MODEL": "embedding.model"}
+_OLDER_VARIABLE: Final = f"{PREFIX}EMBED_MODEL"
+_PROMPT: Final = "context.llm.prompt"
 _NAMED: Final = 8  # settings and mistakes in one message
 _SHOWN: Final = 100  # characters of a wrong value
-
-
-class _Variables(Configuration, BaseSettings):
-    """The same keys as environment variables."""
-
-    model_config = SettingsConfigDict(extra="forbid", env_prefix=PREFIX, env_nested_delimiter="__")
 
 
 class Asked(NamedTuple):
@@ -86,11 +81,15 @@ def load_configuration(
         (said.values, said.origins),
         _environment(),
         (files[2].values, files[2].origins),
-        (given, {key: _option(key) for key in given}),
+        (given, {key: SETTINGS[key].option or key for key in given}),
     ):
         merged.update(values)
         origins.update(names)
-    configuration = _with_prompt(_checked(merged, origins), origins, files)
+    prompt = merged.get(_PROMPT)
+    if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that says so
+        beside = (one.path.parent for one in files if one.path and origins[_PROMPT].startswith(f"{one.path}:"))
+        merged[_PROMPT] = read_text(next(beside, Path()) / prompt)
+    configuration = checked(merged, origins)
     configuration._origins, configuration._file = origins, said.path  # noqa: SLF001  our own
     return configuration
 
@@ -114,7 +113,7 @@ def _of_folder(folder: Path) -> Said:
     said, keys = asked.said, asked.keys
     if not keys or is_trusted(folder, asked.digest):
         return said
-    _checked(said.values, said.origins)  # a slip is an error, also in what does not count
+    checked(said.values, said.origins)  # a slip is an error, also in what does not count
     names = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
     why = "it belongs to another user" if asked.strange else "a folder may not say this by itself"
     warnings.warn(
@@ -127,13 +126,6 @@ def _of_folder(folder: Path) -> Said:
     return replace(said, values=left, origins={key: said.origins[key] for key in left})
 
 
-def _checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configuration:
-    try:
-        return Configuration(**_nested(values))
-    except ValidationError as error:
-        raise SettingError(_explanations(error, origins)) from error
-
-
 def _named(file: str | Path) -> Said:
     path = Path(file).expanduser()
     if not path.is_file():
@@ -143,70 +135,80 @@ def _named(file: str | Path) -> Said:
 
 def _environment() -> tuple[dict[str, Any], dict[str, str]]:
     """Return what environment variables say, and the variable of each key."""
-    values = dict(flat(EnvSettingsSource(_Variables)()))
-    variables = {key: PREFIX + key.replace(".", "__").upper() for key in values}
-    for variable, key in _OLDER_VARIABLES.items():
-        if os.environ.get(variable) and key not in values:
-            values[key], variables[key] = os.environ[variable], variable
-    return values, variables
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for variable, text in os.environ.items():
+        key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
+        if variable.upper().startswith(PREFIX) and key.partition(".")[0] in Configuration.model_fields:
+            for name, value in flat({key: _plain(text)}):
+                values[name], origins[name] = value, variable
+    if (model := os.environ.get(_OLDER_VARIABLE)) and "embedding.model" not in values:
+        values["embedding.model"], origins["embedding.model"] = model, _OLDER_VARIABLE
+    return values, origins
 
 
-def _with_prompt(configuration: Configuration, origins: Mapping[str, str], files: Iterable[Said]) -> Configuration:
-    """Read the prompt where its value names a file, relative to the configuration file that says so."""
-    prompt = configuration.context.llm.prompt
-    if prompt is None or "{" in prompt:
-        return configuration
-    where = origins["context.llm.prompt"]
-    folder = next((said.path.parent for said in files if said.path and where.startswith(f"{said.path}:")), Path())
-    llm = configuration.context.llm.model_copy(update={"prompt": read_text(folder / prompt)})
-    return configuration.model_copy(update={"context": configuration.context.model_copy(update={"llm": llm})})
+def _plain(text: str) -> Any:
+    """Return a list or a table that is written as JSON; any other text as it is."""
+    try:
+        return json.loads(text) if text[:1] in ("[", "{") else text
+    except ValueError:
+        return text
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for key, value in flat.items():
-        *parents, last = key.split(".")
-        table = nested
-        for parent in parents:
-            table = table.setdefault(parent, {}) if isinstance(table.get(parent, {}), dict) else {}
-        table[last] = value
-    return nested
+def checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configuration:
+    """Return the configuration of some values by key.
+
+    Raises:
+        SettingError: One is not known or cannot work; the message names where each was said.
+    """
+    valid: dict[tuple[str, ...], Any] = {}
+    mistakes = []
+    for key, value in values.items():
+        try:
+            if key not in SETTINGS:
+                mistakes.append(f"{_shown(origins[key], key)}{_unknown(key, value)}")
+            else:
+                valid[SETTINGS[key].path] = SETTINGS[key].adapter.validate_python(value)
+        except ValidationError as error:  # noqa: PERF203  every mistake is named
+            fault = error.errors(include_url=False)[0]
+            cure = fault["msg"].removeprefix("Value error, ")
+            shown = f"{_shown(origins[key], key)}={_shortened(repr(fault['input']))}"
+            mistakes.append(f"{shown} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
+    if mistakes:
+        more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
+        raise SettingError(" ".join(mistakes[:_NAMED]) + more)
+    configuration: Configuration = _section(Configuration, valid)
+    return configuration
 
 
-def _option(key: str) -> str:
-    return next((shown_of(info)["option"] for name, info in fields_of() if name == key), "") or key
+def _section(kind: type[Section], values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
+    """Return a section with the values below its path."""
+    fields = {}
+    for name, info in kind.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+            fields[name] = _section(info.annotation, values, (*path, name))
+        elif (*path, name) in values:
+            fields[name] = values[(*path, name)]
+    return kind(**fields)
 
 
-def _explanations(error: ValidationError, origins: Mapping[str, str]) -> str:
-    found = error.errors(include_url=False)
-    more = f" And {len(found) - _NAMED} more." if len(found) > _NAMED else ""
-    return " ".join(_explanation(one, origins) for one in found[:_NAMED]) + more
-
-
-def _explanation(error: Any, origins: Mapping[str, str]) -> str:
-    parts = [str(part) for part in error["loc"] if not isinstance(part, int)]
-    key = next((".".join(parts[:count]) for count in range(len(parts), 0, -1) if _known(parts[:count], origins)), "")
-    place = next((where for name, where in origins.items() if name == key or name.startswith(f"{key}.")), "")
-    named = _shortened(key) if ":" in place else ""  # a file and its line; an option or a variable names the key itself
-    shown = f"{place}: {named}" if named else place
-    if error["type"] == "extra_forbidden":
-        *section, _ = parts
-        known = [name.removeprefix(".".join((*section, ""))) for name, _ in fields_of() if _is_in(name, section)]
-        sections = list(dict.fromkeys(name.split(".")[0] for name in known)) or list(Configuration.model_fields)
-        return f"{shown} is not known. Cure: use one of {', '.join(sections)}."
-    message = error["msg"].removeprefix("Value error, ")
-    value = _shortened(repr(error["input"]))
-    return f"{shown}={value} cannot work. Cure: {message[:1].lower()}{message[1:]}."
+def _shown(origin: str, key: str) -> str:
+    return f"{origin}: {_shortened(key)}" if ":" in origin else origin  # options and variables name the key
 
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _known(parts: list[str], origins: Mapping[str, str]) -> bool:
-    key = ".".join(parts)
-    return any(name == key or name.startswith(f"{key}.") for name in origins)
-
-
-def _is_in(key: str, section: list[str]) -> bool:
-    return key.split(".")[: len(section)] == section
+def _unknown(key: str, value: Any) -> str:
+    """Say that a key is not known, and which are; it may be a table, or the name in Python."""
+    if any(known.startswith(f"{key}.") for known in SETTINGS):
+        return f"={_shortened(repr(value))} cannot work. Cure: make it a table, [{key}]."
+    table, _, name = key.rpartition(".")
+    while table and not any(known.startswith(f"{table}.") for known in SETTINGS):
+        table = table.rpartition(".")[0]
+    below = [one for one in SETTINGS.values() if not table or one.key.startswith(f"{table}.")]
+    if meant := next((one.key for one in below if one.name == name), ""):
+        return f" is not known. Cure: use {meant}."
+    names = dict.fromkeys(one.key.removeprefix(f"{table}.").partition(".")[0] for one in below)
+    return f" is not known. Cure: use one of {', '.join(names)}."

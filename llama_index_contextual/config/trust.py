@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock
 from platformdirs import user_config_path
+from pydantic import ValidationError
 
-from llama_index_contextual.config.declaring import as_list, shown_of
+from llama_index_contextual.config.declaring import as_list
 from llama_index_contextual.config.file import MAX_BYTES
-from llama_index_contextual.config.keys import fields_of
+from llama_index_contextual.config.keys import SETTINGS
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
@@ -45,11 +46,26 @@ def is_safe(key: str, value: Any) -> bool:
         key: With dots, as ``"chunks.size"``.
         value: As TOML has it, before it is checked.
     """
-    safe = next((shown_of(info)["safe"] for name, info in fields_of() if name == key), True)
+    safe = SETTINGS[key].safe if key in SETTINGS else True
     if isinstance(safe, bool):
         return safe
     listed = as_list(value)
     return all(one in safe for one in (listed if isinstance(listed, list | tuple) else [listed]))
+
+
+def may_say(section: str, name: str, value: Any) -> bool:
+    """Return whether a folder may say a value that nobody trusts, by the setting's name in Python; it has to be valid.
+
+    Args:
+        section: As ``"chunks"``.
+        name: As ``"chunk_size"``; one that is not known may not be said.
+        value: Of any kind.
+    """
+    setting = next((one for one in SETTINGS.values() if one.path == (section, name)), None)
+    try:
+        return setting is not None and is_safe(setting.key, setting.adapter.validate_python(value))
+    except ValidationError:
+        return False
 
 
 def digest_of(said: Any) -> str:

@@ -53,7 +53,7 @@ def resolve_workers(workers: str | Hiring | None, said: Configuration) -> Hiring
     kind, _, address = workers.partition(":")
     if kind != "ray":
         raise SettingError(f"workers={workers!r} is not known. Cure: 'ray', 'ray:auto' or 'ray:HOST:PORT'.")
-    return RayWorkers(address or None, **said.ray.given())
+    return RayWorkers(address or None, **said.ray.explicit())
 
 
 @dataclass(frozen=True)

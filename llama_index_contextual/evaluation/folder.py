@@ -160,7 +160,7 @@ class Workshop:
         settings = ContextualIndex.open(folder, **general, reindex="ignore").settings
         # Each kind of context has default files of its own, but rows must not differ by their files.
         self._options = {**options, "files": settings.files, "embed_model": settings.embedding}
-        self._llm = options.get("llm") or settings.configuration.context.llm.model
+        self._llm = options.get("llm") or settings.configuration.context.llm.llm
 
     def open_context(self, kind: str) -> str:
         """Open the index of a kind of context, and return its name."""

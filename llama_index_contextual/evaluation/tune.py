@@ -177,7 +177,7 @@ def _candidates(
     configuration = index.settings.configuration
     for (fusion, weight), per_file in product(_FUSIONS, _PER_FILE):
         retrieval = configuration.retrieval.model_copy(update={"per_file": per_file})  # recency and reranker stay
-        steps = chosen_postprocessors(retrieval, pool=max(POOL, depth), llm=configuration.context.llm.model)
+        steps = chosen_postprocessors(retrieval, pool=max(POOL, depth), llm=configuration.context.llm.llm)
         weights: dict[str, Any] = {} if weight is None else {"retriever_weights": [1 - weight, weight]}
         settings = {
             "context.mode": index.settings.pipeline.contexts.context,

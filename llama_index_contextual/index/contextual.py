@@ -405,11 +405,11 @@ class ContextualIndex:
                 recency,
                 rerank,
                 pool=options["candidate_pool"],
-                llm=self.settings.configuration.context.llm.model,
+                llm=self.settings.configuration.context.llm.llm,
             )
         if len(arms) > 1 and not {"mode", "retriever_weights", "rrf_k"} & set(options):
-            options["mode"] = said.fusion
-            if said.keyword_weight is not None:
+            options["mode"] = said.mode
+            if "keyword_weight" in said.explicit():
                 options["retriever_weights"] = [1 - said.keyword_weight, said.keyword_weight]
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 

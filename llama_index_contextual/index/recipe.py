@@ -20,10 +20,8 @@ from llama_index.core.bridge.pydantic import BaseModel
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
-from pydantic import ValidationError
 
-from llama_index_contextual.config import Configuration, is_safe
-from llama_index_contextual.config.trust import digest_of, is_sealed, is_trusted, seal_of
+from llama_index_contextual.config.trust import digest_of, is_sealed, is_trusted, may_say, seal_of
 from llama_index_contextual.context.fallback import resolve_generator
 from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.embedding import model_id
@@ -40,25 +38,7 @@ if TYPE_CHECKING:
 _CLASS: Final = "class"
 _SETTINGS: Final = "settings"
 _SKIPPED: Final = frozenset({"callback_manager", "id_func", "class_name"})
-
-
-# The key of the configuration, or its table, that each name of the choices stands for.
-_KEYS: Final = {
-    "embed_model": "embedding.model",
-    "context": "context.mode",
-    "show_context_to_llm": "context.show_to_llm",
-}
-_TABLES: Final = {
-    "chunks": {
-        "chunk_size": "size",
-        "chunk_overlap": "overlap",
-        "min_chunk_size": "min_size",
-        "max_chunk_size": "max_size",
-        "tokenizer": "tokenizer",
-        "markdown_suffixes": "markdown_suffixes",
-    },
-    "files": {"include": "include", "ignore": "exclude"},
-}
+_SECTIONS: Final = {"embed_model": "embedding", "context": "context", "show_context_to_llm": "context"}
 
 
 class UnwritableError(ValueError):
@@ -206,24 +186,15 @@ def is_plain(value: object) -> bool:
 
 
 def safe_choices(choices: Choices) -> Choices:
-    """Return what an index may say that is not known to be this user's."""
+    """Return what an index may say that is not known to be this user's: what a folder may say, too."""
     safe = Choices()
     for name, value in choices.items():
-        if name in _KEYS and _may_say(_KEYS[name], value):
-            safe[name] = value  # type: ignore[literal-required]  # one of Choices' names
-        elif (table := _TABLES.get(name)) is not None and isinstance(value, dict):
-            kept = {key: one for key, one in value.items() if key in table and _may_say(f"{name}.{table[key]}", one)}
-            safe[name] = kept  # type: ignore[literal-required]
+        if name in ("chunks", "files") and isinstance(value, dict):
+            kept = {key: one for key, one in value.items() if may_say(name, key, one)}
+            safe[name] = kept  # type: ignore[literal-required]  # one of Choices' names
+        elif (section := _SECTIONS.get(name)) is not None and may_say(section, name, value):
+            safe[name] = value  # type: ignore[literal-required]
     return safe
-
-
-def _may_say(key: str, value: object) -> bool:
-    section, _, name = key.partition(".")
-    try:
-        Configuration(**{section: {name: value}})
-    except ValidationError:
-        return False
-    return is_safe(key, value)
 
 
 def trusted_choices(state: IndexState, root: Path) -> tuple[Choices, list[str]]:

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.vector_stores.stores import Store
 
 
-EXACT_LIMIT: Final = 100_000  # vectors, which a question is compared with in 8 ms
 _OPTIONS: Final = ("llm", "prompt", "fallback")  # of a language model's contexts, that may be objects
 
 
@@ -89,13 +88,13 @@ def resolve_settings(
     state = _checked(_state(place), place, layout, root)
     choices, asked = trusted_choices(state, root)
     given = {
-        "embed_model": embed_model or said.embedding.model,
-        "parser": node_parser or said.chunks.given(),
-        "chunks": node_parser or said.chunks.given(),
+        "embed_model": embed_model or said.said("embedding.model"),
+        "parser": node_parser or said.chunks.explicit(),
+        "chunks": node_parser or said.chunks.explicit(),
         "files": files,
         "readers": readers,
-        "vector_store": vector_store or said.store.place,
-        **dict.fromkeys(("context", "context_options", "llm"), context or said.context.mode),
+        "vector_store": vector_store or said.said("store.place"),
+        **dict.fromkeys(("context", "context_options", "llm"), context or said.said("context.mode")),
     }
     refused = [name for name in asked if given.get(name) is None or given[name] == {}]
     if refused:
@@ -115,12 +114,12 @@ def resolve_settings(
         NodePipeline(chosen.parser(node_parser, embedding), contexts),
         chosen.files(files, contexts),
         chosen.readers(readers),
-        DocumentReader(**said.documents.given(), conversions=kept, keep=False),
+        DocumentReader(**said.documents.explicit(), conversions=kept, keep=False),
         reindex,
         lock_timeout,
         place,
         chosen.store(vector_store, layout),
-        chosen.exact_limit,
+        said.store.exact_limit,
         chosen.remembered,
         said,
     )
@@ -223,7 +222,7 @@ class _Chosen:
         return lost
 
     def embedding(self, given: str | BaseEmbedding | None) -> BaseEmbedding:
-        model = given or self.said.embedding.model or self._known("embed_model") or "local"
+        model = given or self.said.said("embedding.model") or self._known("embed_model") or "local"
         embedding = resolve_embedding(model)
         if isinstance(model, str):
             self._remember("embed_model", without_credentials(model))
@@ -236,16 +235,10 @@ class _Chosen:
 
     def store(self, given: Any, layout: Layout) -> Store:
         """Return what keeps the vectors beside the matrix; it is derived, so another one may be named at any time."""
-        place = given or self.said.store.place or self._known("vector_store") or EMBEDDED
-        store = resolve_store(place, layout.chroma, self.exact_limit)
+        place = given or self.said.said("store.place") or self._known("vector_store") or EMBEDDED
+        store = resolve_store(place, layout.chroma, self.said.store.exact_limit)
         self._remember("vector_store", None if store.name == EMBEDDED else store.name)
         return store
-
-    @property
-    def exact_limit(self) -> int:
-        """Return the most chunks of which every vector is compared with a question."""
-        limit = self.said.store.exact_limit
-        return EXACT_LIMIT if limit is None else limit
 
     def contexts(
         self,
@@ -255,10 +248,10 @@ class _Chosen:
         kept: BaseKVStore,
     ) -> ContextualNodePostprocessor:
         if show_to_llm is None:
-            show_to_llm = self.said.context.show_to_llm
+            show_to_llm = self.said.said("context.show_to_llm")
         shown = bool(self._known("show_context_to_llm") if show_to_llm is None else show_to_llm)
         self._remember("show_context_to_llm", shown)
-        context = given or self.said.context.mode
+        context = given or self.said.said("context.mode")
         if context is None:
             if self._is_missing("context"):
                 return ContextualNodePostprocessor("off")  # questions need none
@@ -268,7 +261,7 @@ class _Chosen:
             former = {"llm": self._known("llm"), **(self._known("context_options") or {})}
             former = read_options({key: value for key, value in former.items() if value is not None})
         if context == "llm":
-            configured = read_options(self.said.context.llm.given())
+            configured = read_options(self.said.context.llm.explicit())
         options = {**former, **configured, **options}
         return self._made(context, options, kept, shown=shown)
 
@@ -303,7 +296,7 @@ class _Chosen:
         return made
 
     def parser(self, given: NodeParser | None, embedding: BaseEmbedding) -> NodeParser:
-        chunks = {**(self._known("chunks") or {}), **self.said.chunks.given()}
+        chunks = {**(self._known("chunks") or {}), **self.said.chunks.explicit()}
         if given is not None:
             try:
                 self._remember("parser", written_parser(given))
@@ -311,7 +304,7 @@ class _Chosen:
                 self.remembered.unremembered.append("node_parser")
             return given
         former = self._known("parser")
-        if not self.said.chunks.given() and not self._is_missing("node_parser") and former:
+        if not self.said.chunks.explicit() and not self._is_missing("node_parser") and former:
             try:
                 parser: NodeParser = read_object(former, NodeParser)
             except UnwritableError:
@@ -326,7 +319,7 @@ class _Chosen:
         default = (
             FileRules(include=default_include() + SOURCE_INCLUDE) if contexts.context == "pattern" else FileRules()
         )
-        rules = given or replace(default, **{**read_files(self._known("files") or {}), **self.said.files.given()})
+        rules = given or replace(default, **{**read_files(self._known("files") or {}), **self.said.files.explicit()})
         self._remember("files", written_files(rules, default))
         return rules
 

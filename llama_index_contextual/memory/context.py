@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.checks import whole
-from llama_index_contextual.config import Configuration
+from llama_index_contextual.config import MOST_HITS, Configuration, MemorySettings
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
@@ -24,7 +23,6 @@ from llama_index_contextual.memory.message import (
 )
 from llama_index_contextual.memory.ranking import entries_of, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
-from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers.relevance import AUTO, least_relevance
 
@@ -78,10 +76,11 @@ class MemoryContext:
         clock: Callable[[], datetime] | None = None,
         **changes: Any,
     ) -> None:
-        self.settings = replace(settings or _configured(source), **changes)
+        self.settings = (settings or _configured(source)).changed(**changes)
         self._lexicon = lexicon(self.settings.languages)
         self._clock = clock
-        self._search = PoolSearch(source, self.settings.candidate_pool)
+        self._pool = max(self.settings.candidate_pool, self.settings.max_results)
+        self._search = PoolSearch(source, self._pool)
 
     def get(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
         """Give the digest for a message.
@@ -191,12 +190,8 @@ class MemoryContext:
                 "this memory's retriever cannot filter. Cure: MemoryContext over a ContextualIndex, or over a "
                 "ContextualFusionRetriever of arms that can."
             )
-        pool = self.settings.candidate_pool
-        return replace(
-            self.settings,
-            max_results=min(whole("max_results", max_results), pool),
-            max_tokens=_SEARCH_TOKENS * whole("max_results", max_results),
-        )
+        most = whole("max_results", max_results, most=MOST_HITS)
+        return self.settings.changed(max_results=min(most, self._pool), max_tokens=_SEARCH_TOKENS * most)
 
     def _searched(self, query: str, pool: HitPool, settings: MemorySettings) -> MemoryDigest:
         chosen = select(rank(pool, HitPool(), (), None, settings), settings)
@@ -240,4 +235,5 @@ def _shown(first: date, last: date) -> str:
 def _configured(source: Any) -> MemorySettings:
     """Return what the configuration of an index says of memory, else the defaults."""
     configuration = getattr(getattr(source, "settings", None), "configuration", None)
-    return MemorySettings.configured(configuration.memory.given() if isinstance(configuration, Configuration) else {})
+    memory = configuration.memory.explicit() if isinstance(configuration, Configuration) else {}
+    return MemorySettings(**{name: value for name, value in memory.items() if name in MemorySettings.model_fields})

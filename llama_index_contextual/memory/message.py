@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
 MAX_QUERY_CHARS: Final = 500  # the source's limit on the original query
 MAX_KEYWORDS: Final = 5
-DEFAULT_COMMANDS: Final = ("/*",)
 
 _MIN_WORDS: Final = 3
 _LONGEST_SMALL_TALK: Final = 16  # words
@@ -108,7 +107,7 @@ class GateDecision:
     reason: str
 
 
-def gate(message: str, lexicon: Lexicon, *, commands: Sequence[str] = DEFAULT_COMMANDS) -> GateDecision:
+def gate(message: str, lexicon: Lexicon, *, commands: Sequence[str] = ("/*",)) -> GateDecision:
     """Skip slash commands, greetings, thanks, acknowledgements, and fewer than three words without a question mark.
 
     Args:

@@ -21,7 +21,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.checks import explained
+from llama_index_contextual.checks import amount, explained
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.local_model import send_no_telemetry
@@ -75,9 +75,9 @@ def chosen_postprocessors(
     """
     found: list[BaseNodePostprocessor] = []
     wanted = retrieval.recency if recency is None else recency
-    if wanted is not None and wanted is not False:
-        days = retrieval.half_life_days if wanted is True else wanted
-        found.append(RecencyPostprocessor() if days is None else RecencyPostprocessor(half_life_days=days))
+    if wanted is not False:
+        days = retrieval.half_life_days if wanted is True else amount("recency", wanted)
+        found.append(RecencyPostprocessor(half_life_days=days))
     chosen = retrieval.rerank if rerank is None else rerank
     if isinstance(chosen, str):
         found.append(reranker(chosen, pool, llm))

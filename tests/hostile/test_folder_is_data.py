@@ -13,7 +13,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from state_table import change_state, state_in
 
 from llama_index_contextual import ContextualIndex
-from llama_index_contextual.config import asked_of, fields_of, is_safe, load_configuration, shown_of, trust
+from llama_index_contextual.config import SETTINGS, asked_of, is_safe, load_configuration, trust
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
@@ -56,7 +56,7 @@ def indexed(folder, **settings):
 
 
 def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_secret():
-    safe = {key: shown_of(info)["safe"] for key, info in fields_of()}
+    safe = {key: setting.safe for key, setting in SETTINGS.items()}
     assert not [key for key, value in safe.items() if key.startswith(NEVER_SAFE) and value]
     assert safe["embedding.model"] == ("local", "e5", "none")
     assert safe["store.place"] == ("chroma",)
@@ -87,16 +87,16 @@ def test_trust_holds_until_the_file_says_something_else(folder, run):
     file.write_text(ASKS, "utf-8")
     done = run("trust", folder)
     assert f'{file}:2: embedding.model = "ollama:x@http://127.0.0.1:1"' in done.stdout
-    assert load_configuration(folder).embedding.model == "ollama:x@http://127.0.0.1:1"
+    assert load_configuration(folder).embedding.embed_model == "ollama:x@http://127.0.0.1:1"
     assert str(folder) in run("trust", "--list").stdout.splitlines()
     file.write_text("# a remark\n" + ASKS, "utf-8")
-    assert load_configuration(folder).embedding.model is not None, "it says the same"
+    assert load_configuration(folder).said("embedding.model") is not None, "it says the same"
     file.write_text(ASKS.replace(":1", ":2"), "utf-8")
     with pytest.warns(ContextualWarning, match="not obeyed"):
-        assert load_configuration(folder).embedding.model is None
+        assert load_configuration(folder).said("embedding.model") is None
     assert f"{folder}: its configuration says something else now" in run("trust", "--list").stdout
     assert run("trust", folder).returncode == 0
-    assert load_configuration(folder).embedding.model == "ollama:x@http://127.0.0.1:2"
+    assert load_configuration(folder).embedding.embed_model == "ollama:x@http://127.0.0.1:2"
     assert "trusted no longer" in run("trust", folder, "--remove").stdout
     assert str(folder) not in run("trust", "--list").stdout
     with pytest.warns(ContextualWarning, match="not obeyed"):
@@ -104,7 +104,7 @@ def test_trust_holds_until_the_file_says_something_else(folder, run):
     copied = shutil.copytree(folder, folder.parent / "copied")
     run("trust", folder)
     with pytest.warns(ContextualWarning, match="not obeyed"):
-        assert load_configuration(copied).embedding.model is None, "trust is of one folder"
+        assert load_configuration(copied).said("embedding.model") is None, "trust is of one folder"
 
 
 def test_a_folder_that_says_only_what_is_safe_needs_no_trust(folder, run):
@@ -121,7 +121,7 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(folde
     (own / "config.toml").write_text('[retrieval]\nrerank = "jina:own"\ntop_k = 3\n[chunks]\nsize = 5\n', "utf-8")
     (folder / "contextual.toml").write_text("[chunks]\nsize = 77\n", "utf-8")
     found = load_configuration(folder)
-    assert (found.retrieval.rerank, found.retrieval.top_k, found.chunks.size) == ("jina:own", 3, 77)
+    assert (found.retrieval.rerank, found.retrieval.top_k, found.chunks.chunk_size) == ("jina:own", 3, 77)
     assert found.origins["retrieval.rerank"] == f"{own / 'config.toml'}:2"
     monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_RETRIEVAL__RERANK", "jina:environment")
     assert load_configuration(folder).retrieval.rerank == "jina:environment"
@@ -141,13 +141,13 @@ def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
 def test_a_file_or_a_folder_of_another_user_is_not_read(folder, another_user, run, monkeypatch):
     (folder / "contextual.toml").write_text("[chunks]\nsize = 77\n", "utf-8")
     with pytest.warns(ContextualWarning, match=r"chunks\.size not obeyed: it belongs to another user\. Cure: "):
-        assert load_configuration(folder).chunks.size is None
+        assert load_configuration(folder).chunks.chunk_size is None
     assert "chunks.size = 77" in run("trust", folder).stdout
-    assert load_configuration(folder).chunks.size == 77
+    assert load_configuration(folder).chunks.chunk_size == 77
     run("trust", folder, "--remove")
     monkeypatch.setattr(trust.os, "geteuid", lambda: 0)
     monkeypatch.setenv("SUDO_UID", str((folder / "contextual.toml").stat().st_uid))
-    assert load_configuration(folder).chunks.size == 77, "sudo's caller is no other user"
+    assert load_configuration(folder).chunks.chunk_size == 77, "sudo's caller is no other user"
 
 
 def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):

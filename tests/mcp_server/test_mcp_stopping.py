@@ -89,11 +89,3 @@ async def test_a_storage_brings_the_settings_of_its_folder(folder, tmp_path):
     asked = [sys.executable, *command, "context", "what does JC's dog love?", "--storage", str(storage)]
     done = subprocess.run(asked, cwd=elsewhere, capture_output=True, text=True, check=True, env=os.environ)  # noqa: S603, ASYNC221
     assert "switched off" in done.stdout
-
-
-def test_more_hits_than_the_pool_of_a_configuration_widen_it(folder):
-    from llama_index_contextual.memory import MemoryContext
-
-    (folder / "contextual.toml").write_text("[memory]\nmax_results = 120\n", "utf-8")
-    with ContextualIndex.open(folder) as index:
-        assert MemoryContext(index).settings.candidate_pool == 120

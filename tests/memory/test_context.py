@@ -3,7 +3,6 @@
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from datetime import date, datetime, timezone
 
 import pytest
@@ -294,8 +293,6 @@ def test_the_clock_is_injectable(retriever):
         {"half_life_days": 0},
         {"recency_weight": 2},
         {"date_boost": -1},
-        {"languages": ("xx",)},
-        {"max_results": 60},
         {"max_tokens": 0},
     ],
     ids=str,
@@ -305,8 +302,19 @@ def test_a_wrong_setting_is_named(setting):
         MemorySettings(**setting)
 
 
+def test_an_unknown_language_is_named_when_memory_is_made(retriever):
+    with pytest.raises(SettingError, match="'xx'"):
+        MemoryContext(retriever, languages=("xx",))
+
+
+def test_who_asks_for_many_hits_need_not_know_of_their_pool(retriever):
+    few, many = (MemoryContext(retriever, max_results=most, candidate_pool=1) for most in (1, 3))
+    assert len(few.search("Cookie").entries) == 1
+    assert len(many.search("Cookie", max_results=3).entries) > 1
+
+
 def test_the_defaults_of_the_source():
-    defaults = {field.name: field.default for field in fields(MemorySettings)}
+    defaults = {name: info.default for name, info in MemorySettings.model_fields.items()}
     assert [defaults[name] for name in ("enabled", "max_results", "include_recency", "half_life_days")] == [
         True,
         4,

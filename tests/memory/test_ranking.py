@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.keyword.dates_in_text import NamedDate
+from llama_index_contextual.memory import MemorySettings
 from llama_index_contextual.memory.ranking import estimate_tokens, near_duplicates, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolHit
-from llama_index_contextual.memory.settings import MemorySettings
 
 DAY = date(2026, 4, 9)
 NAMED = (NamedDate(DAY, DAY, "yesterday", 0),)
