@@ -12,6 +12,8 @@ nearness   how near to each other the question's neighbouring words stand, weigh
 date       1 on a day that the question names, less over the week after it
 ========== ==========================================================================================================
 
+A vector arm counts for less where its model knows little of the question's language: see :func:`trust_in_english`.
+
 The first two compare candidates of one answer and fit arms of any kind. The others need a keyword arm of ours, mean
 the same for every question, and are 0 for all candidates where there is none. ``benchmarks/train_fusion.py`` trains the
 numbers in ``learned.json``, but that of dates, which only one set asks for: there it is chosen on one half of the
@@ -36,6 +38,7 @@ from llama_index_contextual.keyword.dates_in_text import closeness, find_dates
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, stretch
+from llama_index_contextual.tokens import share_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.fusion import Ranking
 
 _LEAST: Final = 1e-6  # scores stay greater than 0
+_KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is at home
+_LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
 FEATURES: Final = ("vector", "keyword", "match", "nearness", "date")
 
 
@@ -66,6 +71,14 @@ def shipped_model() -> FusionModel:
     """Return the model that comes with the package."""
     content = json.loads(files("llama_index_contextual.retrievers").joinpath("learned.json").read_text("utf-8"))
     return FusionModel(content["weights"])
+
+
+def trust_in_english(query: str) -> float:
+    """Return what the vectors of all-MiniLM-L6-v2 count for a question, 0.2 to 1: all where it is in English.
+
+    The model's vocabulary says how much of the question it knows. Figures: ``benchmarks/results/languages.md``.
+    """
+    return max(_LEAST_TRUST, min(1.0, share_spelled(query) / _KNOWN))
 
 
 class Words(NamedTuple):
@@ -129,6 +142,7 @@ def fuse_learned(
     words: Words | None,
     *,
     agreement_boost: float,
+    trust: Mapping[str, float] | None = None,
     model: FusionModel | None = None,
     why: bool = True,
 ) -> list[Fused]:
@@ -139,6 +153,7 @@ def fuse_learned(
         keyword: For each arm's name whether it matches words.
         words: None where no arm knows.
         agreement_boost: Factor for the odds of documents that at least two queries found.
+        trust: What the scores of some arms count, 0 to 1, by the arm's name; of others 1.
         model: Default: the shipped one.
         why: Give ``credits``, which takes as long as the rest.
 
@@ -147,7 +162,7 @@ def fuse_learned(
         of the best: it falls about as slowly as by ranks, so a recency decay weighs about as much as there. What a
         retriever returns is ``score`` times the :func:`relevance` of the best.
     """
-    columns = _columns(rankings, keyword, words, (model or shipped_model()).weights)
+    columns = _columns(rankings, keyword, words, trust or {}, (model or shipped_model()).weights)
     rows = dict(zip(dict.fromkeys(chain.from_iterable(one.ids for one in columns)), count(), strict=False))
     table = np.zeros((len(rows), len(columns)))
     for number, one in enumerate(columns):
@@ -166,7 +181,11 @@ def fuse_learned(
 
 
 def _columns(
-    rankings: Sequence[Ranking], keyword: Mapping[str, bool], words: Words | None, weights: Mapping[str, float]
+    rankings: Sequence[Ranking],
+    keyword: Mapping[str, bool],
+    words: Words | None,
+    trust: Mapping[str, float],
+    weights: Mapping[str, float],
 ) -> list[_Column]:
     """Return what each feature adds; absent features add nothing.
 
@@ -178,7 +197,7 @@ def _columns(
         if not ranking.weight:
             continue
         kind = keyword[ranking.arm]
-        factor = weights["keyword" if kind else "vector"] * ranking.weight / totals[kind]
+        factor = weights["keyword" if kind else "vector"] * trust.get(ranking.arm, 1.0) * ranking.weight / totals[kind]
         ids, scores = in_ranks(ranking)
         earned = factor * stretch(scores, Mode.LEARNED)
         columns.append(_Column(ranking.arm, ranking.query, ids, scores, earned, ranked=True))

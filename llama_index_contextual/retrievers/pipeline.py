@@ -26,7 +26,7 @@ from llama_index_contextual.retrievers.arms import (
 )
 from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of
 from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
-from llama_index_contextual.retrievers.learned import fuse_learned, words_of
+from llama_index_contextual.retrievers.learned import fuse_learned, trust_in_english, words_of
 from llama_index_contextual.retrievers.neighbours import expand_hits
 from llama_index_contextual.retrievers.relevance import AUTO, Evidence, evidence_of, least_relevance, relevance
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
@@ -196,13 +196,15 @@ class Search:
         boost = self.agreement_boost
         if self.mode is not Mode.LEARNED:
             return fuse(rankings, mode=self.mode, k=self.rrf_k, pool=self.candidate_pool, agreement_boost=boost)
-        words = None
+        query, words = self.parsed[0].query_str, None
         if keyword is not None:
             ids = list(dict.fromkeys(one.node_id for ranking in rankings for one in ranking.candidates))
             name = next(arm.name for arm in arms if arm.retriever is keyword)
-            words = words_of(self.parsed[0].query_str, name, keyword, ids, self.today)
+            words = words_of(query, name, keyword, ids, self.today)
         kinds = {arm.name: arm.is_keyword for arm in arms}
-        return fuse_learned(rankings, kinds, words, agreement_boost=boost, why=self.explained)
+        english = [arm.name for arm in arms if getattr(arm.retriever, "gives_local_cosines", False)]
+        trust = dict.fromkeys(english, trust_in_english(query)) if english else {}
+        return fuse_learned(rankings, kinds, words, agreement_boost=boost, trust=trust, why=self.explained)
 
     def _judge(self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]) -> None:
         """Say how likely the best of the pool answers, and leave out what is less relevant than it has to be."""

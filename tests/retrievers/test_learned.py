@@ -19,7 +19,14 @@ from llama_index_contextual.retrievers import (
     ContextualVectorRetriever,
 )
 from llama_index_contextual.retrievers.fusion import Ranking
-from llama_index_contextual.retrievers.learned import FusionModel, Words, fuse_learned, shipped_model, words_of
+from llama_index_contextual.retrievers.learned import (
+    FusionModel,
+    Words,
+    fuse_learned,
+    shipped_model,
+    trust_in_english,
+    words_of,
+)
 from llama_index_contextual.retrievers.search import Candidate
 
 
@@ -227,6 +234,41 @@ def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
         "b": ["x", "k", "match", "date"],
         "c": ["x"],
     }
+
+
+class EnglishOnly(Fixed):
+    """An arm that says that its scores are cosines of all-MiniLM-L6-v2."""
+
+    gives_local_cosines = True
+
+
+@pytest.mark.parametrize(
+    ("question", "low", "high"),
+    [
+        ("When does the gateway time out?", 1, 1),
+        ("parse_http_header in src/server.rs", 1, 1),
+        ("??? 42", 1, 1),
+        ("Auf welcher Rechtsgrundlage war die Kündigung wirksam?", 0.2, 0.5),
+        ("グスタフ・マーラーの誕生日は？", 0.2, 0.2),
+        ("Сколько стоит билет до Казани?", 0.2, 0.2),
+    ],
+)
+def test_english_vectors_count_by_the_share_of_the_question_that_their_model_knows(question, low, high):
+    assert low <= trust_in_english(question) <= high
+
+
+def test_where_the_english_model_knows_nothing_the_words_decide():
+    texts = {"right": "京都の紅葉は十一月が見頃", "wrong": "大阪の祭りは七月", "other": "北海道の冬"}
+    keyword = ContextualBM25Retriever([TextNode(id_=name, text=text) for name, text in texts.items()])
+    hits = (("wrong", 0.9), ("other", 0.5), ("right", 0.1))
+    credits = []
+    for arm in (Fixed, EnglishOnly):
+        found = ContextualFusionRetriever([arm(*hits), keyword], mode="learned").explain("紅葉の見頃は").hits
+        assert found[0].node_id == "right"
+        credits.append(
+            {one.node_id: part.credit for one in found for part in one.fused.credits if part.arm == arm.__name__}
+        )
+    assert credits[1] == pytest.approx({name: 0.2 * credit for name, credit in credits[0].items()})
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
