@@ -261,7 +261,7 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     texts = {"right": "京都の紅葉は十一月が見頃", "wrong": "大阪の祭りは七月", "other": "北海道の冬"}
     keyword = ContextualBM25Retriever([TextNode(id_=name, text=text) for name, text in texts.items()])
     hits = (("wrong", 0.9), ("other", 0.5), ("right", 0.1))
-    credits = []
+    earned = []
     for arm in (Fixed, EnglishOnly):
         found = ContextualFusionRetriever([arm(*hits), keyword], mode="learned").explain("紅葉の見頃は").hits
         assert found[0].node_id == "right"
