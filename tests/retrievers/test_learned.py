@@ -265,10 +265,9 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
     for arm in (Fixed, EnglishOnly):
         found = ContextualFusionRetriever([arm(*hits), keyword], mode="learned").explain("紅葉の見頃は").hits
         assert found[0].node_id == "right"
-        credits.append(
-            {one.node_id: part.credit for one in found for part in one.fused.credits if part.arm == arm.__name__}
-        )
-    assert credits[1] == pytest.approx({name: 0.2 * credit for name, credit in credits[0].items()})
+        parts = [(one.node_id, part) for one in found for part in one.fused.credits]
+        earned.append({name: part.credit for name, part in parts if part.arm == arm.__name__})
+    assert earned[1] == pytest.approx({name: 0.2 * credit for name, credit in earned[0].items()})
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
