@@ -22,6 +22,9 @@ _LONGEST_HEADING: Final = 130  # characters
 _EDGE: Final = 4  # lines at the top and at the bottom of a page that may be repeated on others
 _REPEATED: Final = 0.3  # of the pages that have a line at their edge: then it is no text; odd and even pages may differ
 _LEVELS: Final = 6
+_FULL: Final = 0.6  # of the longest line: a heading that is shorter ends there
+_MOST_ABOVE: Final = 2  # lines at the top of a page that name what its first heading is of
+_LONGEST_ABOVE: Final = 60  # characters of each
 _DIGITS: Final = re.compile(r"\d+")
 _BULLET: Final = re.compile(r"[•●▪■◦‣·o–-](?=\s)\s*")
 _MARKUP: Final = re.compile(r"(#{1,6}\s|[-+*>]\s|\d{1,9}[.)]\s|```|~~~|---+\s*$|===+\s*$|\|)")
@@ -71,7 +74,8 @@ def _drop_edges(pages: Sequence[list[Line]]) -> None:
     """Take out running headers and footers, and numbers of pages."""
 
     def edges(lines: Sequence[Line]) -> Iterator[tuple[tuple[str, int], Line]]:
-        for line in (*lines[:_EDGE], *lines[_EDGE:][-_EDGE:]):
+        downwards = sorted(lines, key=lambda line: -line.base)  # a page of columns ends with the last of these
+        for line in (*downwards[:_EDGE], *downwards[_EDGE:][-_EDGE:]):
             text = _DIGITS.sub("#", line.text.casefold()).strip()
             yield (text, round(line.base / SAME_PLACE) if any(map(str.isalpha, text)) else 0), line
 
@@ -93,7 +97,6 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
         return
     body = sizes.most_common(1)[0][0]
     weight_tells = bold < 0.4 * sum(sizes.values())
-    ranks: dict[Line | int, tuple[float, bool]] = {}
     headings: list[tuple[Line, tuple[float, bool, bool]]] = []
     for lines in pages:
         for line in lines:
@@ -102,7 +105,6 @@ def _find_headings(pages: Sequence[list[Line]]) -> None:
             size = round(line.size * 2) / 2
             if size >= body * LARGER or (weight_tells and line.bold and size >= body * 0.9):
                 headings.append((line, (max(size, body), line.text.isupper(), line.bold)))
-    del ranks
     levels = {rank: level for level, rank in enumerate(sorted({rank for _, rank in headings}, reverse=True), start=1)}
     for line, rank in headings:
         line.level = min(levels[rank], _LEVELS)
@@ -118,11 +120,13 @@ def _may_be_heading(line: Line) -> bool:
         and len(text) <= _LONGEST_HEADING
         and text[-1] not in ".,;:-"
         and not text[0].islower()
+        and not (text[0] == "(" and text[-1] == ")")  # a unit
     )
 
 
 def _page(lines: Sequence[Line]) -> str:
     """Return the lines of a page as Markdown."""
+    _name_top(lines)
     blocks: list[str] = []
     position = 0
     for start, end in tables_of(lines):
@@ -133,14 +137,29 @@ def _page(lines: Sequence[Line]) -> str:
     return "\n\n".join(blocks)
 
 
+def _name_top(lines: Sequence[Line]) -> None:
+    """Make short lines at the top of a page headings with the one below them, as a company's name above a statement."""
+    first = next((at for at, line in enumerate(lines) if line.level), 0)
+    if first <= _MOST_ABOVE and all(len(line.text) <= _LONGEST_ABOVE and len(line.cells) == 1 for line in lines[:first]):
+        for line in lines[:first]:
+            line.level, line.is_name = lines[first].level, True
+
+
+def _goes_on(line: Line, following: Line, width: float) -> bool:
+    """Return whether a heading goes on in the line below it: it fills its own, or is a name at the top of a page."""
+    near = line.base - following.base < 1.8 * line.size
+    return near and (line.width > _FULL * width or line.is_name)
+
+
 def _prose(lines: Sequence[Line]) -> list[str]:
     """Return paragraphs and headings."""
     blocks: list[str] = []
     last: Line | None = None
+    width = max((line.width for line in lines), default=0.0)
     for line in lines:
         text = line.text
         if line.level:
-            if last is not None and last.level == line.level and last.base - line.base < 1.8 * line.size:
+            if last is not None and last.level == line.level and _goes_on(last, line, width):
                 blocks[-1] += f" {text}"  # a heading of two lines
             else:
                 blocks.append(f"{'#' * line.level} {text}")

@@ -23,8 +23,11 @@ _SAME_HEIGHT: Final = 0.35  # of a letter's size: words that differ less are on 
 _GAP: Final = 1.0  # of a letter's size: a wider one parts cells
 SAME_PLACE: Final = 4.0  # points by which what is at one place differs
 _LEAST_COLUMN: Final = 5  # lines of a column of a page
+_HANGING: Final = 8  # steps of half a place by which the first word of a line may stand further left than others
+_NAME: Final = re.compile(r"\(?[^\W\d]")
 _MIDDLE: Final = (0.4, 0.65)  # of the width of a page: where the right one of two columns begins
 LEAST_ROWS: Final = 3  # of a table
+_CURRENCIES: Final = frozenset("$€£¥")
 _BOLD: Final = re.compile(rb"bold|black|heavy|semibd|demi", re.IGNORECASE)
 LARGER: Final = 1.12  # than most letters: a heading's
 
@@ -43,11 +46,15 @@ class Word:
 
 @dataclass(slots=True)
 class Line:
-    """Words on one height; ``cells`` are they joined where gaps are narrow, ``level`` is that of a heading, or 0."""
+    """Words on one height; ``cells`` are they joined where gaps are narrow.
+
+    ``level`` is that of a heading, or 0; ``is_name`` says that it names whose the heading below it is.
+    """
 
     words: list[Word]
     cells: list[Word] = field(default_factory=list)
     level: int = 0
+    is_name: bool = False
 
     @property
     def text(self) -> str:
@@ -63,6 +70,11 @@ class Line:
     def size(self) -> float:
         """Return the height of its largest letters."""
         return max(word.size for word in self.words)
+
+    @property
+    def width(self) -> float:
+        """Return how wide it is."""
+        return self.words[-1].right - self.words[0].left
 
     @property
     def bold(self) -> bool:
@@ -168,14 +180,19 @@ def _gutter(lines: Sequence[list[Word]]) -> float | None:
         round(word.left / SAME_PLACE)
         for line in lines
         for before, word in pairwise([None, *line])
-        if word is not None and word.text[:2].isalpha() and _begins(before, word)
+        if word is not None and _NAME.match(word.text) and _begins(before, word)
     )
     low, high = (left + share * (right - left) for share in _MIDDLE)
     middle = {at: count for at, count in starts.items() if low < at * SAME_PLACE < high}
     at = max(middle, key=middle.__getitem__, default=0)
     if middle.get(at, 0) < _LEAST_COLUMN:
         return None
-    gutter = (at - 0.75) * SAME_PLACE
+    start = (at - 0.75) * SAME_PLACE
+    # Bullets, and headings of a right column, stand further left than most of its lines.
+    gutter = min(
+        (start - step * SAME_PLACE / 2 for step in range(_HANGING)),
+        key=lambda place: sum(_bridges(line, place) for line in lines),
+    )
     beside = [line for line in lines if not _bridges(line, gutter) and line[0].left < gutter]
     ends = [max(word.right for word in line if word.left < gutter) for line in beside]
     filled = sum(end > gutter - 0.12 * (right - left) for end in ends)
@@ -199,7 +216,7 @@ def _in_two_columns(lines: Sequence[list[Word]], gutter: float) -> list[Line]:
     for bridging, group in groupby(lines, key=lambda line: _bridges(line, gutter)):
         some = list(group)
         starts = [word.left for line in some if (word := next((one for one in line if one.left >= gutter), None))]
-        aligned = sum(start < gutter + 2 * SAME_PLACE for start in starts)
+        aligned = sum(start < gutter + _HANGING * SAME_PLACE for start in starts)
         if bridging or aligned < max(LEAST_ROWS, 0.3 * len(starts)):  # a table over both columns
             result += map(Line, some)
             continue
@@ -223,8 +240,8 @@ def _cells(words: Sequence[Word]) -> list[Word]:
     for word in words:
         last = cells[-1] if cells else None
         if last is not None and (
-            word.left - last.right < _GAP * min(last.size, word.size)
-            or last.text in {"$", "€", "£", "¥", "("}
+            (word.left - last.right < _GAP * min(last.size, word.size) and word.text not in _CURRENCIES)
+            or last.text in _CURRENCIES or last.text == "("
             or word.text in {")", "%", ")%"}
         ):
             space = "" if last.text[-1] in "$€£¥(" or word.text[0] in ")%" else " "

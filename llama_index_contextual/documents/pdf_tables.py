@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _BETWEEN: Final = 3  # lines of a table without a value, such as names of groups
+_FEW: Final = 6  # words: a line of more that reaches below the values is prose
 _LONGEST_NAME: Final = 90  # characters of a group of rows, or of columns
 _YEAR: Final = re.compile(r"\b(?:19|20)\d\d\b")
 _VALUE: Final = re.compile(r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*\s*[)%]*|[-–—]+|[$€£¥]|N/?[AM]|\(?[a-z0-9]\)|[)%]+")
@@ -35,11 +36,18 @@ def tables_of(lines: Sequence[Line]) -> list[tuple[int, int]]:
 
 
 def _ends(lines: Sequence[Line], start: int, end: int, until: int) -> bool:
-    """Return whether a heading that is larger than the rows of a table stands below them, or another column begins."""
-    larger = lines[start].size * LARGER
+    """Return whether another column begins below the rows of a table, or a heading that is larger, or prose."""
+    larger, left = lines[start].size * LARGER, min(cell.left for cell in lines[end - 1].cells[1:])
     return lines[until].base > lines[end - 1].base or any(
-        line.level and line.size > larger for line in lines[end:until]
+        (line.level and line.size > larger) or _is_prose(line, left) for line in lines[end:until]
     )
+
+
+def _is_prose(line: Line, left: float) -> bool:
+    """Return whether a line runs on below the columns of values, or introduces a table, as no name of a row does."""
+    words = line.words
+    reaches = len(words) > _FEW and words[0].left < left < words[-1].right
+    return len(line.cells) == 1 and (reaches or (len(words) > 2 * _FEW and words[-1].text.endswith(":")))
 
 
 def _header_start(lines: Sequence[Line], start: int, end: int, floor: int) -> int:
@@ -88,9 +96,12 @@ def markdown_of(lines: Sequence[Line]) -> str:
         named = line.cells[1:] if line.cells[0].right < left else line.cells
         if named != line.cells:
             header[0] = f"{header[0]} {line.cells[0].text}".strip()
+        last = None
         for at, column in enumerate(columns, start=1):
             nearest = min(named, key=lambda cell: _apart(column, cell))
-            header[at] = f"{header[at]} {nearest.text}".strip()
+            if nearest is not last:  # what stands above several columns is said of the first
+                header[at] = f"{header[at]} {nearest.text}".strip()
+            last = nearest
     cells: list[list[str]] = []
     for line in lines[head:]:
         row = [""] * (len(columns) + 1)

@@ -129,25 +129,6 @@ def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
     assert all(texts[node.ref_doc_id][node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
 
 
-def test_two_columns_of_a_page_are_read_one_after_the_other(tmp_path):
-    from reportlab.pdfgen.canvas import Canvas
-
-    page = Canvas(str(tmp_path / "columns.pdf"))
-    page.setFont("Helvetica", 11)
-    page.drawString(
-        50, 800, "A line that runs over both columns of the page, from its left to its right edge, all over it."
-    )
-    for number in range(8):
-        page.drawString(50, 780 - 14 * number, f"Left column, line {number}, and words up to the gutter here")
-        page.drawString(310, 773 - 14 * number, f"Right column, line {number}, beyond the gutter")
-    page.save()
-    [document] = DocumentReader().load_data(tmp_path / "columns.pdf")
-    lines = [line for line in document.text.splitlines() if line]
-    assert [line.split(",")[0] for line in lines] == ["A line that runs over both columns of the page"] + [
-        "Left column"
-    ] * 8 + ["Right column"] * 8
-
-
 @pytest.mark.parametrize("name", ["guide.rst", "log.org"])
 def test_markup_keeps_its_lines(tmp_path, name):
     path = samples.make(name, tmp_path)
