@@ -140,7 +140,9 @@ def _page(lines: Sequence[Line]) -> str:
 def _name_top(lines: Sequence[Line]) -> None:
     """Make short lines at the top of a page headings with the one below them, as a company's name above a statement."""
     first = next((at for at, line in enumerate(lines) if line.level), 0)
-    if first <= _MOST_ABOVE and all(len(line.text) <= _LONGEST_ABOVE and len(line.cells) == 1 for line in lines[:first]):
+    if first <= _MOST_ABOVE and all(
+        len(line.text) <= _LONGEST_ABOVE and len(line.cells) == 1 for line in lines[:first]
+    ):
         for line in lines[:first]:
             line.level, line.is_name = lines[first].level, True
 

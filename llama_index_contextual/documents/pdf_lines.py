@@ -241,7 +241,8 @@ def _cells(words: Sequence[Word]) -> list[Word]:
         last = cells[-1] if cells else None
         if last is not None and (
             (word.left - last.right < _GAP * min(last.size, word.size) and word.text not in _CURRENCIES)
-            or last.text in _CURRENCIES or last.text == "("
+            or last.text in _CURRENCIES
+            or last.text == "("
             or word.text in {")", "%", ")%"}
         ):
             space = "" if last.text[-1] in "$€£¥(" or word.text[0] in ")%" else " "

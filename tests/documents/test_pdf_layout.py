@@ -66,7 +66,9 @@ def test_the_sign_of_a_currency_goes_to_the_number_after_it(drawn):
 def test_what_stands_above_several_columns_is_said_of_the_first_of_them(drawn):
     rows = [("(in millions)", "2021", "2020"), ("Income", "14", "2"), ("Costs", "3", "4"), ("Taxes", "1", "1")]
     [text] = drawn([*table(50, 686, rows), (200, 700, "Three months ended March")])
-    assert text.startswith("| (in millions) | Three months ended March 2021 | 2020 |\n| --- | --- | --- |\n| Income | 14")
+    assert text.startswith(
+        "| (in millions) | Three months ended March 2021 | 2020 |\n| --- | --- | --- |\n| Income | 14"
+    )
 
 
 def test_prose_between_two_tables_parts_them(drawn):
