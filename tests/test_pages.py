@@ -21,7 +21,7 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.evaluation import Passage, Question, compare, html_report
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.report import chunks_page, hits_page
+from llama_index_contextual.report import Marker, chunks_page, hits_page, rendered
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
@@ -53,18 +53,25 @@ def explanation(nodes):
 def check_harmless(page):
     assert "<script>document.title" not in page
     assert "<img src=x" not in page
-    assert not re.findall(r"<[^>]+(?:src|href)=", page), "an element loads something"
+    assert not re.findall(r"<[^>]+src=|<link|url\(|@import", page), "an element loads something"
+    assert not re.findall(r"<a (?![^>]*rel=\"noopener)(?!class=\"nowhere\")", page), "a link tells where it is from"
     assert "default-src 'none'" in page
+
+
+def data_of(page):
+    """What a page of chunks draws, from its own data."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
 def test_chunks_with_their_views(nodes):
     page = chunks_page(nodes, title="docs/gateway.md", budget=60)
     check_harmless(page)
-    assert page.count('<section class="card chunk">') == len(nodes)
-    assert "docs/gateway.md#L5" in page
-    for view in ("Displayed", "Embedded", "Keywords", "Language model"):
-        assert page.count(f"<b>{view}</b>") == len(nodes)
-    assert "Document: docs/gateway.md &gt; Gateway" in page
+    chunks = data_of(page)
+    assert len(chunks) == len(nodes)
+    assert all(chunk["overlap"] + chunk["text"] == node.text for chunk, node in zip(chunks, nodes, strict=True))
+    assert any(chunk["source"].startswith("docs/gateway.md#L5") for chunk in chunks)
+    assert all(list(chunk["added"]) == ["Embedded", "Keywords", "Language model"] for chunk in chunks)
+    assert "Document: docs/gateway.md > Gateway" in chunks[0]["added"]["Embedded"]
 
 
 def test_what_stands_in_the_chunk_before_is_shaded(nodes):
@@ -73,9 +80,14 @@ def test_what_stands_in_the_chunk_before_is_shaded(nodes):
     cut = parser([Document(text="# A\n\n" + " ".join(f"{number}." for number in numbers))])
     again = [b.text[: max(0, a.end_char_idx - b.start_char_idx)] for a, b in pairwise(cut)]
     assert any(again), "the example overlaps"
-    page = chunks_page(cut, title="a")
-    for text in again:
-        assert f'<pre><span class="overlap">{text}</span>' in page
+    assert [chunk["overlap"] for chunk in data_of(chunks_page(cut, title="a"))] == ["", *again]
+
+
+def test_a_page_of_chunks_holds_each_text_once():
+    text = "# A\n\n" + "\n\n".join(f"Paragraph {number} says {'something ' * 20}" for number in range(400))
+    document = Document(text=text, id_="a.md", metadata={"path": "a.md"})
+    nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser(chunk_overlap=0)([document]))
+    assert len(chunks_page(nodes, title="a").encode()) < 2 * len(text.encode())
 
 
 def test_hits_with_their_reasons(explanation):
@@ -86,6 +98,59 @@ def test_hits_with_their_reasons(explanation):
     assert "<mark>60</mark>" not in page
     assert "Document: docs/<mark>gateway</mark>" in page, "words of the context are marked, too"
     assert page.count("rank 1, score") >= 2, "both arms are shown"
+    assert "<b>default</b>" in page, "a matched word is a whole one"
+    assert "<b>valu</b>" not in page
+    first = page.partition('<article class="hit">')[2]
+    assert first.index('class="prose"') < first.index("rank 1, score"), "the text comes first"
+    assert '<p class="title level2">' in page, "Markdown is rendered"
+
+
+def test_sources_open_where_the_folder_is_known(explanation, tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "gateway.md").write_text(TEXT)
+    page = hits_page(explanation, None, tmp_path)
+    check_harmless(page)
+    assert f'href="{(tmp_path / "docs" / "gateway.md").as_uri()}"' in page
+    assert "<a " not in hits_page(explanation)
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("**bold** `code`", "<p><strong>bold</strong> <code>code</code></p>"),
+        ("<b onclick=x>1</b> <!-- c -->", "<p>&lt;b onclick=x&gt;1&lt;/b&gt; &lt;!-- c --&gt;</p>"),
+        ("<script>x</script>", "<p>&lt;script&gt;x&lt;/script&gt;</p>"),
+        ("![a <i>](http://x/y.png)", '<p><span class="image">a &lt;i&gt;</span></p>'),
+        ("[a](javascript:x)", "<p>[a](javascript:x)</p>"),
+        ("[a](JaVaScRiPt:x)", "<p>[a](JaVaScRiPt:x)</p>"),
+        ("[a](data:text/html,x)", "<p>[a](data:text/html,x)</p>"),
+        ("[a](vscode:x)", '<p><a class="nowhere">a</a></p>'),
+        ("[a](//evil.example/x)", '<p><a class="nowhere">a</a></p>'),
+        ("[a](../../etc/passwd)", '<p><a class="nowhere">a</a></p>'),
+        ("[a](b.md#x)", '<p><a href="@notes/b.md" rel="noopener noreferrer">a</a></p>'),
+        (
+            '[a](https://x.example/?a="b)',
+            '<p><a href="https://x.example/?a=%22b" target="_blank" rel="noopener noreferrer">a</a></p>',
+        ),
+        ("# H", '<p class="title level1">H</p>'),
+        ("```html\n<b>\n```", "<pre><code>&lt;b&gt;\n</code></pre>"),
+    ],
+)
+def test_markdown_becomes_html_that_runs_and_loads_nothing(text, html):
+    assert rendered(text, {"path": "notes/a.md"}, Marker(), lambda path: f"@{path}").strip() == html
+
+
+def test_later_pieces_of_tables_and_fences_are_shown_as_such():
+    table = rendered("| 1 | 2 |\n| 3 | 4 |", {"path": "a.md", "continues": "| a | b |"}, Marker(), str)
+    assert (table.count("<th>"), table.count("<td>")) == (2, 4)
+    assert rendered("*x*", {"path": "a.md", "continues": "python"}, Marker(), str) == "<pre><code>*x*</code></pre>\n"
+    assert rendered("*x*", {"path": "a.py"}, Marker(), str) == "<pre>*x*</pre>"
+
+
+def test_whole_words_are_marked_and_parts_of_texts_without_spaces():
+    marker = Marker({"valu", "超时"}, Analyzer())
+    assert marker.html("Values <and> 网关超时时间") == "<mark>Values</mark> &lt;and&gt; 网关<mark>超时</mark>时间"
+    assert marker.words == {"valu": "Values", "超时": "超时"}
 
 
 def test_weights_are_shown_where_they_count(nodes, explanation):
@@ -117,6 +182,21 @@ def test_in_a_real_browser_nothing_of_a_document_runs(nodes, tmp_path):
     assert seen.count("document.title = 'hacked'") >= 2, "it is shown as text"
 
 
+@needs_chromium
+def test_a_long_document_is_drawn_page_by_page_and_searched_as_a_whole(tmp_path):
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=20, chunk_overlap=0, min_chunk_size=1)
+    text = "\n\n".join(f"# Part {number}\n\nParagraph number {number}." for number in range(120))
+    page = chunks_page(parser([Document(text=text, metadata={"path": "a.md"})]), title="a")
+    seen = in_chromium(page, tmp_path)
+    assert seen.count('<article class="hit chunk">') == 50
+    assert "1 to 50 of 120" in seen
+    ask = "next.click(); next.click(); document.title = count.textContent; find.value = 'number 77'; "
+    ask += "find.dispatchEvent(new Event('input'));"
+    seen = in_chromium(page.replace("draw();\n</script>", f"draw(); {ask}\n</script>"), tmp_path)
+    assert "<title>101 to 120 of 120</title>" in seen
+    assert seen.count('<article class="hit chunk">') == 1
+
+
 # Of each page in a frame: is it, or anything of it but the inside of a table's box, wider than the frame?
 MEASURE = """<!doctype html><script>
 onload = () => {
@@ -145,8 +225,10 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
     rows = {"text alone": arms[0], f"headings {long}": arms[1]}
     compared = compare(rows, questions, top_k=[1, 3, 5, 10], nodes=nodes)
     pages = {
-        "preview": chunks_page(nodes, title=long, budget=60).replace("<details>", "<details open>"),
-        "search": hits_page(ContextualFusionRetriever(arms).explain(f"default {long}"), Analyzer()),
+        "preview": chunks_page(nodes, title=long, budget=60),
+        "search": re.sub(
+            "<details", "<details open", hits_page(ContextualFusionRetriever(arms).explain(long), Analyzer())
+        ),
         "evaluate": html_report(compared, long).replace("<details>", "<details open>"),
     }
     frames = [

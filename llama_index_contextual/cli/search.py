@@ -121,7 +121,7 @@ def _show(
     if html:
         from llama_index_contextual.report import hits_page
 
-        write_page(html, hits_page(explanation, Analyzer()))
+        write_page(html, hits_page(explanation, Analyzer(), index.folder))
     for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
         tell(printable(as_option(line)))
     if as_json:

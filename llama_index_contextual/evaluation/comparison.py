@@ -22,8 +22,8 @@ from llama_index_contextual.evaluation.metrics import (
     recall_at,
 )
 from llama_index_contextual.evaluation.need import PARTS_REMARK, parts_of
-from llama_index_contextual.metadata import citation_of
-from llama_index_contextual.report import Table, render
+from llama_index_contextual.metadata import PATH, citation_of
+from llama_index_contextual.report import Marker, Table, render, rendered
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -269,22 +269,38 @@ def html_report(comparison: Comparison, title: str = _TITLE) -> str:
         comparison: As :func:`~llama_index_contextual.evaluation.compare` or ``evaluate`` gives it.
         title: The page's.
     """
+    return render("comparison.html", title=title, **report_values(comparison))
+
+
+def report_values(comparison: Comparison) -> dict[str, Any]:
+    """Return what the templates show of a comparison."""
     *ks, most = map(str, comparison.top_k)
     summary = f"recall in the first {', '.join(ks)}{' and ' if ks else ''}{most} hits."
-    return render(
-        "comparison.html",
-        title=title,
-        summary=f"{counted(len(comparison.questions), 'question')}; {summary}",
-        tables=_report_tables(comparison),
-        recalls=[
+    others = [row.name for row in comparison.rows if row.name != comparison.baseline]
+    return {
+        "summary": f"{counted(len(comparison.questions), 'question')}; {summary}",
+        "tables": _report_tables(comparison),
+        "recalls": [
             (f"{row.name} @{k}", *ends)
             for row in comparison.rows
             for k, ends in zip(comparison.top_k, interval(100 * row.recalls), strict=True)
         ],
-        baseline=comparison.baseline,
-        changes={row.name: comparison.changes(row.name) for row in comparison.rows if row.name != comparison.baseline},
-        k=comparison.top_k[0],
-    )
+        "baseline": comparison.baseline,
+        "changes": {
+            name: {
+                kind: [(text, _first(before), _first(after)) for text, before, after in changes]
+                for kind, changes in comparison.changes(name).items()
+            }
+            for name in others
+        },
+        "k": comparison.top_k[0],
+    }
+
+
+def _first(hit: str) -> tuple[str, str]:
+    """Return the source and the text of a first hit, the text as HTML."""
+    source, _, text = hit.partition("\n")
+    return source, rendered(text, {PATH: source.partition("#")[0]}, Marker(), lambda _: "")
 
 
 def markdown_report(comparison: Comparison, title: str = _TITLE) -> str:

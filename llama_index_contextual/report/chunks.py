@@ -61,8 +61,8 @@ class ChunkView(NamedTuple):
         return [str(fact) for fact in facts if fact]
 
     @property
-    def views(self) -> list[tuple[str, str, str]]:
-        """Name, what stands before the text, and text of the four views."""
+    def added(self) -> dict[str, str]:
+        """What is added to its text where it is embedded, indexed by keywords, and shown to a language model."""
         text = self.overlap + self.text
         embedded, prompt = (
             self.node.get_content(mode).removesuffix(text).strip() for mode in (MetadataMode.EMBED, MetadataMode.LLM)
@@ -70,8 +70,24 @@ class ChunkView(NamedTuple):
         lexical = str(self.values.get(metadata.LEXICAL_CONTEXT) or "")
         front = str(self.node.metadata.get(metadata.FRONT_MATTER, ""))
         keywords = "\n".join(filter(None, (embedded, lexical, front)))
-        views = {"Displayed": "", "Embedded": embedded, "Keywords": keywords, "Language model": prompt}
-        return [(name, f"{added.strip()}\n\n" if added.strip() else "", text) for name, added in views.items()]
+        return {"Embedded": embedded, "Keywords": keywords, "Language model": prompt}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a page shows, as plain data."""
+        continues, source = (self.values.get(key) for key in (metadata.CONTINUES, metadata.CONTEXT_SOURCE))
+        facts = [*self.facts, *([f"context: {source}"] if source else [])]
+        warnings = ["over the budget"] if self.values.get(metadata.OVERFLOW) else []
+        return {
+            "number": self.number,
+            "headings": self.headings,
+            "source": self.citation,
+            "facts": facts,
+            "warnings": [*warnings, *([f"continues {continues}"] if continues else [])],
+            "tokens": self.tokens,
+            "overlap": self.overlap,
+            "text": self.text,
+            "added": self.added,
+        }
 
 
 def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
@@ -86,7 +102,9 @@ def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
 
 
 def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = None, remark: str = "") -> str:
-    """Return a page that shows chunks, their boundaries and overlaps, and four views of each.
+    """Return a page that shows chunks, their boundaries and overlaps, and what is added to each in its other views.
+
+    The page holds each text once, and draws some chunks at a time.
 
     Args:
         nodes: The chunks of one document, in order.
@@ -94,7 +112,8 @@ def chunks_page(nodes: Iterable[BaseNode], *, title: str, budget: int | None = N
         budget: The most tokens of a chunk, as it was set. None leaves the bars out.
         remark: A sentence about all chunks.
     """
-    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=list(chunk_views(nodes)))
+    chunks = [chunk.to_dict() for chunk in chunk_views(nodes)]
+    return render("chunks.html", title=title, budget=budget, remark=remark, chunks=chunks)
 
 
 def chunk_panel(chunk: ChunkView) -> Panel:

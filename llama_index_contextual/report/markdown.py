@@ -1,0 +1,149 @@
+"""Markdown as HTML that runs nothing and loads nothing, with matched words marked.
+
+HTML in a document is shown as text. Images are named and not loaded. A link leads to a page of the web in another
+window, or to another document where the caller says how that is addressed.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from html import escape
+from itertools import groupby
+from posixpath import dirname, join, normpath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from llama_index_contextual import metadata
+from llama_index_contextual.text import is_markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from markdown_it.token import Token
+
+    from llama_index_contextual.keyword import Analyzer
+
+_WORD: Final = re.compile(r"\w+|\W+")
+_WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_FENCE: Final = re.compile(r" {0,3}(```|~~~)")
+_WEB: Final = ("http://", "https://", "mailto:")
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+class Marker:
+    """Marks the words of texts that are matched terms of a question, and remembers them as they are written.
+
+    Args:
+        terms: As the analyzer writes them.
+        analyzer: What splits texts into terms; None marks nothing.
+
+    Attributes:
+        words: For each term the first word of the texts that is one.
+    """
+
+    def __init__(self, terms: Collection[str] = (), analyzer: Analyzer | None = None) -> None:
+        self._terms, self._analyzer = frozenset(terms), analyzer
+        self.words: dict[str, str] = {}
+
+    def html(self, text: str) -> Markup:
+        """Return a text as HTML."""
+        if self._analyzer is None or not self._terms:
+            return Markup(escape(text))  # noqa: S704  escaped
+        pieces = [piece for word in _WORD.findall(text) for piece in self._pieces(word, self._analyzer)]
+        runs = (
+            (matched, escape("".join(one for _, one in run))) for matched, run in groupby(pieces, lambda one: one[0])
+        )
+        return Markup("".join(f"<mark>{run}</mark>" if matched else run for matched, run in runs))  # noqa: S704  escaped
+
+    def _pieces(self, word: str, analyzer: Analyzer) -> list[tuple[bool, str]]:
+        """Return the parts of a word and whether each is matched: languages without spaces have terms within words."""
+        terms = self._terms.intersection(analyzer.tokens(word)) if word[0].isalnum() or word[0] == "_" else ()
+        if not terms or not _WIDE.search(word):
+            for term in terms:
+                self.words.setdefault(term, word)
+            return [(bool(terms), word)]
+        matched = [False] * len(word)
+        for term in terms:
+            self.words.setdefault(term, term)
+            for at in (one.start() for one in re.finditer(re.escape(term), word)):
+                matched[at : at + len(term)] = [True] * len(term)
+        return list(zip(matched, word, strict=True))
+
+
+def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Callable[[str], str]) -> Markup:
+    """Return a chunk as HTML: of Markdown what it means, of other files their lines.
+
+    Args:
+        text: Of the chunk.
+        values: Its metadata, under our names of the keys.
+        marker: Marks words.
+        address: Gives the link to another document of the folder; "" for none.
+    """
+    path = metadata.path_of(values)
+    if not is_markdown(path):
+        return Markup("<pre>{}</pre>").format(marker.html(text))
+    environment = {"marker": marker, "address": address, "path": path}
+    return Markup(_markdown().render(_whole(text, values), environment))  # noqa: S704  html is off
+
+
+def _whole(text: str, values: Mapping[str, Any]) -> str:
+    """Return a later piece of a table with its header row, and one of a fence with its fence."""
+    before = str(values.get(metadata.CONTINUES) or "")
+    if "|" in before:
+        return f"{before}\n{'|---' * before.strip().strip('|').count('|')}|---|\n{text}"
+    is_code = before or values.get(metadata.CONTENT_TYPE) == "code"
+    return f"```{before}\n{text}" if is_code and not _FENCE.match(text) and not text.startswith("    ") else text
+
+
+@lru_cache(maxsize=1)
+def _markdown() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    for name in ("text", "code_inline", "fence", "code_block", "image", "link_open", "link_close"):
+        markdown.add_render_rule(name, globals()[f"_{name}"])
+    for name in ("heading_open", "heading_close"):
+        markdown.add_render_rule(name, _heading)
+    return markdown
+
+
+def _text(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    return str(env["marker"].html(tokens[at].content))
+
+
+def _code_inline(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    return f"<code>{env['marker'].html(tokens[at].content)}</code>"
+
+
+def _code_block(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    return f"<pre><code>{env['marker'].html(tokens[at].content)}</code></pre>\n"
+
+
+_fence = _code_block
+
+
+def _image(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    name = tokens[at].content or unquote(str(tokens[at].attrGet("src") or ""))
+    return f'<span class="image">{env["marker"].html(name)}</span>'
+
+
+def _heading(_: Any, tokens: list[Token], at: int, __: Any, ___: Any) -> str:
+    """Return a heading as a paragraph that looks like one: the outline of the page is the page's own."""
+    return f'<p class="title level{tokens[at].tag[1:]}">' if tokens[at].nesting > 0 else "</p>\n"
+
+
+def _link_open(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    target = str(tokens[at].attrGet("href") or "")
+    if target.lower().startswith(_WEB):
+        return f'<a href="{escape(target)}" target="_blank" rel="noopener noreferrer">'
+    if not _SCHEME.match(target) and not target.startswith(("/", "#")):
+        path = normpath(join(dirname(env["path"]), unquote(re.split(r"[#?]", target)[0])))
+        if not path.startswith("..") and (address := env["address"](path)):
+            return f'<a href="{escape(address)}" rel="noopener noreferrer">'
+    return '<a class="nowhere">'
+
+
+def _link_close(*_: Any) -> str:
+    return "</a>"
