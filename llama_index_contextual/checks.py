@@ -25,7 +25,7 @@ def whole(name: str, value: object, *, least: int = 1, most: int | None = None) 
     count = int(value) if isinstance(value, Integral) else int(number) if number.is_integer() else least - 1
     if math.isnan(number) or count < least or (most is not None and count > most):
         bounds = f"at least {least}" if most is None else f"{least} to {most}"
-        raise SettingError(f"{name}={value!r} cannot work. Cure: give a whole number, {bounds}.")
+        raise SettingError(f"cannot work. Cure: give a whole number, {bounds}.", **{name: value})
     return count
 
 
@@ -34,7 +34,7 @@ def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
     try:
         return None if value is None else whole(name, value, least=least)
     except SettingError as error:
-        raise SettingError(f"{str(error)[:-1]}, or None.") from None
+        raise SettingError(f"{error.args[0][:-1]}, or None.", **{name: value}) from None
 
 
 def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf, endless: bool = False) -> float:
@@ -57,7 +57,7 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
         wanted = f"a number from 0 to {most:g}" if zero else f"a number above 0, at most {most:g}"
     else:
         wanted = f"a {'' if endless else 'finite '}number{', 0 or more' if zero else ' above 0'}"
-    raise SettingError(f"{name}={value!r} cannot work. Cure: give {wanted}.")
+    raise SettingError(f"cannot work. Cure: give {wanted}.", **{name: value})
 
 
 def _number(value: object) -> float:
@@ -73,7 +73,7 @@ def _number(value: object) -> float:
 def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
     """Raise a SettingError for a value that is not allowed."""
     if value not in allowed:
-        raise SettingError(f"{name}={value!r}. Cure: one of {', '.join(map(repr, allowed))}.")
+        raise SettingError(f"is not known. Cure: one of {', '.join(map(repr, allowed))}.", **{name: value})
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], cure: str = "") -> None:
@@ -97,11 +97,14 @@ def explained() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise SettingError(" ".join(map(_explanation, error.errors()))) from error
+        first, *others = map(_explanation, error.errors(include_url=False))
+        first.args = (" ".join([first.args[0], *map(str, others)]),)
+        raise first from error
 
 
-def _explanation(found: Any) -> str:
-    name = ".".join(map(str, found["loc"]))
-    if found["type"] in ("list_type", "tuple_type") and isinstance(found["input"], str):
-        return f"{name}={found['input']!r} is no list. Cure: {name}={[found['input']]}."
-    return f"{name}={found['input']!r} cannot work. Cure: {found['msg'][:1].lower()}{found['msg'][1:]}."
+def _explanation(fault: Any) -> SettingError:
+    name = str(fault["loc"][0]) if fault["loc"] else "settings"
+    if fault["type"] in ("list_type", "tuple_type") and isinstance(fault["input"], str):
+        return SettingError(f"is no list. Cure: {name}={[fault['input']]}.", **{name: fault["input"]})
+    cure = fault["msg"].removeprefix("Value error, ")
+    return SettingError(f"cannot work. Cure: {cure[:1].lower()}{cure[1:]}.", **{name: fault["input"]})

@@ -172,12 +172,12 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
     if isinstance(spec, BaseEmbedding):
         return spec
     if not isinstance(spec, str):
-        raise SettingError(f"embed_model={spec!r} is no embedding. Cure: an embedding of LlamaIndex, or one of {FORMS}")
+        raise SettingError(f"is no embedding. Cure: an embedding of LlamaIndex, or one of {FORMS}", embed_model=spec)
     if spec in _WITHOUT_MODEL:
         return _WITHOUT_MODEL[spec]()
     kind, _, model = spec.partition(":")
     if kind not in _MAKERS or (kind != "local" and not model):
-        raise SettingError(f"embed_model={spec!r} names no embedding. Cure: one of {FORMS}")
+        raise SettingError(f"names no embedding. Cure: one of {FORMS}", embed_model=spec)
     return _MAKERS[kind](model)
 
 

@@ -22,13 +22,37 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class ContextualError(Exception):
     """Base of every exception that this package raises on purpose."""
 
 
 class SettingError(ContextualError, ValueError):
-    """A setting has a value that cannot work."""
+    """A setting has a value that cannot work.
+
+    Args:
+        text: What is wrong, and the cure.
+        **settings: The settings that it is about, by their names in Python, and their values. The message begins with
+            them: ``chunk_size=0 is not positive. …``; the command line names its options instead.
+    """
+
+    def __init__(self, text: str = "", **settings: object) -> None:
+        super().__init__(text)
+        self.settings = {name: repr(value) for name, value in settings.items()}
+
+    def __str__(self) -> str:
+        return self.shown("{}={}".format)
+
+    def shown(self, named: Callable[[str, str], str]) -> str:
+        """Return the message, with what a function makes of the name of each setting and of its value as text."""
+        text = super().__str__()
+        start = ", ".join(named(name, value) for name, value in self.settings.items())
+        return f"{start}{'' if text.startswith(':') else ' '}{text}" if start else text
 
 
 class MissingExtraError(ContextualError, ImportError):

@@ -141,7 +141,7 @@ class Matrix:
         if len(self) and units.shape[1] != self.dimensions:
             raise FingerprintError(
                 f"vectors of {units.shape[1]} dimensions do not compare with those of {self.dimensions} that are "
-                "there. Cure: the former embedding, or index everything again: reindex='all'."
+                "there. Cure: the former embedding, or index everything again: reindex='all' (--reindex all)."
             )
         before = self.without(numbers) if len(self) else Matrix()
         live = np.concatenate([before.live, np.ones(len(numbers), dtype=np.bool_)])

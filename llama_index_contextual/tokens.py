@@ -167,7 +167,7 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scal
     if not isinstance(tokenizer, str):
         return CountingScale(text, functools.partial(_count, tokenizer))
     raise SettingError(
-        f"tokenizer={tokenizer!r} is not known. Cure: 'cl100k', 'minilm', 'estimate', or a callable that returns tokens"
+        "is not known. Cure: 'cl100k', 'minilm', 'estimate', or a callable that returns tokens", tokenizer=tokenizer
     )
 
 

@@ -54,7 +54,7 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
         done = run("search", question, "-f", notes)
         assert (done.returncode, done.stdout) == (0, "")
         assert "Nothing found" in done.stderr
-        assert "below --min-score=0.05" in done.stderr
+        assert "below min_score=0.05" in done.stderr
         as_data = run("search", question, "-f", notes, "--json")
         assert json.loads(as_data.stdout) == []
         assert as_data.stderr == done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import re
 import runpy
 from pathlib import Path
@@ -14,8 +15,10 @@ from typer.testing import CliRunner
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.cli import app
+from llama_index_contextual.cli.common import tell_error
 from llama_index_contextual.cli.settings import commented_file
 from llama_index_contextual.config import SETTINGS, load_configuration
+from llama_index_contextual.errors import SettingError
 
 ROOT = Path(__file__).parents[1]
 
@@ -89,3 +92,12 @@ def test_the_page_of_the_documentation_is_up_to_date():
     assert page == script["reference"](), "run scripts/settings_page.py"
     assert all(f"`{key.rpartition('.')[2]}`" in page or key == "descriptions" for key in SETTINGS)
     assert commented_file().count(" = ") >= len(SETTINGS)
+
+
+def test_the_command_line_names_its_options_and_keys_where_python_names_arguments(capsys):
+    error = SettingError("are out of order", chunk_overlap=90, min_chunk_size=80, since="last week", storage=".", odd=1)
+    assert str(error) == "chunk_overlap=90, min_chunk_size=80, since='last week', storage='.', odd=1 are out of order"
+    tell_error(error)
+    names = "--overlap=90, chunks.min_size=80, --since='last week', --storage=., odd=1"
+    assert " ".join(capsys.readouterr().err.split()) == f"error: {names} are out of order"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  it goes from a worker's process to another

@@ -19,7 +19,6 @@ from llama_index_contextual.cli.common import (
     TagPart,
     TopK,
     Until,
-    as_option,
     open_index,
     print_json,
     print_text,
@@ -79,7 +78,7 @@ def ask(
         tell_freshness(index.freshness())
     nodes = [hit.node.node for hit in explanation]
     for line in explanation.said:
-        tell(printable(as_option(line)))
+        tell(printable(line))
     if not nodes:
         tell(NOTHING)
     answer = []

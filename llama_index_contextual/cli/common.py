@@ -164,17 +164,17 @@ def tell_skipped(index: ContextualIndex, *, names: bool) -> None:
 
 
 def tell_error(error: Exception) -> None:
-    """Write an error as one message. Where it names a setting as Python does, the command line's name replaces it."""
-    text = str(error)
+    """Write an error as one message. It names settings as the command line does."""
+    text = error.shown(as_option) if isinstance(error, SettingError) else str(error)
     if isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}. Cure: name a place that exists and that you may use."
-    tell(as_option(text), "error:", "red")
+    tell(text, "error:", "red")
 
 
 def tell_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     """Show our own warnings as one line. A user cannot mend those of libraries, so they are not shown."""
     if issubclass(category, ContextualWarning):
-        tell(as_option(str(message)), "warning:")
+        tell(str(message), "warning:")
 
 
 class _Once(logging.Handler):
@@ -188,7 +188,7 @@ class _Once(logging.Handler):
         text = record.getMessage()
         if text not in self._told:
             self._told.add(text)
-            tell(as_option(text), "warning:")
+            tell(text, "warning:")
 
 
 def tell_log() -> None:
@@ -198,21 +198,18 @@ def tell_log() -> None:
     logger.propagate = False
 
 
-def _names() -> dict[str, str]:
-    """Return the option, or else the key of the configuration, by the name of a setting in Python."""
-    names = {"context": "--context", "storage": "--storage", "reindex": "--reindex", "top_k": "--top-k"}
-    names |= {"since": "--since", "until": "--until", "confirm": "--yes"}
-    for key, setting in SETTINGS.items():
-        names.setdefault(setting.name, setting.option or key)
-    return names
+# The option, or else the key of the configuration, by the name of a setting in Python.
+_OPTIONS: Final = {
+    **{name: f"--{name}" for name in ("storage", "reindex", "since", "until")},
+    **{setting.name: setting.key for setting in SETTINGS.values()},
+    **{setting.name: setting.option for setting in SETTINGS.values() if setting.option},
+}
 
 
-def as_option(text: str) -> str:
-    """Return a message with the command line's names of settings in place of Python's."""
-    names = _names()
-    pattern = rf"(?<![\w.-])({'|'.join(sorted(names, key=len, reverse=True))})=(?:'([^'\s]*)')?"
-    text = re.sub(pattern, lambda match: f"{names[match[1]]}={match[2] or ''}", text)
-    return text.replace("refresh(--yes=True), or ", "")  # where Python and the command line are named side by side
+def as_option(name: str, value: str) -> str:
+    """Return a setting as the command line names it, with its value as a shell would have it."""
+    bare = value[1:-1] if value[:1] == "'" and not any(map(str.isspace, value)) else value
+    return f"{_OPTIONS.get(name, name)}={bare}"
 
 
 def write_page(file: Path, text: str) -> None:

@@ -29,7 +29,6 @@ from llama_index_contextual.cli.common import (
     TagPart,
     TopK,
     Until,
-    as_option,
     open_index,
     print_json,
     print_text,
@@ -123,7 +122,7 @@ def _show(
 
         write_page(html, hits_page(explanation, Analyzer(), index.folder))
     for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
-        tell(printable(as_option(line)))
+        tell(printable(line))
     if as_json:
         print_json(explanation.to_dict() if explain else [_to_dict(hit, descriptions) for hit in explanation.nodes])
     elif explain and explanation.hits:

@@ -228,7 +228,7 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
     make = _KINDS.get(spec) if isinstance(spec, str) else None
     if make is None:
         names = ", ".join(repr(name) for name in (OFF, *_KINDS))
-        raise SettingError(f"context={spec!r} is not known. Cure: use one of {names}, or a ContextGenerator.")
+        raise SettingError(f"is not known. Cure: use one of {names}, or a ContextGenerator.", context=spec)
     known = {*signature(make).parameters, *(signature(LLMContextGenerator).parameters if make is _llm else ())}
     _refuse(options, f"context={spec!r}", tuple(sorted(known - {"options"})))
     return make(**options)

@@ -76,14 +76,14 @@ class FileRules:
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_bytes", whole("max_bytes", self.max_bytes))
         if not isinstance(self.include, tuple) or not self.include:
-            raise SettingError(f"include={self.include!r} must be a tuple of patterns such as ('*.md',).")
+            raise SettingError("is no tuple of patterns. Cure: such as ('*.md',).", include=self.include)
         for name in ("include", "ignore"):
             patterns = getattr(self, name)
             if isinstance(patterns, str):
-                raise SettingError(f"{name}={patterns!r} must be a tuple of patterns such as ('drafts/',).")
+                raise SettingError("is no tuple of patterns. Cure: such as ('drafts/',).", **{name: patterns})
             wrong = [pattern for pattern in patterns if _pattern(pattern) is None]
             if wrong:
-                raise SettingError(f"{name}={wrong!r} is no .gitignore pattern. Cure: escape or correct it.")
+                raise SettingError("is no .gitignore pattern. Cure: escape or correct it.", **{name: wrong})
 
 
 @dataclass(frozen=True, slots=True)

@@ -360,7 +360,7 @@ def measure(
     if isinstance(limit, int) and limit < most:
         raise SettingError(
             f"the retriever {name!r} returns {counted(limit, 'hit')}, but {most} are counted. "
-            f"Cure: similarity_top_k={most}, or a smaller top_k="
+            f"Cure: similarity_top_k={most}, or a smaller top_k"
         )
     start = time.perf_counter()
     results = [retriever.retrieve(question.text) for question in questions]

@@ -186,7 +186,7 @@ class ContextualIndex:
         collection_of(existing)
         index = cls.open(folder, storage=storage, **settings)
         if index.exists:
-            raise SettingError(f"there is an index in {index.storage} already. Cure: another storage=.")
+            raise SettingError(f"there is an index in {index.storage} already. Cure: another storage folder.")
         return index, migrate(existing, index._storage)  # noqa: SLF001  our own
 
     def __copy__(self) -> Self:

@@ -268,18 +268,18 @@ def _address(location: str) -> tuple[sa.URL, str]:
     address, _, schema = location.rpartition("#") if "#" in location else (location, "", "contextual")
     kind, _, rest = address.partition("://")
     if kind not in {"postgresql", "postgres"}:
-        raise SettingError(f"database={kind + '://…' if rest else location!r} is not known. Cure: {_FORM}")
+        raise SettingError(f"is not known. Cure: {_FORM}", database=f"{kind}://…" if rest else location)
     place, mark, query = rest.partition("?")
     who, _, where = place.rpartition("@")
     user, _, password = who.partition(":")
     try:
         url = sa.make_url(f"{_DRIVER}://{where}{mark}{query}")
     except (sa.exc.ArgumentError, ValueError) as error:
-        raise SettingError(f"database='postgresql://…' is no address of a database. Cure: {_FORM}") from error
+        raise SettingError(f"is no address of a database. Cure: {_FORM}", database="postgresql://…") from error
     if not _SCHEMA.fullmatch(schema):
         raise SettingError(
-            "database='postgresql://…#NAME': NAME has up to 63 letters, digits and _, and begins with a letter but not "
-            "with pg_. Cure: another name."
+            ": NAME has up to 63 letters, digits and _, and begins with a letter but not with pg_. Cure: another name.",
+            database="postgresql://…#NAME",
         )
     return url.set(username=unquote(user) or None, password=unquote(password) or None), schema
 

@@ -174,7 +174,7 @@ class Verification:
             return f"{lost}\nchecked {checked}"
         more = len(self.files) - _NAMED
         files = [*self.files[:_NAMED], *([f"… and {counted(more, 'file')} more."] if more > 0 else [])]
-        cure = "refresh; if that is not enough, with reindex='all'" if self.problems else "refresh"
+        cure = "refresh; if that is not enough, with reindex='all' (--reindex all)" if self.problems else "refresh"
         return "\n".join([*self.problems, *files, *([lost] if self.loses else []), f"checked {checked}. Cure: {cure}"])
 
 
@@ -238,7 +238,7 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
         folder=str(settings.folder),
         storage=str(settings.layout.root),
         database=settings.database.name,
-        store=settings.store.name or "an object that was given as vector_store=",
+        store=settings.store.name or "an object that was given as the vector store",
         documents=sum(one.is_indexed for one in snapshot.documents().values()),
         chunks=sum(contexts.values()),
         contexts=contexts,

@@ -113,7 +113,7 @@ def _refreshed(
     if not settings.exists and isinstance(settings.embedding, VendorEmbedding):
         settings.embedding.require_key()  # before files are read, and a language model is paid
     if source is not None and settings.exists and storage.replaces():
-        raise SettingError("reindex='all' replaces the whole index. Cure: refresh() without a source first.")
+        raise SettingError("replaces the whole index. Cure: refresh() without a source first.", reindex="all")
     with storage.writing() as writer:
         reading = replace(settings.reading, converter=settings.converter.keeping())
         sources, covered = gather(source, reading, writer.documents, report.failed)

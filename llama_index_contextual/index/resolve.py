@@ -77,7 +77,7 @@ def resolve_settings(
         StorageError: The storage is of another folder.
     """
     if reindex not in POLICIES:
-        raise SettingError(f"reindex={reindex!r} is not known. Cure: one of {', '.join(map(repr, POLICIES))}.")
+        raise SettingError(f"is not known. Cure: one of {', '.join(map(repr, POLICIES))}.", reindex=reindex)
     lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
     root, layout = _places(folder, storage)
     if callable(config):
@@ -129,7 +129,7 @@ def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path
     """Return the folder of the documents, and the storage."""
     if folder is None and storage is None:
         raise SettingError(
-            "folder=None says nothing of what to index. Cure: name a folder, or the storage= of an index."
+            "no folder is named, and no storage. Cure: name a folder, or the storage folder of an index."
         )
     root = None if folder is None else Path(folder).expanduser().resolve()
     layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
@@ -137,19 +137,18 @@ def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path
     if root is None:
         state = _state(_database(None, layout, layout.root))
         if not state.folder:
-            raise SettingError(
-                f"storage={str(storage)!r} does not say of which folder it is. Cure: name the folder too."
-            )
+            raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
         root = Path(state.folder)
         if layout.root != root / DEFAULT_NAME and not is_own(state, root):
             raise SettingError(
-                f"storage={str(storage)!r} says that it is of the folder {str(root)!r}, and it is not known to be "
-                "yours. Cure: name the folder too."
+                f"says that it is of the folder {str(root)!r}, and it is not known to be yours. Cure: name the folder "
+                "too.",
+                storage=str(storage),
             )
     if not root.is_dir():
-        raise SettingError(f"folder={str(folder or root)!r} is no folder. Cure: name one that exists.")
+        raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or root))
     if layout.root == root:
-        raise SettingError(f"storage={str(storage)!r} is the folder of the documents. Cure: another one, or none.")
+        raise SettingError("is the folder of the documents. Cure: another one, or none.", storage=str(storage))
     return root, layout
 
 
@@ -192,7 +191,7 @@ def _checked(state: IndexState, database: Database, layout: Layout, root: Path) 
     if layout.root != root / DEFAULT_NAME:
         raise StorageError(
             f"the index in {layout.root} is of the folder {former}, not of {root}. Cure: name that folder or none, or "
-            "choose another storage= for this one."
+            "choose another storage folder for this one."
         )
     return state
 

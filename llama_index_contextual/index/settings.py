@@ -160,14 +160,14 @@ class IndexSettings:
             model = ["--embed-model", chosen] if chosen else []
             raise FingerprintError(
                 f"the index in {self.layout.root} was made with the embedding {stored}, not with {given}: "
-                "their vectors do not compare. Cure: choose the former, another storage=, or embed everything again: "
-                f"reindex='all', or {self.command(*model, '--reindex', 'all')}"
+                "their vectors do not compare. Cure: choose the former, another storage folder, or embed everything "
+                f"again: {self.command(*model, '--reindex', 'all')}, or reindex='all' in Python"
             )
         found = self.differences(state)
         if found and self.reindex == "error":
             raise FingerprintError(
                 f"the index in {self.layout.root} was made with other settings: {'; '.join(map(str, found))}. "
-                "Cure: the former settings, or reindex='auto'."
+                "Cure: the former settings, or reindex='auto' (--reindex auto)."
             )
 
     def check_writing(self, state: IndexState) -> None:
@@ -193,7 +193,7 @@ class IndexSettings:
         if self.reindex == "ignore" and self.other_model(state):
             raise FingerprintError(
                 f"the index in {self.layout.root} holds the vectors of another embedding, and new ones would not "
-                "compare. Cure: open it with the former embedding, or with reindex='all'."
+                "compare. Cure: open it with the former embedding, or with reindex='all' (--reindex all)."
             )
 
     def pays_again(self, state: IndexState) -> bool:

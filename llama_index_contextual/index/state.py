@@ -74,7 +74,7 @@ class Layout:
         except OSError as error:
             raise StorageError(
                 f"the index cannot be kept in {self.root} ({error.strerror}). Cure: make it writable, or choose "
-                "another folder with storage=."
+                "another storage folder."
             ) from error
 
     def refuse_links(self) -> None:
@@ -88,7 +88,7 @@ class Layout:
             if path.is_symlink():
                 raise StorageError(
                     f"{path} is a symbolic link, and an index is not kept behind one. Cure: remove the link, or name "
-                    "where it leads with storage=."
+                    "where it leads as the storage folder."
                 )
 
 
@@ -227,7 +227,7 @@ class WriteLock:
         except OSError as error:
             raise StorageError(
                 f"the index at {self._path.parent} cannot be written ({error.strerror or error}). "
-                "Cure: make the folder writable, or choose another with storage=."
+                "Cure: make the folder writable, or choose another storage folder."
             ) from error
         if self._file.lock_counter == 1:
             self._write_owner()

@@ -43,27 +43,28 @@ class ChunkSettings:
     markdown: bool = True
 
     def __post_init__(self) -> None:
-        if self.chunk_size < 1:
-            raise SettingError(f"chunk_size={self.chunk_size} is not positive. Cure: a number of tokens such as 400")
-        if not 0 <= self.chunk_overlap < self.chunk_size:
+        size = self.chunk_size
+        if size < 1:
+            raise SettingError("is not positive. Cure: a number of tokens such as 400", chunk_size=size)
+        if not 0 <= self.chunk_overlap < size:
             raise SettingError(
-                f"chunk_overlap={self.chunk_overlap} is not in 0 to chunk_size - 1 ({self.chunk_size - 1}). "
-                f"Cure: a fifth of chunk_size, {self.chunk_size // 5}, or 0"
+                f"is not in 0 to {size - 1}, less than a chunk. Cure: a fifth of the chunk size, {size // 5}, or 0",
+                chunk_overlap=self.chunk_overlap,
             )
-        if not 0 <= self.min_chunk_size <= self.chunk_size:
+        if not 0 <= self.min_chunk_size <= size:
             raise SettingError(
-                f"min_chunk_size={self.min_chunk_size} is not in 0 to chunk_size ({self.chunk_size}). "
-                f"Cure: an eighth of chunk_size, {self.chunk_size // 8}, or 0"
+                f"is not in 0 to the chunk size, {size}. Cure: an eighth of it, {size // 8}, or 0",
+                min_chunk_size=self.min_chunk_size,
             )
-        if self.max_chunk_size is not None and self.max_chunk_size < self.chunk_size:
+        if self.max_chunk_size is not None and self.max_chunk_size < size:
             raise SettingError(
-                f"max_chunk_size={self.max_chunk_size} is less than chunk_size={self.chunk_size}. "
-                f"Cure: chunk_size or more, or None for {2 * self.chunk_size}"
+                f"is less than the chunk size, {size}. Cure: that or more; {2 * size} is the default",
+                max_chunk_size=self.max_chunk_size,
             )
         if isinstance(self.tokenizer, str) and self.tokenizer not in TOKENIZERS:
             raise SettingError(
-                f"tokenizer={self.tokenizer!r} is not known. Cure: one of {', '.join(TOKENIZERS)}, or a callable that "
-                "returns the tokens of a text"
+                f"is not known. Cure: one of {', '.join(TOKENIZERS)}, or a callable that returns the tokens of a text",
+                tokenizer=self.tokenizer,
             )
 
     @property

@@ -242,7 +242,7 @@ def note_filters(*, path: str = "", tag: str = "", since: str = "", until: str =
     """
     first, last = _day("since", since), _day("until", until)
     if first and last and first > last:
-        raise SettingError(f"since={since!r} comes after until={until!r}. Cure: exchange them.")
+        raise SettingError("are in the wrong order. Cure: exchange them.", since=since, until=until)
     found: list[MetadataFilter | MetadataFilters] = [
         MetadataFilter(key=key, value=part, operator=FilterOperator.TEXT_MATCH_INSENSITIVE)
         for key, part in ((PATH, path.strip()), (TAGS, tag.strip().removeprefix("#")))
@@ -270,5 +270,5 @@ def _day(name: str, text: str) -> date | None:
         return date.fromisoformat(text.strip())
     [named] = find_dates(text, date.today(), lexicon())[:1] or [None]  # noqa: DTZ011  the user's own day
     if named is None:
-        raise SettingError(f"{name}={text!r} is no date. Cure: write it as 2026-04-09, or in words: last week, in May.")
+        raise SettingError("is no date. Cure: write it as 2026-04-09, or in words: last week, in May.", **{name: text})
     return named.first if name == "since" else named.last

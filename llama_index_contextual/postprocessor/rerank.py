@@ -115,7 +115,7 @@ def reranker(spec: str, pool: int, llm: str | LLM | None = None) -> BaseNodePost
         return _sentence_transformers(model, pool)
     if spec == "llm" or (kind in ("ollama", "openai") and model):
         return _by_llm(llm if spec == "llm" else spec, pool)
-    raise SettingError(f"rerank={spec!r} names no reranker. Cure: {FORMS}")
+    raise SettingError(f"names no reranker. Cure: {FORMS}", rerank=spec)
 
 
 class _ScoringReranker(BaseNodePostprocessor):
@@ -189,8 +189,9 @@ class FastEmbedReranker(_ScoringReranker):
             self._encoder = TextCrossEncoder(model_name=model, **options)
         except Exception as error:  # the hub's, the file system's, onnxruntime's own
             raise SettingError(
-                f"rerank='fastembed:{model}' cannot be loaded ({type(error).__name__}: {error}). Cure: a model of "
-                "TextCrossEncoder.list_supported_models(), and a network the first time."
+                f"cannot be loaded ({type(error).__name__}: {error}). Cure: a model of "
+                "TextCrossEncoder.list_supported_models(), and a network the first time.",
+                rerank=f"fastembed:{model}",
             ) from error
 
     @classmethod
@@ -313,7 +314,7 @@ def _said_clearly() -> Iterator[None]:
     except Exception as error:  # any integration's own
         raise RetrievalError(
             f"the language model that reranks failed ({type(error).__name__}: {error}). Cure: see that it answers in "
-            f"time (a model given by name has {_SECONDS:.0f} s a call), or choose another rerank="
+            f"time (a model given by name has {_SECONDS:.0f} s a call), or choose another reranker"
         ) from error
 
 
@@ -329,7 +330,9 @@ def _choices(answer: str, count: int) -> tuple[list[int], list[float]]:
 def _service(kind: str, model: str) -> ServiceReranker:
     name, _, url = model.partition("@")
     if not url and not _key(_KEYS[kind]):
-        raise SettingError(f"rerank='{kind}:{name}' needs a key. Cure: set the environment variable {_KEYS[kind][0]}.")
+        raise SettingError(
+            f"needs a key. Cure: set the environment variable {_KEYS[kind][0]}.", rerank=f"{kind}:{name}"
+        )
     return ServiceReranker(base_url=url or _URLS[kind], model=name, key_names=_KEYS[kind])
 
 
@@ -351,8 +354,9 @@ def _sentence_transformers(model: str, pool: int) -> BaseNodePostprocessor:
         raise MissingExtraError("sentence-transformers", "huggingface") from error
     except Exception as error:  # the hub's, the file system's
         raise SettingError(
-            f"rerank='sentence-transformers:{model}' cannot be loaded ({type(error).__name__}: {error}). Cure: the "
-            "name of a cross-encoder, and a network the first time."
+            f"cannot be loaded ({type(error).__name__}: {error}). Cure: the name of a cross-encoder, and a network the "
+            "first time.",
+            rerank=f"sentence-transformers:{model}",
         ) from error
     return made
 
@@ -368,8 +372,9 @@ def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
             llm = Settings.llm
         except (ValueError, ImportError) as error:
             raise SettingError(
-                "rerank='llm' needs a language model. Cure: name one, as rerank='ollama:MODEL' or [context.llm] model "
-                "in contextual.toml, or set LlamaIndex's Settings.llm."
+                "needs a language model. Cure: name one, as 'ollama:MODEL', or [context.llm] model in "
+                "contextual.toml, or set LlamaIndex's Settings.llm.",
+                rerank="llm",
             ) from error
     return LLMReranker(
         llm=llm,

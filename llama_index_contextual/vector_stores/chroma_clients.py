@@ -271,7 +271,7 @@ def explained(what: str, *, is_own: bool) -> Iterator[None]:
         if isinstance(error, InvalidArgumentError) and "dimension" in str(error):
             raise FingerprintError(
                 f"Chroma has vectors of other dimensions ({error}). Cure: the former embedding, or index everything "
-                "again: reindex='all'."
+                "again: reindex='all' (--reindex all)."
             ) from error
         elsewhere = any(sign in str(error).lower() for sign in _ELSEWHERE)
         if _is_damage(error) or (what == "read" and is_own and not elsewhere):
@@ -322,7 +322,7 @@ def _local(folder: Path) -> ClientAPI:
     except UnicodeError as error:  # in the locale "C" the path of a folder "ñ" has no characters, only bytes
         raise StorageError(
             f"Chroma cannot open {str(folder)!a}: its path is not valid in this locale ({error}). What is indexed "
-            "is unharmed. Cure: PYTHONUTF8=1 in the environment, or a UTF-8 locale, or storage= with a plain name."
+            "is unharmed. Cure: PYTHONUTF8=1 in the environment, or a UTF-8 locale, or a plainly named storage folder."
         ) from error
     except Exception as error:
         if _is_damage(error):
@@ -413,5 +413,5 @@ def _copied(folder: Path) -> tempfile.TemporaryDirectory[str]:
 def _unwritable(folder: Path, error: OSError) -> StorageError:
     return StorageError(
         f"{folder} cannot be written ({error.strerror or error}). What is indexed is unharmed. Cure: make it writable, "
-        "see that the disk has room, or choose another folder with storage=."
+        "see that the disk has room, or choose another storage folder."
     )

@@ -98,7 +98,8 @@ class QdrantVectors:
         if len(rows) and length != self._dimensions:
             raise FingerprintError(
                 f"the collection {self._name!r} of Qdrant has vectors of {self._dimensions} dimensions, and these have "
-                f"{length}. Nothing was written. Cure: the former embedding, or index everything again: reindex='all'."
+                f"{length}. Nothing was written. Cure: the former embedding, or index everything again: reindex='all' "
+                "(--reindex all)."
             )
         for page in pages(np.arange(len(rows)), _WRITE):
             units = units_of(vectors[page])

@@ -122,7 +122,6 @@ def calls_of(module):
 MADE = {
     "_holds_number": "digits of a context",
     "among": "an escaped name",
-    "as_option": "names of settings",
     "corrected": "an escaped word of a question",
 }
 

@@ -194,7 +194,7 @@ def test_a_storage_knows_its_folder(opened, folder, tmp_path, embedding):
     folder.rename(tmp_path / "moved")
     with opened(tmp_path / "moved", storage=storage) as moved:
         assert moved.refresh().skipped == 4
-    with pytest.raises(SettingError, match="folder=None"):
+    with pytest.raises(SettingError, match="no folder is named"):
         ContextualIndex.open(None, embed_model=embedding)
     with pytest.raises(SettingError, match="does not say of which folder"):
         ContextualIndex.open(None, storage=tmp_path / "nothing", embed_model=embedding)

@@ -109,7 +109,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
     ) -> None:
         self._connection = Connection(llm, api_key)
         if reuse not in ("chunk", "document"):
-            raise SettingError(f"reuse={reuse!r} is not known. Cure: 'chunk' or 'document'.")
+            raise SettingError("is not known. Cure: 'chunk' or 'document'.", reuse=reuse)
         if beside is not None and beside not in FREE:
             raise SettingError(f"beside={beside!r} is not known. Cure: one of {', '.join(FREE)}, or None.")
         self.reuse, self.fallback_only, self.retry, self.patience = reuse, fallback_only, retry, _patience(patience)

@@ -52,8 +52,9 @@ class ModelSpec:
         model, _, url = rest.partition("@http")
         if provider not in ("ollama", "openai") or not model:
             raise SettingError(
-                f"llm={without_credentials(spec)!r} names no model. Cure: 'ollama:MODEL', 'openai:MODEL', "
-                "'openai:MODEL@http://HOST/v1', or any LlamaIndex LLM object."
+                "names no model. Cure: 'ollama:MODEL', 'openai:MODEL', 'openai:MODEL@http://HOST/v1', or any "
+                "LlamaIndex LLM object.",
+                llm=without_credentials(spec),
             )
         return cls(provider, model, f"http{url}" if url else None)
 

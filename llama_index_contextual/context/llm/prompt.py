@@ -170,9 +170,7 @@ def check_prompt(template: str | BasePromptTemplate) -> BasePromptTemplate:
     """
     prompt = PromptTemplate(template) if isinstance(template, str) else template
     if not isinstance(prompt, BasePromptTemplate):
-        raise SettingError(
-            f"prompt={prompt!r} is no prompt. Cure: a text with {{document}} and {{chunks}}, or a template."
-        )
+        raise SettingError("is no prompt. Cure: a text with {document} and {chunks}, or a template.", prompt=prompt)
     mapped = {*prompt.template_var_mappings.values()} if prompt.template_var_mappings else set()
     unknown = set(prompt.template_vars).difference(_FIELDS, mapped, prompt.kwargs, prompt.function_mappings or ())
     if unknown:
