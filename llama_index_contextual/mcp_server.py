@@ -1,7 +1,7 @@
 """Memory as an MCP server: a thin shell over ``ContextualIndex`` and ``MemoryContext``.
 
 Over stdio nothing but the protocol goes to standard output. Over HTTP it listens on this machine only, because it has
-no password. Its tools only read, unless writing is allowed: then one of them appends to the note of the day.
+no password. Its tools only read, unless writing is allowed: then some of them add to notes and correct them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySet
 from llama_index_contextual.notes.folder import MOST_LISTED, Notes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from mcp.server.mcpserver import MCPServer
@@ -41,6 +41,7 @@ DEFAULT_PORT: Final = 8765
 MAX_RESULTS: Final = 50
 MAX_QUERY: Final = 2000
 _MAX_ADDED: Final = 16_384
+_MAX_FILE: Final = 1_000_000
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
 _ENDING: Final = 0.5  # seconds that a refresh may take when the client has left, and clients when the process ends
 _SESSION_IDLE: Final = 900.0  # seconds after which an HTTP session without requests ends
@@ -61,6 +62,9 @@ FirstLine = Annotated[int, Field(description="First line, from 1.", ge=1)]
 Lines = Annotated[int, Field(description="Most lines.", ge=1, le=2000)]
 Glob = Annotated[str, Field(description="E.g. memory/2026-04-*.md", min_length=1, max_length=500)]
 Below = Annotated[str, Field(description="A folder or note; empty for all.")]
+Quoted = Annotated[str, Field(description="A passage of the note, exactly as get shows it.", min_length=1)]
+Text = Annotated[str, Field(max_length=_MAX_FILE)]
+Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
 Added = Annotated[str, Field(description="Markdown, a fact or two.", min_length=1, max_length=_MAX_ADDED)]
 
 INSTRUCTIONS: Final = (
@@ -94,7 +98,7 @@ def serve(
         refresh: ``"auto"`` brings the index up to date in the background; an answer waits for that at most 0.3 s and
             says what is not indexed yet. ``"never"`` only says so. ``"wait"`` waits. Default: what the configuration
             of the index says, else ``"auto"``.
-        allow_write: Whether clients get the tool ``memory_add``, which appends to the note of the day.
+        allow_write: Whether clients get the tools that write: ``memory_add``, ``memory_edit`` and ``memory``.
         **options: Of ``ContextualIndex.open``.
 
     Raises:
@@ -290,15 +294,44 @@ def _add_health(server: MCPServer[None], notes: Notes) -> None:
 
 
 def _add_writing(server: MCPServer[None], notes: Notes) -> None:
-    """Add the one tool that writes."""
+    """Add the tools that write."""
+
+    async def write(what: Callable[[], str]) -> str:
+        with _told():
+            answer = await asyncio.to_thread(what)
+            notes.keeper.start()
+            return answer
 
     @server.tool(structured_output=False)
     async def memory_add(text: Added) -> str:
         """Keep something the user wants remembered, in the note of the day."""
-        with _told():
-            said = await asyncio.to_thread(notes.add, text, datetime.now().astimezone())
-            notes.keeper.start()
-            return said
+        return await write(lambda: notes.add(text, datetime.now().astimezone()))
+
+    @server.tool(structured_output=False)
+    async def memory_edit(path: NotePath, old_text: Quoted, new_text: Text) -> str:
+        """Correct a note: replace a passage that stands in it exactly once."""
+        return await write(lambda: notes.edit(path, old_text, new_text))
+
+    @server.tool(structured_output=False)
+    async def memory(
+        command: Command,
+        path: str = "",
+        view_range: list[int] | None = None,
+        file_text: Text | None = None,
+        old_str: Text | None = None,
+        new_str: Text | None = None,
+        insert_line: int | None = None,
+        insert_text: Text | None = None,
+        old_path: str = "",
+        new_path: str = "",
+    ) -> str:
+        """View, create and change notes as files below /memories, with the commands of Anthropic's memory tool."""
+        fields = {
+            "command": command, "path": path, "view_range": view_range, "file_text": file_text, "old_str": old_str,
+            "new_str": new_str, "insert_line": insert_line, "insert_text": insert_text,
+            "old_path": old_path or path, "new_path": new_path,
+        }  # fmt: skip
+        return await write(lambda: notes.commands.call(fields))
 
 
 @contextlib.contextmanager

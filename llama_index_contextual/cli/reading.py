@@ -120,7 +120,7 @@ def mcp(
     enabled: Enabled = None,
     refresh: Refresh = None,
     allow_write: Annotated[
-        bool, typer.Option("--allow-write", help="Let agents append to the note of the day. Default: they only read")
+        bool, typer.Option("--allow-write", help="Let agents add to notes and correct them. Default: they only read")
     ] = False,
 ) -> None:
     """Serve a folder of notes to agents over the Model Context Protocol."""

@@ -17,6 +17,7 @@ from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import shown_path
+from llama_index_contextual.notes.commands import ROOT, MemoryCommands
 from llama_index_contextual.notes.writing import appended, change, turn
 from llama_index_contextual.text import counted, decode, replace_surrogates
 
@@ -32,12 +33,13 @@ _MOST_CHARS: Final = 64_000  # of one answer
 
 
 class Notes:
-    """A folder of notes: asked, read, and perhaps added to."""
+    """A folder of notes: asked, read, and perhaps added to and corrected."""
 
     def __init__(self, index: ContextualIndex, memory: MemoryContext, keeper: BackgroundRefresh) -> None:
         self.index = index
         self.memory = memory
         self.keeper = keeper
+        self.commands = MemoryCommands(index.folder, index.settings.files, index.storage)
 
     async def context(self, message: str) -> MemoryDigest:
         """Return the digest for a message; small talk touches neither folder nor index."""
@@ -149,6 +151,18 @@ class Notes:
                 (folder / path).unlink()
                 raise SettingError(f"path={path!r} is no note that the index reads: {reason}. Cure: other files=.")
         return f"Added to {path}." + (f" The index does not read this note: {reason}" if reason else "")
+
+    def edit(self, path: str, old: str, new: str) -> str:
+        """Replace a passage of a note; return a sentence that says where. The note as it was is kept.
+
+        Raises:
+            DocumentError: There is no such note, or the passage is not there, or there more than once.
+            LockedError: Others have been writing for half a minute.
+            StorageError: The note cannot be read or written; it is unharmed.
+        """
+        path = self._named(path)
+        line, _ = self.commands.replace(f"{ROOT}/{path}", old, new)
+        return f"Edited {shown_path(path)}, line {line}."
 
     def _unread(self, path: str) -> str:
         """Return why the index does not read a file of the folder, or ""."""

@@ -111,7 +111,9 @@ def change(
             for left in note.parent.glob(f".{glob_escape(note.name)}.????????"):  # of a process that was killed
                 left.unlink()
             if before is not None and backup():
-                write_atomically(backup_place(folder, path), before)
+                place = backup_place(folder, path)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(place, before)
             with contextlib.suppress(_ChangedError):
                 write_atomically(note, after, check=partial(_unchanged, note, status))
                 return before is None
@@ -122,13 +124,11 @@ def change(
 
 
 def backup_place(folder: Path, path: str) -> Path:
-    """Return where the present content of a path goes, whose folder is made: ``.contextual/backups/TIME/PATH``."""
+    """Return where the present content of a path goes: ``.contextual/backups/TIME/PATH``; its folder is to be made."""
     backups = Layout(folder / DEFAULT_NAME).root / "backups"
     _refuse_link(backups)
     now = datetime.now(timezone.utc)
-    place = backups / f"{now:%Y-%m-%dT%H-%M-%S.%f}Z" / PurePosixPath(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    return place
+    return backups / f"{now:%Y-%m-%dT%H-%M-%S.%f}Z" / PurePosixPath(path)
 
 
 class _ChangedError(Exception):

@@ -1,4 +1,4 @@
-"""The one MCP tool that writes: it appends to the note of the day."""
+"""The MCP tools that write: they add to the note of the day, and correct notes."""
 
 import os
 import subprocess
@@ -23,7 +23,11 @@ async def test_what_is_added_stands_in_the_note_of_the_day(folder, index):
     today = datetime.now().astimezone().date().isoformat()
     note = folder / "memory" / f"{today}.md"
     async with mcp.Client(mcp_server.build_server(index, allow_write=True)) as client:
-        assert {tool.name for tool in (await client.list_tools()).tools} == READING | {"memory_add"}
+        assert {tool.name for tool in (await client.list_tools()).tools} == READING | {
+            "memory_add",
+            "memory_edit",
+            "memory",
+        }
         assert await text_of(client, "memory_add", text="JC moved to Lima.\n# Really") == f"Added to memory/{today}.md."
         note.chmod(0o640)
         await text_of(client, "memory_add", text="He took Cookie\x1b[31m along.")
@@ -48,6 +52,30 @@ async def test_nothing_is_added_outside_of_the_folder(folder, index, tmp_path):
         assert result.is_error
         assert "is a link, which nothing is written through" in result.content[0].text
     assert (tmp_path / "outside.md").read_text("utf-8") == "outside\n"
+
+
+async def test_an_agent_corrects_notes_where_it_may(folder, index):
+    edit = {"path": "MEMORY.md", "old_text": "blue", "new_text": "green"}
+    view = {"command": "view", "path": "/memories/MEMORY.md"}
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        for tool, arguments in [("memory_edit", edit), ("memory", view)]:
+            assert (await client.call_tool(tool, arguments)).is_error  # there is no such tool
+    async with mcp.Client(mcp_server.build_server(index, allow_write=True)) as client:
+        assert await text_of(client, "memory_edit", **edit) == "Edited MEMORY.md, line 3."
+        assert "     3\tColor preference: green" in await text_of(client, "memory", **view)
+        await text_of(
+            client, "memory", command="insert", path="/memories/MEMORY.md", insert_line=3, insert_text="Tea: yes"
+        )
+        await text_of(client, "memory", command="rename", old_path="/memories/MEMORY.md", new_path="/memories/facts.md")
+        assert (folder / "facts.md").read_text("utf-8") == "# Facts\n\nColor preference: green\nTea: yes\n"
+        assert "green" in await wait_for(client, "color preference", "facts.md")
+        for tool, arguments in [
+            ("memory_edit", {**edit, "path": ".secret.md", "old_text": "hidden"}),
+            ("memory", {"command": "create", "path": "/memories/../x.md", "file_text": "x"}),
+            ("memory", {"command": "delete", "path": "/memories/link.md"}),
+        ]:
+            assert (await client.call_tool(tool, arguments)).is_error
+    assert (folder.parent / "outside.md").exists()
 
 
 @pytest.mark.parametrize(

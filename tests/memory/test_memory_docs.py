@@ -12,9 +12,10 @@ DOC = (ROOT / "docs" / "memory.md").read_text("utf-8")
 
 def test_configuration_blocks_are_json():
     blocks = re.findall(r"```json\n(.*?)```", DOC, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     assert json.loads(blocks[0])["mcpServers"]["notes"]["args"][0] == "mcp"
     assert json.loads(blocks[1])["hooks"]["UserPromptSubmit"]
+    assert "import claude-code -" in json.loads(blocks[2])["hooks"]["SessionEnd"][0]["hooks"][0]["command"]
 
 
 def test_the_turn_start_instruction_shows_what_the_tool_answers():
