@@ -62,7 +62,7 @@ async def test_a_search_says_which_words_no_note_holds(index):
         assert said.startswith("(No relevant prior context for this message.)\n(Search: left out ")
         assert said.endswith('(Search: the index does not know "zzzqq".)')
         meant = await text_of(client, "memory_search", query="carorts")
-        assert "carrots" in meant.splitlines()[1]
+        assert "carrots" in meant.splitlines()[2]
         assert '(Search: searched for "carrots" instead of "carorts", which the index does not know.)' in meant
         for query in ("carrots", "carrots -zebra", "path:MEMORY.md carrots"):
             assert "does not know" not in await text_of(client, "memory_search", query=query)
