@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from llama_index_contextual.dates import date_in_words
 
@@ -172,6 +172,13 @@ def page_path(path: str, page: object) -> str:
     if not path or page in {None, ""}:
         return path
     return f"{path}#{_PARTS.get(PurePosixPath(path).suffix.lower(), 'page')}={quote(str(page), safe='')}"
+
+
+def split_page(path: str) -> tuple[str, str]:
+    """Return what :func:`page_path` was given: a path, and a page or ""."""
+    file, _, part = path.rpartition("#")
+    name, _, page = part.partition("=")
+    return (file, unquote(page)) if file and name in {"page", *_PARTS.values()} else (path, "")
 
 
 def shortened(text: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
 
 _SUFFIXES: Final = (".jsonl", ".json", ".csv")
-_FIELDS: Final = ("question", "path", "lines", "text")
+_FIELDS: Final = ("question", "path", "lines", "text", "page")
 _LINES: Final = re.compile(r"\s*L?(\d+)\s*(?:[-–]\s*L?(\d+)\s*)?")
 
 
@@ -32,23 +32,27 @@ class Passage:
         lines: First and last line, 1-based and inclusive. One line in common is enough.
         text: Words that are in the chunk. Case and white space do not count. Give a sentence at most, because a chunk
             may end in the middle of a longer text.
+        page: Page of the path, or slide, sheet, cell or chapter, as its chunks' ``page_label`` says it.
 
     Raises:
-        SettingError: There is neither path nor text, or the lines cannot be.
+        SettingError: There is neither path nor text, the lines cannot be, or a page has no path.
     """
 
     path: str | None = None
     lines: tuple[int, int] | None = None
     text: str | None = None
+    page: str | None = None
 
     def __post_init__(self) -> None:
         if not (self.path or (self.text and self.text.strip())):
             raise SettingError("a passage needs a path or a text. Cure: name the place of the answer.")
         if self.lines and not (self.path and 1 <= self.lines[0] <= self.lines[1]):
             raise SettingError(f"lines={self.lines} cannot be. Cure: give a path too, and first <= last, both from 1.")
+        if self.page and not self.path:
+            raise SettingError(f"page={self.page} is of no file. Cure: give a path too.")
 
     def __str__(self) -> str:
-        place = names.citation(self.path, *(self.lines or (None, None))) if self.path else ""
+        place = names.citation(self.path, *(self.lines or (None, None)), self.page) if self.path else ""
         return " ".join(filter(None, (place, f'"{self.text}"' if self.text else "")))
 
     def is_in(self, node: BaseNode) -> bool:
@@ -61,6 +65,8 @@ class Passage:
             parts = _path(self.path).parts
             if not any(path.parts[-len(parts) :] == parts for path in _paths(node)):
                 return False
+        if self.page and str(names.value_of(node.metadata, names.PAGE_LABEL)) != self.page:
+            return False
         if self.text is not None and _normalised(self.text) not in _normalised(node.get_content()):
             return False
         if self.lines is None:
@@ -106,7 +112,8 @@ def load_questions(path: str | Path) -> list[Question]:
     """Read questions from a file: ``.jsonl`` (one object per line), ``.json`` (a list of objects), or ``.csv``.
 
     Each entry has ``question`` and the place of its answer: ``path``, ``path`` and ``lines`` (``"12-16"``, ``12`` or
-    ``[12, 16]``), or ``text``. An answer in several places needs several entries with the same question.
+    ``[12, 16]``), ``path`` and ``page``, or ``text``. An answer in several places needs several entries with the
+    same question.
 
     Raises:
         DocumentError: The file or one of its entries cannot be read. The message names the line.
@@ -171,7 +178,8 @@ def _parse(entry: Any, place: str) -> tuple[str, Passage]:
     if not question:
         raise DocumentError(f'{place} has no "question"')
     try:
-        return question, Passage(entry.get("path") or None, _lines(entry.get("lines")), entry.get("text") or None)
+        page = _page(entry.get("page"))
+        return question, Passage(entry.get("path") or None, _lines(entry.get("lines")), entry.get("text") or None, page)
     except SettingError as error:
         raise DocumentError(f"{place}: {error}") from error
 
@@ -186,6 +194,14 @@ def _lines(value: Any) -> tuple[int, int] | None:
     except (TypeError, ValueError):
         raise SettingError(f'lines={value!r} are no lines. Cure: write "12-16", 12 or [12, 16]') from None
     return first, last
+
+
+def _page(value: Any) -> str | None:
+    if value in (None, ""):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise SettingError(f"page={value!r} is no page. Cure: a number, or the name of a sheet")
+    return str(value)
 
 
 def _paths(node: BaseNode) -> list[PurePosixPath]:

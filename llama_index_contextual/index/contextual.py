@@ -19,6 +19,7 @@ from llama_index_contextual.index.nodes import to_node
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.writing import Storage
+from llama_index_contextual.metadata import PAGE_LABEL, split_page
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 from llama_index_contextual.retrievers.relevance import said_least
@@ -250,15 +251,18 @@ class ContextualIndex:
         Hidden files, files that ``.gitignore`` names, and links out of the folder count as none.
 
         Args:
-            path: Relative to the folder, in POSIX form.
+            path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
         """
-        if path not in self.files(path):
+        file, page = (path, "") if path in self.files(path) else split_page(path)
+        if file not in self.files(file):
             return None
         try:
-            documents = self.settings.reading.load(path)
+            documents = self.settings.reading.load(file)
         except DocumentError:  # it went this moment, or is no text
             return None
-        return "\n\n".join(document.text for document in documents)
+        if page:
+            documents = [one for one in documents if str(one.metadata.get(PAGE_LABEL)) == page]
+        return "\n\n".join(document.text for document in documents) if documents else None
 
     def refresh(
         self,

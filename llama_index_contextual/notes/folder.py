@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from dataclasses import asdict
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.files import find_files
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import shown_path
+from llama_index_contextual.metadata import split_page
 from llama_index_contextual.notes.commands import ROOT, MemoryCommands
 from llama_index_contextual.notes.writing import appended, change, turn
 from llama_index_contextual.text import counted, decode, replace_surrogates
@@ -59,7 +62,8 @@ class Notes:
         path = self._named(path)
         text = self.index.read(path)
         if text is None:
-            raise DocumentError(f"the note {path!r} is not a text file")
+            file, page = split_page(path)
+            raise DocumentError(f"{file!r} has no page {page!r}" if page else f"the note {path!r} is not a text file")
         lines = text.splitlines()
         if first > max(len(lines), 1):
             raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
@@ -76,10 +80,11 @@ class Notes:
         """
         if path in self.index.files(path):
             return path
-        found = next((one for one in self.index.files() if shown_path(one) == path), None)
+        file = split_page(path)[0]
+        found = next((one for one in self.index.files() if shown_path(one) in {path, file}), None)
         if found is None:
             raise DocumentError(f"there is no note {path!r} that the index reads. Cure: list shows them")
-        return found
+        return found if shown_path(found) == path else found + path[len(file) :]
 
     def several(self, glob: str) -> list[str]:
         """Return notes whose path a pattern matches, each with its path as the first line, and what was left out."""
@@ -101,12 +106,15 @@ class Notes:
         return blocks
 
     def listing(self, below: str) -> str:
-        """Return the paths of the notes, one a line."""
+        """Return the paths of the notes, one a line, and how many there are of which kind where it is not Markdown."""
         below = below.strip("/")
         paths = self.index.files(below) or [
             one for one in self.index.files() if f"{shown_path(one)}/".startswith(f"{below}/")
         ]
         more = [f"({MOST_LISTED} of {len(paths)}; name a folder for the others)"] if len(paths) > MOST_LISTED else []
+        kinds = Counter(suffix_of(path).removeprefix(".") or "without a suffix" for path in paths)
+        if set(kinds) - {"md"}:
+            more.append(f"({', '.join(f'{number} {kind}' for kind, number in kinds.most_common())})")
         return "\n".join([*map(shown_path, paths[:MOST_LISTED]), *more]) or "(no notes)"
 
     async def status(self) -> str:

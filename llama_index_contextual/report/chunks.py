@@ -91,12 +91,12 @@ class ChunkView(NamedTuple):
 
 
 def chunk_views(nodes: Iterable[BaseNode]) -> Iterator[ChunkView]:
-    """Yield the chunks of one document as they are shown; ``nodes`` are in order."""
-    end = 0
+    """Yield the chunks of one document, or of the pages of one, as they are shown; ``nodes`` are in order."""
+    end, page = 0, None
     for number, node in enumerate((node for node in nodes if isinstance(node, TextNode)), start=1):
         text = node.get_content(MetadataMode.NONE)
-        overlap = 0 if node.start_char_idx is None else max(0, end - node.start_char_idx)
-        end = node.end_char_idx or 0
+        overlap = 0 if node.start_char_idx is None or node.ref_doc_id != page else max(0, end - node.start_char_idx)
+        end, page = node.end_char_idx or 0, node.ref_doc_id
         values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
         yield ChunkView(number, node, values, text[:overlap], text[overlap:])
 
@@ -120,7 +120,7 @@ def chunk_panel(chunk: ChunkView) -> Panel:
     """Return a chunk as a panel in the terminal: headings, lines, tokens, overlap, overflow and context."""
     title = Text(f"{chunk.number} ", style="bold")
     title.append(printable(chunk.headings, one_line=True) or "(no heading)")
-    lines = f"L{chunk.values.get(metadata.START_LINE)}-L{chunk.values.get(metadata.END_LINE)}"
+    lines = chunk.citation.rpartition("#")[2]
     continued = printable(str(chunk.values.get(metadata.CONTINUES) or ""), one_line=True)
     subtitle = Text(" · ".join([lines, *chunk.facts, *([f"continues {continued}"] if continued else [])]), style="dim")
     if chunk.values.get(metadata.OVERFLOW):

@@ -3,13 +3,17 @@
 import pytest
 import samples
 from llama_index.core.storage.kvstore import SimpleKVStore
+from rich.console import Console
 
 from llama_index_contextual.documents import DocumentReader, FileRules, reader
 from llama_index_contextual.documents.worker import Limits, LostError, Worker
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.evaluation import Passage, load_questions
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.metadata import citation_of
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.preview import preview_file
+from llama_index_contextual.report import chunk_panel, chunk_views
 
 
 @pytest.fixture
@@ -152,3 +156,40 @@ def test_what_took_too_long_is_not_tried_again_with_the_same_limits(tmp_path, mo
 def test_a_converter_that_is_not_known_is_refused(wrong):
     with pytest.raises(SettingError, match="is not known"):
         DocumentReader(wrong)
+
+
+def test_one_page_is_read_by_its_citation(folder):
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        pages = [page.text for page in DocumentReader().load_data(folder / "report.pdf")]
+        assert index.read("report.pdf#page=2") == pages[1]
+        assert "| Day | 12.5 |" in index.read("fees.xlsx#sheet=Fees")
+        assert index.read("report.pdf") == "\n\n".join(pages)
+        assert index.read("report.pdf#page=4") is index.read("lost.pdf#page=1") is None
+        (folder / "a#page=1.md").write_text("# Named like a page\n", "utf-8")
+        assert index.read("a#page=1.md").startswith("# Named")
+
+
+def test_a_page_may_be_the_answer_of_a_question(folder, tmp_path):
+    asked = tmp_path / "questions.jsonl"
+    asked.write_text('{"question": "How high was the tide?", "path": "report.pdf", "page": 2}\n', "utf-8")
+    [question] = load_questions(asked)
+    assert str(question.gold[0]) == "report.pdf#page=2"
+    with ContextualIndex.open(folder, embed_model="none") as index:
+        index.refresh()
+        holders = {citation_of(node.metadata) for node in index.nodes() if question.covered_by(node)}
+        assert holders == {"report.pdf#page=2"}
+    with pytest.raises(SettingError, match=r"page=2 is of no file"):
+        Passage(text="tide", page="2")
+    asked.write_text('{"question": "How high?", "path": "report.pdf", "page": [2]}\n', "utf-8")
+    with pytest.raises(DocumentError, match=r"questions.jsonl:1: page=\[2\] is no page"):
+        load_questions(asked)
+
+
+def test_a_preview_names_pages_and_takes_no_page_for_a_repetition(folder):
+    shown = preview_file(folder / "report.pdf", HeadingAwareMarkdownNodeParser())
+    views = list(chunk_views(shown.nodes))
+    assert [(view.citation, view.overlap) for view in views] == [(f"report.pdf#page={page}", "") for page in (1, 2, 3)]
+    console = Console(width=100)
+    with console.capture() as printed:
+        console.print(chunk_panel(views[1]))
+    assert "page=2 · " in printed.get()

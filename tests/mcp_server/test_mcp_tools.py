@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from mcp_clients import mcp, text_of
@@ -193,3 +194,17 @@ def test_without_the_sdk_the_extra_is_named(index, monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     with pytest.raises(MissingExtraError, match=r"\[mcp\]"):
         mcp_server.build_server(index)
+
+
+async def test_a_page_of_a_document_is_read_by_its_citation_and_kinds_are_counted(folder, index):
+    source = Path(__file__).parents[2] / "examples" / "documents"
+    for name in ("report.pdf", "fees.xlsx"):
+        (folder / name).write_bytes((source / name).read_bytes())
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        listed = await text_of(client, "list")
+        assert listed.splitlines()[-1] == "(2 md, 1 xlsx, 1 pdf)"
+        page = await text_of(client, "get", path="report.pdf#page=2")
+        assert page.strip() == index.read("report.pdf#page=2").strip() != index.read("report.pdf#page=1").strip()
+        result = await client.call_tool("get", {"path": "report.pdf#page=99"})
+        assert result.is_error
+        assert "'report.pdf' has no page '99'" in result.content[0].text
