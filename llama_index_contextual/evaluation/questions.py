@@ -52,7 +52,8 @@ class Passage:
             raise SettingError(f"page={self.page} is of no file. Cure: give a path too.")
 
     def __str__(self) -> str:
-        place = names.citation(self.path, *(self.lines or (None, None)), self.page) if self.path else ""
+        first, last = self.lines or (None, None)
+        place = names.citation(self.path, first, last, self.page) if self.path else ""
         return " ".join(filter(None, (place, f'"{self.text}"' if self.text else "")))
 
     def is_in(self, node: BaseNode) -> bool:
