@@ -142,7 +142,7 @@ def test_a_second_run_embeds_nothing(run, notes):
             1,
             "--llm: contexts are 'off' here. Cure: add --context llm",
         ),
-        (["context", "x", "--half-life-days", "inf"], 1, "--half-life-days=inf is not finite. Cure: "),
+        (["context", "x", "--half-life-days", "inf"], 1, "--half-life-days=inf cannot work. Cure: "),
         (["search"], 2, "Missing argument"),
         (["search", "x", "--top-k", "0"], 1, "--top-k=0 cannot work. Cure: "),
         (["index", ".", "--chunk-size", "0"], 1, "--chunk-size=0 cannot work. Cure: "),

@@ -10,14 +10,13 @@ import typer
 from llama_index_contextual.cli.common import (
     AsJson,
     Config,
-    EmbedModel,
     Folder,
     PathPart,
     Question,
+    Said,
     Since,
     Storage,
     TagPart,
-    TopK,
     Until,
     open_index,
     print_json,
@@ -25,6 +24,7 @@ from llama_index_contextual.cli.common import (
     question_of,
     tell,
     tell_freshness,
+    with_options,
 )
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
@@ -43,14 +43,15 @@ Llm = Annotated[
 ]
 
 
+@with_options("embedding.model", "retrieval.top_k")
 def ask(
     question: Question,
     llm: Llm = None,
     folder: Folder = None,
     storage: Storage = None,
     config: Config = None,
-    embed_model: EmbedModel = None,
-    top_k: TopK = None,
+    *,
+    settings: Said,
     path: PathPart = "",
     tag: TagPart = "",
     since: Since = "",
@@ -66,7 +67,6 @@ def ask(
 
     text = question_of(question)
     filters = note_filters(path=path, tag=tag, since=since, until=until)
-    settings = {"embedding.model": embed_model, "retrieval.top_k": top_k}
     with open_index(folder, storage, config, settings, create=False) as index:
         said = index.settings.configuration
         writer = CitedSynthesizer(llm or said.context.llm.llm)

@@ -7,9 +7,10 @@ import json
 import logging
 import re
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -20,7 +21,7 @@ from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from llama_index_contextual.index import ContextualIndex, Freshness
 
@@ -31,17 +32,6 @@ messages = Console(stderr=True, soft_wrap=True, highlight=False)
 
 Storage = Annotated[Path | None, typer.Option(help="Where the index lives. Default: FOLDER/.contextual")]
 Config = Annotated[Path | None, typer.Option(help="A configuration file. Default: FOLDER/contextual.toml")]
-EmbedModel = Annotated[
-    str | None,
-    typer.Option(
-        help="local, e5 (many languages), none (keywords alone), llamacpp:NAME@URL, or a MODEL after ollama:, openai:, "
-        "huggingface:, voyage: or jina:. Default: the index's own, else local"
-    ),
-]
-Store = Annotated[
-    str | None,
-    typer.Option(help="chroma, chroma:http://HOST:PORT or qdrant:http://HOST:PORT. Default: the index's own"),
-]
 Folder = Annotated[
     Path | None,
     typer.Option("--folder", "-f", help="The folder that was indexed. Default: that of --storage, else this one"),
@@ -51,24 +41,52 @@ Indexed = Annotated[
 ]
 Documents = Annotated[Path, typer.Argument(help="A folder of Markdown and text files.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-ChunkSize = Annotated[int | None, typer.Option(help="The most tokens of a chunk. Default: what the embedding reads")]
 PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
 TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag.")]
 Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09, or 'last week'.")]
 Until = Annotated[str, typer.Option("--until", help="Only dated files, up to this day.")]
 Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
-TopK = Annotated[int | None, typer.Option("--top-k", "-k", help="How many hits. Default: 5")]
-Recency = Annotated[
-    bool | None, typer.Option("--recency/--no-recency", help="Whether newer notes win among near equals.")
-]
-Refresh = Annotated[
-    Literal["auto", "never", "wait"] | None,
-    typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
-]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
 RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
 ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
-Overlap = Annotated[int | None, typer.Option(help="The most tokens repeated from the chunk before. Default: a fifth")]
+
+
+Said = dict[str, Any]  # what options say of settings, by key; None is not said
+
+
+def option_of(key: str) -> Any:
+    """Return the type of a command's argument: the option of a setting, as the setting is declared."""
+    setting = SETTINGS[key]
+    kind = type(setting.example if setting.info.default is None else setting.info.default)
+    default = setting.computed or json.dumps(setting.default, ensure_ascii=False)
+    index = "the index's own, else " if setting.path[0] in ("files", "chunks", "context", "embedding") else ""
+    mode = "For --context llm. " if key.startswith("context.llm.") else ""
+    text = f"{mode}{setting.info.description} Default: {index}{default}".replace("`", "")
+    return Annotated[(list[str] if kind is tuple else kind) | None, typer.Option(*setting.flags.split(), help=text)]
+
+
+EmbedModel = option_of("embedding.model")
+
+
+def with_options(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of some settings. What they say is its argument ``settings``, a :data:`Said`."""
+    names = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option_of(names[name])) for name in names
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**arguments: Any) -> None:
+            command(settings={key: arguments.pop(name) for name, key in names.items()}, **arguments)
+
+        parameters = [*signature(command, eval_str=True).parameters.values()]
+        place = next(number for number, one in enumerate(parameters) if one.name == "settings")
+        parameters[place : place + 1] = options
+        vars(run)["__signature__"] = Signature(parameters)  # typer reads it
+        return run
+
+    return decorate
 
 
 def question_of(words: Sequence[str]) -> str:

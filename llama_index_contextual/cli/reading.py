@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 import sys
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
@@ -18,16 +17,12 @@ from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
     AsJson,
-    ChunkSize,
     Config,
-    EmbedModel,
     Folder,
     Indexed,
     ListSkipped,
-    Overlap,
     Page,
-    Recency,
-    Refresh,
+    Said,
     Storage,
     open_index,
     print_json,
@@ -36,6 +31,7 @@ from llama_index_contextual.cli.common import (
     question_of,
     tell_freshness,
     tell_skipped,
+    with_options,
     write_page,
 )
 from llama_index_contextual.config import load_configuration
@@ -47,30 +43,25 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.memory import MemoryDigest
 
-Results = Annotated[int | None, typer.Option("--max-results", help="Most hits of a digest. Default: 4")]
-HalfLife = Annotated[
-    float | None, typer.Option(help="Days after which a dated note's recency factor is a half. Default: 30")
-]
-Enabled = Annotated[
-    bool | None, typer.Option("--enabled/--disabled", help="Disabled, memory says so in one line and stops.")
-]
-MinRelevance = Annotated[
-    float | None, typer.Option(help="How likely a hit has to answer, 0 to 1; 0 leaves out none. Default: as search")
-]
+_MEMORY: Final = (
+    "embedding.model",
+    "memory.max_results",
+    "memory.min_relevance",
+    "memory.half_life_days",
+    "memory.recency",
+    "memory.enabled",
+    "memory.refresh",
+)
 
 
+@with_options(*_MEMORY)
 def context(
     message: Annotated[list[str], typer.Argument(help="What the user wrote.")],
     folder: Folder = None,
     storage: Storage = None,
     config: Config = None,
-    embed_model: EmbedModel = None,
-    max_results: Results = None,
-    min_relevance: MinRelevance = None,
-    half_life_days: HalfLife = None,
-    recency: Recency = None,
-    enabled: Enabled = None,
-    refresh: Refresh = None,
+    *,
+    settings: Said,
     as_json: AsJson = False,
 ) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
@@ -79,16 +70,14 @@ def context(
     from llama_index_contextual.memory import MemoryContext
     from llama_index_contextual.memory.context import gate_digest
 
-    options = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
     may_make = False
     if folder or not storage:  # else only the index knows its folder, and so its configuration
-        memory = load_configuration(folder or Path(), file=config, options=options).memory
+        memory = load_configuration(folder or Path(), file=config, options=settings).memory
         digest = gate_digest(text, memory)  # small talk needs no index
         if digest is not None:
             _print_digest(digest, as_json=as_json)
             return
         may_make = memory.refresh not in (None, "never")
-    settings = {**options, "embedding.model": embed_model}
     with open_index(folder, storage, config, settings, create=may_make) as index:
         keeper = BackgroundRefresh(index, index.settings.configuration.memory.refresh or "never")
         tell_freshness(keeper.look())
@@ -106,19 +95,15 @@ def _print_digest(digest: MemoryDigest, *, as_json: bool) -> None:
         print_text(digest.markdown)
 
 
+@with_options(*_MEMORY)
 def mcp(
     folder: Folder = None,
     storage: Storage = None,
     config: Config = None,
-    embed_model: EmbedModel = None,
+    *,
+    settings: Said,
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
-    max_results: Results = None,
-    min_relevance: MinRelevance = None,
-    half_life_days: HalfLife = None,
-    recency: Recency = None,
-    enabled: Enabled = None,
-    refresh: Refresh = None,
     allow_write: Annotated[
         bool, typer.Option("--allow-write", help="Let agents add to notes and correct them. Default: they only read")
     ] = False,
@@ -126,8 +111,6 @@ def mcp(
     """Serve a folder of notes to agents over the Model Context Protocol."""
     from llama_index_contextual.mcp_server import serve
 
-    options = _memory_options(max_results, min_relevance, half_life_days, recency, enabled, refresh)
-    options["embedding.model"] = embed_model
     if transport == "http":
         _require_port(port)
     try:
@@ -137,7 +120,7 @@ def mcp(
             port=port,
             allow_write=allow_write,
             storage=storage,
-            config=partial(load_configuration, file=config, options=options),
+            config=partial(load_configuration, file=config, options=settings),
         )
     except KeyboardInterrupt:
         _end_at_once(EXIT_INTERRUPTED)
@@ -167,30 +150,11 @@ def _require_port(port: int) -> None:
             raise SettingError(f"--port={port} cannot be used ({error.strerror}). Cure: another --port") from error
 
 
-def _memory_options(
-    max_results: int | None,
-    min_relevance: float | None,
-    half_life_days: float | None,
-    recency: bool | None,
-    enabled: bool | None,
-    refresh: str | None,
-) -> dict[str, Any]:
-    if half_life_days is not None and not math.isfinite(half_life_days):
-        raise SettingError(f"--half-life-days={half_life_days} is not finite. Cure: days, such as 30, or --no-recency")
-    return {
-        "memory.max_results": max_results,
-        "memory.min_relevance": min_relevance,
-        "memory.half_life_days": half_life_days,
-        "memory.recency": recency,
-        "memory.enabled": enabled,
-        "memory.refresh": refresh,
-    }
-
-
+@with_options("chunks.size", "chunks.overlap")
 def preview(
     file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
-    chunk_size: ChunkSize = None,
-    overlap: Overlap = None,
+    *,
+    settings: Said,
     tokenizer: Annotated[str | None, typer.Option(help="minilm, cl100k or estimate.")] = None,
     context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
     folder: Annotated[
@@ -204,7 +168,7 @@ def preview(
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
     from llama_index_contextual.preview import preview_file
 
-    settings = {"chunks.size": chunk_size, "chunks.overlap": overlap, "chunks.tokenizer": tokenizer}
+    settings["chunks.tokenizer"] = tokenizer
     file = file.resolve()
     with open_index(folder or file.parent, None, config, settings, reindex="ignore") as index:
         pipeline = index.settings.pipeline

@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
@@ -14,20 +14,16 @@ from rich.padding import Padding
 from rich.text import Text
 
 from llama_index_contextual.cli.common import (
-    RERANKERS,
     AsJson,
     Config,
-    EmbedModel,
     Folder,
     Page,
     PathPart,
     Question,
-    Recency,
-    Refresh,
+    Said,
     Since,
     Storage,
     TagPart,
-    TopK,
     Until,
     open_index,
     print_json,
@@ -35,6 +31,7 @@ from llama_index_contextual.cli.common import (
     question_of,
     tell,
     tell_freshness,
+    with_options,
     write_page,
 )
 from llama_index_contextual.config import descriptions_of
@@ -58,25 +55,29 @@ _MARGIN: Final = "   "
 _WORD: Final = re.compile(r"\w+")
 
 
+@with_options(
+    "embedding.model",
+    "retrieval.top_k",
+    "retrieval.per_file",
+    "retrieval.min_score",
+    "retrieval.recency",
+    "retrieval.rerank",
+)
 def search(
     question: Question,
     folder: Folder = None,
     storage: Storage = None,
     config: Config = None,
-    embed_model: EmbedModel = None,
-    top_k: TopK = None,
-    per_file: Annotated[int | None, typer.Option(help="At most so many hits of one file.")] = None,
+    *,
+    settings: Said,
     path: PathPart = "",
     tag: TagPart = "",
     since: Since = "",
     until: Until = "",
-    min_score: Annotated[
-        float | None,
-        typer.Option(help="The relevance that a hit needs, 0 to 1; 0 shows all. Default: 0.05, or 0 with filters"),
-    ] = None,
-    recency: Recency = None,
-    rerank: Annotated[str | None, typer.Option(help=f"{RERANKERS}.")] = None,
-    refresh: Refresh = None,
+    refresh: Annotated[
+        Literal["auto", "never", "wait"],
+        typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
+    ] = "never",
     full: Annotated[bool, typer.Option("--full", help="Show the whole text of each hit.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each arm's rank and score, and the matched terms.")
@@ -91,17 +92,9 @@ def search(
 
     text = question_of(question)
     filters = note_filters(path=path, tag=tag, since=since, until=until)
-    settings = {
-        "embedding.model": embed_model,
-        "retrieval.top_k": top_k,
-        "retrieval.per_file": per_file,
-        "retrieval.min_score": min_score,
-        "retrieval.recency": recency,
-        "retrieval.rerank": rerank,
-    }
     with open_index(folder, storage, config, settings, create=refresh == "wait") as index:
         retrieval = index.settings.configuration.retrieval
-        with BackgroundRefresh(index, refresh or "never") as keeper:
+        with BackgroundRefresh(index, refresh) as keeper:
             tell_freshness(keeper.look())
             least = said_least(retrieval.min_score)
             retriever = index.as_retriever(similarity_top_k=retrieval.top_k or 5, filters=filters, min_score=least)

@@ -11,28 +11,27 @@ import warnings
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
-    ChunkSize,
     Config,
     Documents,
-    EmbedModel,
     ListSkipped,
-    Overlap,
+    Said,
     Storage,
-    Store,
     open_index,
     print_json,
     print_report,
     print_text,
     tell,
     tell_skipped,
+    with_options,
 )
+from llama_index_contextual.config import SETTINGS
 from llama_index_contextual.errors import DamagedError, SettingError
 from llama_index_contextual.text import counted, money
 
@@ -47,25 +46,28 @@ _CHUNK_BYTES: Final = 5_300
 _EMPTY_BYTES: Final = 100_000
 
 
+@with_options(
+    "embedding.model",
+    "store.place",
+    "store.database",
+    "context.mode",
+    "context.llm.model",
+    "context.llm.prompt",
+    "context.llm.timeout",
+    "context.llm.batch_size",
+    "context.llm.max_calls",
+    "context.llm.fallback_only",
+    "files.include",
+    "files.exclude",
+    "chunks.size",
+    "chunks.overlap",
+)
 def index(
     folder: Documents,
     storage: Storage = None,
     config: Config = None,
-    embed_model: EmbedModel = None,
-    store: Store = None,
-    database: Annotated[
-        str | None, typer.Option(help="postgresql://USER@HOST/DATABASE#NAME, where several machines share an index.")
-    ] = None,
-    context: Annotated[
-        str | None,
-        typer.Option(help="off, headings, pattern or llm. Default: what the index was made with, else headings"),
-    ] = None,
-    llm: Annotated[
-        str | None, typer.Option(help="For --context llm: ollama:MODEL, openai:MODEL or openai:MODEL@http://host/v1.")
-    ] = None,
-    prompt: Annotated[Path | None, typer.Option(help="For --context llm: a file with {document} and {chunks}.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="For --context llm: seconds a call may take per chunk.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="For --context llm: chunks per call.")] = None,
+    *,
+    settings: Said,
     workers: Annotated[
         str | None,
         typer.Option(
@@ -73,16 +75,6 @@ def index(
             "a time."
         ),
     ] = None,
-    max_calls: Annotated[int | None, typer.Option(help="For --context llm: the most calls.")] = None,
-    fallback_only: Annotated[
-        bool | None, typer.Option("--fallback-only", help="For --context llm: use cached contexts, never call.")
-    ] = None,
-    include: Annotated[
-        list[str] | None, typer.Option(help="A pattern of files to read, as in .gitignore; several times.")
-    ] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="A pattern of files to leave out; several times.")] = None,
-    chunk_size: ChunkSize = None,
-    overlap: Overlap = None,
     reindex: Annotated[
         str, typer.Option(help="When settings differ from the index's: auto, error, ignore, or all (re-embed).")
     ] = "auto",
@@ -104,28 +96,9 @@ def index(
         raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
     prices = _prices(price)
     on_ray = None if workers is None or workers.lstrip("-").isdigit() else workers  # a number is for the model's calls
-    model = {
-        "model": llm,
-        "prompt": None if prompt is None else str(prompt),
-        "timeout": timeout,
-        "batch_size": batch_size,
-        "workers": None if on_ray else workers,
-        "max_calls": max_calls,
-        "fallback_only": fallback_only,
-    }
-    settings = {
-        "embedding.model": embed_model,
-        "store.place": store,
-        "store.database": database,
-        "context.mode": context,
-        "files.include": include,
-        "files.exclude": exclude,
-        "chunks.size": chunk_size,
-        "chunks.overlap": overlap,
-        **{f"context.llm.{key}": value for key, value in model.items()},
-    }
+    settings["context.llm.workers"] = None if on_ray else workers
     with open_index(folder, storage, config, settings, reindex=reindex) as contextual:
-        _check(contextual, model)
+        _check(contextual, settings)
         if dry_run:
             _estimate(contextual, prices, as_json=as_json)
             tell_skipped(contextual, names=list_skipped)
@@ -136,7 +109,7 @@ def index(
             raise typer.Exit(code)
 
 
-def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
+def _check(contextual: ContextualIndex, settings: Said) -> None:
     """Refuse before any work what cannot end well.
 
     Raises:
@@ -147,7 +120,7 @@ def _check(contextual: ContextualIndex, model: dict[str, Any]) -> None:
     from llama_index_contextual.documents.files import find_files
 
     mode = contextual.settings.pipeline.contexts.context
-    names = [f"--{key.replace('_', '-')}" if key != "model" else "--llm" for key, value in model.items() if value]
+    names = [SETTINGS[key].option for key, value in settings.items() if value and key.startswith("context.llm.")]
     if names and mode != "llm":
         raise SettingError(f"{', '.join(names)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     if contextual.exists:

@@ -67,11 +67,12 @@ def setting(
         key: Its name in ``contextual.toml``, if another.
         computed: Describes a default that is computed; ``default`` is None then.
         example: A value for the commented file, where the default is none.
-        option: The option of the command line that sets it.
+        option: The option of the command line that sets it, with its short form or its negation: ``"--top-k -k"``,
+            ``"--recency/--no-recency"``.
         safe: Whether a folder may say it that nobody trusts, or which values it may say. What names a server, a model
             on one, a store, a path, a secret, or more files than are read by default is not safe.
     """
-    extra = {"key": key, "computed": computed, "example": example, "option": option, "safe": safe}
+    extra = {"key": key, "computed": computed, "example": example, "flags": option, "safe": safe}
     return Field(default, description=meaning, json_schema_extra=extra)
 
 
@@ -111,7 +112,7 @@ class Setting:
         key: In the file, ``"chunks.size"``.
         computed: The default in words, where it is computed.
         example: A value for the commented file, where the default is none.
-        option: The option of the command line.
+        flags: The option of the command line, as :func:`setting` was told.
         safe: Whether a folder that nobody trusts may say it, or which values it may say.
     """
 
@@ -120,8 +121,13 @@ class Setting:
     key: str
     computed: str
     example: Any
-    option: str
+    flags: str
     safe: bool | tuple[str, ...]
+
+    @property
+    def option(self) -> str:
+        """The option of the command line; "" where there is none."""
+        return self.flags.split(" ")[0].partition("/")[0]
 
     @property
     def name(self) -> str:

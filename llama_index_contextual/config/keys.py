@@ -40,7 +40,7 @@ Converter = Literal["python", "kreuzberg"]
 class Files(Section):
     """Which files of the folder are read."""
 
-    include: Texts | None = setting(
+    include: Annotated[Texts, Field(min_length=1)] | None = setting(
         "Patterns of the files to read, as in a `.gitignore`.",
         computed="Markdown and plain text; with the mode `pattern` source code, too",
         example=("*.md", "*.txt"),
@@ -240,7 +240,7 @@ class Retrieval(Section):
     """How questions are answered."""
 
     top_k: Hits | None = setting(
-        "Hits of a search.", computed="5 on the command line, 10 in Python", example=5, option="--top-k", safe=True
+        "Hits of a search.", computed="5 on the command line, 10 in Python", example=5, option="--top-k -k", safe=True
     )
     per_file: Hits | None = setting(
         "The most hits of one file.", computed="no limit", example=1, option="--per-file", safe=True
@@ -252,7 +252,9 @@ class Retrieval(Section):
         option="--min-score",
         safe=True,
     )
-    recency: bool = setting("Whether newer notes win among near equals.", default=False, option="--recency", safe=True)
+    recency: bool = setting(
+        "Whether newer notes win among near equals.", default=False, option="--recency/--no-recency", safe=True
+    )
     half_life_days: Days = setting("Days after which the recency factor is a half.", 30.0, safe=True)
     mode: Literal["learned", "reciprocal_rerank", "relative_score", "dist_based_score"] | None = setting(
         "How the hits of both arms become one ranking.",
@@ -279,14 +281,14 @@ class Retrieval(Section):
 class MemorySettings(Section):
     """How notes answer an agent."""
 
-    enabled: bool = setting("Whether memory answers at all.", default=True, option="--enabled", safe=True)
+    enabled: bool = setting("Whether memory answers at all.", default=True, option="--enabled/--disabled", safe=True)
     max_results: Hits = setting("The most hits of a digest.", 4, option="--max-results", safe=True)
     max_tokens: Size = setting("The most tokens of a digest; its first hit is shown whatever it costs.", 600, safe=True)
     include_recency: bool = setting(
         "Whether newer notes win among near equals. Where a message names a date, that counts instead.",
         default=True,
         key="recency",
-        option="--recency",
+        option="--recency/--no-recency",
         safe=True,
     )
     half_life_days: Days = setting(
