@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -183,6 +184,43 @@ def chat_notes() -> DataSet:
         return frozenset((own, start, end) for start, end in messages.get(own, ()) if start <= last and first <= end)
 
     return DataSet("chat-notes", documents, questions, covers, {})
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a person told an assistant.
+
+    Attributes:
+        conversation: The person, whose notes are an index of their own.
+        day: On which it was sent.
+        earlier: The paths of the notes from before, which alone count.
+        gold: Those of them that an answer needs.
+    """
+
+    text: str
+    conversation: str
+    day: date
+    earlier: tuple[str, ...]
+    gold: frozenset[str]
+
+
+def realmem_notes() -> list[Message]:
+    """700 messages of five people about 1,105 sessions, a note each; gold: the earlier notes that an answer needs.
+
+    Of 15 the note in which the message was sent is among the gold; that does not count, and two messages have no other.
+    """
+    folder = _folder("realmem-notes")
+    notes: dict[str, list[str]] = {}
+    for path in sorted((folder / "corpus").glob("*/**/*.md")):
+        person, own = path.relative_to(folder / "corpus").as_posix().split("/", 1)
+        notes.setdefault(person, []).append(own)
+    found = []
+    for row in _rows(folder / "queries.jsonl"):
+        person = row["collection"]
+        earlier = tuple(one for one in notes[person] if one < row["asked_in"].split("/", 1)[1])
+        gold = frozenset(one["path"].split("/", 1)[1] for one in row["gold"]).intersection(earlier)
+        found.append(Message(row["query"], person, date.fromisoformat(row["asked"]), earlier, gold))
+    return [one for one in found if one.gold]
 
 
 def chunking_evaluation() -> DataSet:

@@ -32,7 +32,8 @@ from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
-from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, derive_queries, gate
+from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, gate, read_message
+from llama_index_contextual.retrievers.messages import sentences_of
 from llama_index_contextual.text import replace_surrogates
 from llama_index_contextual.tokens import CHARS_PER_TOKEN, make_scale
 
@@ -233,12 +234,12 @@ def check_nodes(clean: str, nodes: list[Any], body: int) -> None:
 
 
 def use_message(message: str) -> None:
-    """Ask the gate, derive queries, and quote it in a digest."""
+    """Ask the gate, read it, and quote it in a digest."""
     words = lexicon()
     gate(message, words)
     promise(len(clean_message(message)) <= MAX_QUERY_CHARS, "a query is long")
-    for query in derive_queries(message, words, TODAY, rarity=lambda word: len(word) % 10 / 10).queries:
-        parse_query(query.text, Analyzer())
+    for text in (asked := read_message(message, words, TODAY)).text, asked.subject, *sentences_of(asked.text):
+        parse_query(text, Analyzer())
     shown = visible(message)
     promise(visible(shown) == shown, "to show twice changes the text")
     promise(not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown), "a control character")

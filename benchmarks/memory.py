@@ -181,7 +181,7 @@ def quality(dataset: str, asked: Sequence[Question], embedding: RememberingEmbed
     )
 
 
-def conversations(dataset: str, asked: Sequence[Question], embedding: RememberingEmbedding) -> Iterator[Conversation]:
+def conversations(dataset: str, asked: Sequence[Any], embedding: RememberingEmbedding) -> Iterator[Conversation]:
     """Index conversation after conversation."""
     parser = default_parser(embedding.inner)  # the one that remembers is no ``LocalEmbedding``
     for name in sorted({question.conversation for question in asked}):
@@ -201,7 +201,7 @@ class Conversation:
 
     index: ContextualIndex
     now: date
-    questions: list[Question]
+    questions: list[Any]
 
 
 BUDGETS = (200, 300, 600)  # max_tokens

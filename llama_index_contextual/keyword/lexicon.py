@@ -56,8 +56,6 @@ class Lexicon:
     phrases: Mapping[tuple[str, ...], str]
     """Words of a phrase to its kind: greeting, thanks, acknowledgement, filler."""
     stop_words: frozenset[str]
-    openers: frozenset[str]
-    """Ordinary words that often open a sentence, so that their capital makes no name."""
     weekdays: frozenset[str]
     numbers: Mapping[str, int]
     """Lower-case month, weekday and number words to their number."""
@@ -67,11 +65,6 @@ class Lexicon:
     def is_stop_word(self, word: str) -> bool:
         """Whether a word says nothing of the subject; ``como`` counts as ``cómo``, ``té`` (tea) not as ``te``."""
         return word.casefold() in self.stop_words
-
-    def is_ordinary(self, word: str) -> bool:
-        """Whether a capital on this word at the start of a sentence is only the sentence's."""
-        folded = word.casefold()
-        return folded in self.stop_words or folded in self.openers or unaccented(folded) in self.openers
 
 
 def words(text: str) -> list[str]:
@@ -102,7 +95,6 @@ def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
     return Lexicon(
         phrases=_phrases(loaded),
         stop_words=stop_words | {unaccented(word) for word in stop_words},
-        openers=_all_words(loaded, "openers"),
         weekdays=frozenset(str(word) for data in loaded for word in data.get("weekdays") or ()),
         numbers=numbers,
         units=units,

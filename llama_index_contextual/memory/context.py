@@ -13,14 +13,7 @@ from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest, on_one_line
-from llama_index_contextual.memory.message import (
-    MAX_MESSAGE,
-    DerivedQueries,
-    Query,
-    clean_message,
-    derive_queries,
-    gate,
-)
+from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import entries_of, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
 from llama_index_contextual.postprocessor import RecencyPostprocessor
@@ -79,8 +72,7 @@ class MemoryContext:
         self.settings = (settings or _configured(source)).changed(**changes)
         self._lexicon = lexicon(self.settings.languages)
         self._clock = clock
-        self._pool = max(self.settings.candidate_pool, self.settings.max_results)
-        self._search = PoolSearch(source, self._pool)
+        self._search = PoolSearch(source, self.settings)
 
     def get(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
         """Give the digest for a message.
@@ -93,27 +85,25 @@ class MemoryContext:
         if (closed := gate_digest(message, self.settings)) is not None:
             return closed
         present = self._now(now)
-        derived = self._derive(message, present)
-        asked: dict[str, Any] = {"subject": derived.subject, "today": present.date()}
-        pool = self._search.search(derived.queries, **asked)
-        dated = self._search.search(derived.queries[:1], _days(derived), **asked) if derived.dates else HitPool()
-        return self._digest(derived, pool, dated, seen, present)
+        asked, how = self._read(message, present)
+        pool = self._search.search(asked.text, **how)
+        dated = self._search.search(asked.text, _days(asked), **how) if asked.dates else HitPool()
+        return self._digest(asked, pool, dated, seen, present)
 
     async def aget(self, message: str, *, seen: Collection[str] = (), now: Now = None) -> MemoryDigest:
         """Give the same digest off the event loop."""
         if (closed := gate_digest(message, self.settings)) is not None:
             return closed
         present = self._now(now)
-        derived = await asyncio.to_thread(self._derive, message, present)  # rarity may wait for the keyword index
-        asked: dict[str, Any] = {"subject": derived.subject, "today": present.date()}
+        asked, how = await asyncio.to_thread(self._read, message, present)
         pool, dated = await asyncio.gather(
-            self._search.asearch(derived.queries, **asked),
-            self._search.asearch(derived.queries[:1], _days(derived), **asked) if derived.dates else _nothing(),
+            self._search.asearch(asked.text, **how),
+            self._search.asearch(asked.text, _days(asked), **how) if asked.dates else _nothing(),
         )
-        return await asyncio.to_thread(self._digest, derived, pool, dated, seen, present)
+        return await asyncio.to_thread(self._digest, asked, pool, dated, seen, present)
 
     def search(self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None) -> MemoryDigest:
-        """Give what a precise query finds: no gate, no derived queries, no recency.
+        """Give what a precise query finds: no gate, no recency.
 
         Args:
             query: What to look for.
@@ -124,7 +114,7 @@ class MemoryContext:
             SettingError: A setting cannot work, or the source of this memory cannot filter.
         """
         settings = self._for_search(max_results, filters)
-        pool = self._search.search([Query("original", query)], filters, least=settings.min_relevance)
+        pool = self._search.search(query, filters, least=settings.min_relevance)
         return self._searched(query, pool, settings)
 
     async def asearch(
@@ -132,7 +122,7 @@ class MemoryContext:
     ) -> MemoryDigest:
         """Give the same off the event loop."""
         settings = self._for_search(max_results, filters)
-        pool = await self._search.asearch([Query("original", query)], filters, least=settings.min_relevance)
+        pool = await self._search.asearch(query, filters, least=settings.min_relevance)
         return await asyncio.to_thread(self._searched, query, pool, settings)
 
     def _now(self, now: Now) -> datetime:
@@ -141,16 +131,17 @@ class MemoryContext:
             now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
         return now if now.tzinfo else now.astimezone()
 
-    def _derive(self, message: str, now: datetime) -> DerivedQueries:
-        asked = self._search
-        return derive_queries(message, self._lexicon, now.date(), rarity=asked.rarity, plain=asked.plain)
+    def _read(self, message: str, now: datetime) -> tuple[Asked, dict[str, Any]]:
+        """Return what a message asks, and how a pool is asked for it."""
+        asked = read_message(message, self._lexicon, now.date(), plain=self._search.plain)
+        return asked, {"form": asked.form, "subject": asked.subject, "today": now.date()}
 
     def _digest(
-        self, derived: DerivedQueries, pool: HitPool, dated: HitPool, seen: Collection[str], now: datetime
+        self, asked: Asked, pool: HitPool, dated: HitPool, seen: Collection[str], now: datetime
     ) -> MemoryDigest:
         settings = self.settings
         recency = None
-        if settings.include_recency:
+        if settings.include_recency and not pool.aged:
             recency = RecencyPostprocessor(
                 half_life_days=settings.half_life_days,
                 weight=settings.recency_weight,
@@ -158,15 +149,14 @@ class MemoryContext:
                 evergreen=settings.evergreen,
                 now=now,
             )
-        ranked = rank(pool, dated, derived.dates, recency, settings)
+        ranked = rank(pool, dated, asked.dates, recency, settings)
         least = least_relevance(settings.min_relevance, measured=pool.measured)
         judged = None if pool.relevance is None or not least else least
         if judged and settings.min_relevance == AUTO and (pool.relevance or 0.0) >= judged:
             judged = _ANY
-        chosen = select(ranked, settings, least=judged, seen=seen, has_subject=len(derived.queries) > 1)
-        query = derived.queries[0].text
-        entries = entries_of(chosen, self._search.alternatives(query), self._search.terms, settings.max_tokens)
-        notes = [*([_CUT_NOTE] if derived.is_cut else []), *map(_note, pool.notes)]
+        chosen = select(ranked, settings, least=judged, seen=seen, has_subject=asked.has_subject)
+        entries = entries_of(chosen, self._search.alternatives(asked.text), self._search.terms, settings.max_tokens)
+        notes = [*([_CUT_NOTE] if asked.is_cut else []), *map(_note, pool.notes)]
         doubt = _doubt(pool)
         if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little
             notes += map(_note, filter(None, [pool.unknown, doubt if entries else ""]))
@@ -177,8 +167,9 @@ class MemoryContext:
             applicable=True,
             reason=reason,
             entries=entries,
-            queries=tuple(one.text for one in derived.queries),
-            dates=tuple(_shown(named.first, named.last) for named in derived.dates),
+            form=asked.form,
+            queries=pool.queries,
+            dates=tuple(_shown(named.first, named.last) for named in asked.dates),
             notes=tuple(notes),
             left_out=len(ranked) - len(entries),
         )
@@ -191,7 +182,7 @@ class MemoryContext:
                 "ContextualFusionRetriever of arms that can."
             )
         most = whole("max_results", max_results, most=MOST_HITS)
-        return self.settings.changed(max_results=min(most, self._pool), max_tokens=_SEARCH_TOKENS * most)
+        return self.settings.changed(max_results=min(most, self._search.pool), max_tokens=_SEARCH_TOKENS * most)
 
     def _searched(self, query: str, pool: HitPool, settings: MemorySettings) -> MemoryDigest:
         chosen = select(rank(pool, HitPool(), (), None, settings), settings)
@@ -222,9 +213,9 @@ async def _nothing() -> HitPool:
     return HitPool()
 
 
-def _days(derived: DerivedQueries) -> MetadataFilters:
+def _days(asked: Asked) -> MetadataFilters:
     """Admit the first and the last day that a message names, with the days after it in which the day is told of."""
-    first, last = min(one.first for one in derived.dates), max(one.last for one in derived.dates)
+    first, last = min(one.first for one in asked.dates), max(one.last for one in asked.dates)
     return days_filter(first, last + timedelta(days=min(DAYS_AFTER, (date.max - last).days)))
 
 

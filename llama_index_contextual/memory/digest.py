@@ -52,8 +52,6 @@ class MemoryEntry:
     score: float
     """How likely it answers the message, 0 to 1, times what ``reasons`` say; for a retriever that is not ours, a share
     of the best hit's score."""
-    queries: tuple[str, ...] = ()
-    """Kinds of the queries that found it."""
     date: str | None = None
     """Of its headings, else of its note."""
     header_path: str = ""
@@ -96,8 +94,10 @@ class MemoryDigest:
     """False if memory was not asked: the gate closed, or memory is switched off."""
     reason: str
     entries: tuple[MemoryEntry, ...] = ()
+    form: str = ""
+    """What the message was taken for: ``"question"``, or ``"message"`` for what goes on with something."""
     queries: tuple[str, ...] = ()
-    """The queries that ran."""
+    """What was asked: the message, and its sentences where it is no question."""
     dates: tuple[str, ...] = ()
     """The dates that the message named, ``2026-04-05`` or ``2026-04-01/2026-04-30``."""
     notes: tuple[str, ...] = ()

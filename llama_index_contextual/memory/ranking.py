@@ -50,7 +50,6 @@ class Ranked:
 
     hit: PoolHit
     score: float
-    queries: tuple[str, ...]
     reasons: tuple[str, ...]
     on_named_day: bool
 
@@ -70,8 +69,8 @@ def rank(
     """Order what was found: by score, times the named date or else recency.
 
     Args:
-        pool: What all queries found.
-        dated: What the original query found among notes of the named days.
+        pool: What was found.
+        dated: What was found among notes of the named days.
         dates: The dates that the message names.
         recency: Applied where no date is named; None leaves it out.
         settings: Boosts.
@@ -89,11 +88,7 @@ def rank(
         Ranked(
             hit,
             scores[node_id],
-            (*(hit.queries if node_id in found else ()), *(["dates"] if node_id in of_days else [])),
-            (
-                *([f"agreement x{hit.agreement:g}"] if hit.agreement != 1 else []),
-                *filter(None, [reasons.get(node_id)]),
-            ),
+            (*hit.reasons, *filter(None, [reasons.get(node_id)])),
             _on_named_day(hit.node, dates),
         )
         for node_id, hit in hits.items()
@@ -225,7 +220,6 @@ def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
         page=str(metadata.get(PAGE_LABEL) or ""),
         snippet=snippet,
         score=round(one.score, 6),
-        queries=one.queries,
         date=day.isoformat() if day else None,
         header_path=on_one_line(str(value_of(metadata, HEADER_PATH) or "")),
         context=on_one_line(context_of(metadata)),

@@ -1,4 +1,4 @@
-"""Ask a retriever for a pool of hits, each with its score, the queries that found it, and the reasons.
+"""Ask a retriever for a pool of hits, each with its score and the reasons.
 
 Any LlamaIndex retriever will do: what is no fusion of ours becomes the one arm of such a fusion. Only ours know how
 likely an index answers a message at all, so memory does not abstain from the hits of others.
@@ -24,20 +24,21 @@ from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.metadata import DATE_TS, PATH, TAGS
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
+from llama_index_contextual.retrievers.fusion import Mode
 from llama_index_contextual.retrievers.hybrid import search_of
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.memory.message import Query
+    from llama_index_contextual.config import MemorySettings
     from llama_index_contextual.retrievers import Hit
     from llama_index_contextual.retrievers.pipeline import Search
     from llama_index_contextual.retrievers.relevance import Least
 
 _K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
-_FEW_NODES: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,11 @@ class PoolHit:
     node: BaseNode
     score: float
     """How likely it answers the message, 0 to 1; where that is not known, a share of the best hit's score."""
-    queries: tuple[str, ...] = ("original",)
-    """Kinds of the queries that found it."""
-    agreement: float = 1.0
-    """What its odds were multiplied by because at least two queries found it."""
     cosine: float | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
     """Matched query terms as the analyzer writes them, and how rare each is."""
+    reasons: tuple[str, ...] = ()
+    """What spoke for its session, where the text was taken for a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +68,22 @@ class HitPool:
     """What was degraded, ignored, corrected or left out."""
     unknown: str = ""
     """A line on the words of the message that no note holds; "" where all are known."""
+    queries: tuple[str, ...] = ()
+    """What was asked: the text, and the sentences of a message."""
+    aged: bool = False
+    """Whether the ages of sessions count in the scores."""
 
 
 class PoolSearch:
-    """Asks a retriever for pools: all queries in one call, of which derived ones reach keyword arms only.
+    """Asks a retriever for pools.
 
     Args:
         source: A retriever, or anything with ``as_retriever(similarity_top_k=…)`` such as ``ContextualIndex``.
-        pool: Most hits.
+        settings: How many hits, and how the sessions of messages age.
     """
 
-    def __init__(self, source: Any, pool: int) -> None:
+    def __init__(self, source: Any, settings: MemorySettings) -> None:
+        pool = max(settings.candidate_pool, settings.max_results)
         is_index = hasattr(source, "as_retriever") and not hasattr(source, "retrieve")
         retriever = source.as_retriever(similarity_top_k=pool) if is_index else source
         if not hasattr(retriever, "retrieve"):
@@ -90,8 +94,12 @@ class PoolSearch:
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever], on_arm_failure="raise")
         self._index = source if is_index else None
-        self._pool = pool
+        self.pool = pool
         self._fusion = retriever
+        self._aging: dict[str, Any] = {
+            "half_life_days": settings.half_life_days,
+            "ageless": settings.evergreen if settings.include_recency else ("*",),
+        }
 
     @property
     def _keyword_arm(self) -> Any | None:
@@ -116,83 +124,75 @@ class PoolSearch:
         """Cut a query into terms, each with what it may be in other languages; the first stands for all."""
         return self.analyzer.query_groups(text)
 
-    def rarity(self, word: str) -> float | None:
-        """Give the share of nodes that lack a word; None in an index so small that shares mean nothing."""
-        arm = self._keyword_arm
-        if arm is None or len(arm) < _FEW_NODES:
-            return None
-        return 1 - min(arm.document_frequency(word).values(), default=0) / len(arm)
-
     def plain(self, text: str) -> str:
         """Return a text without the operators that the keyword arm reads, which are none of its words."""
         arm = self._keyword_arm
         return parse_query(text, arm.analyzer).text if isinstance(arm, ContextualBM25Retriever) else text
 
-    def search(
-        self,
-        queries: Sequence[Query],
-        filters: MetadataFilters | None = None,
-        *,
-        subject: str = "",
-        today: date | None = None,
-        least: Least = 0.0,
-    ) -> HitPool:
-        """Ask all queries at once, of all notes or of those that the filters admit.
+    def search(self, text: str, filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
+        """Ask all notes, or those that the filters admit.
 
         Args:
-            queries: The original first.
+            text: What is asked.
             filters: Notes that may be found.
-            subject: What a relevant note holds of the original; default all of it.
-            today: From which "last week" counts; default the day it is.
-            least: The relevance that a hit needs. A digest leaves that to its ranking, which knows of named days.
+            **asked: See :meth:`_search`.
         """
-        search = self._search(queries, filters, subject, today, least)
-        return HitPool() if search is None else self._hits(search.run(), queries)
+        search = self._search(text, filters, **asked)
+        return HitPool() if search is None else self._hits(search.run(), text)
 
-    async def asearch(
+    async def asearch(self, text: str, filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
+        """Do the same off the event loop."""
+        search = await asyncio.to_thread(self._search, text, filters, **asked)
+        return HitPool() if search is None else await asyncio.to_thread(self._hits, await search.arun(), text)
+
+    def _search(
         self,
-        queries: Sequence[Query],
-        filters: MetadataFilters | None = None,
+        text: str,
+        filters: MetadataFilters | None,
         *,
+        form: str = "question",
         subject: str = "",
         today: date | None = None,
         least: Least = 0.0,
-    ) -> HitPool:
-        """Do the same off the event loop."""
-        search = await asyncio.to_thread(self._search, queries, filters, subject, today, least)
-        return HitPool() if search is None else await asyncio.to_thread(self._hits, await search.arun(), queries)
-
-    def _search(
-        self, queries: Sequence[Query], filters: MetadataFilters | None, subject: str, today: date | None, least: Least
     ) -> Search | None:
-        """Return a search for the pool among what filters admit; None where the arms cannot do that."""
+        """Return a search for the pool among what filters admit; None where the arms cannot do that.
+
+        Args:
+            text: What is asked.
+            filters: Notes that may be found.
+            form: ``"message"``: the sessions that it goes on with are looked for, where the retriever is one of ours.
+            subject: What a relevant note holds of the text; default all of it.
+            today: From which "last week" and ages count; default the day it is.
+            least: The relevance that a hit needs. A digest leaves that to its ranking, which knows of named days.
+        """
         if filters is None:
             fusion = self._fusion
         elif self._index is not None:
-            fusion = self._index.as_retriever(similarity_top_k=self._pool, filters=filters)
+            fusion = self._index.as_retriever(similarity_top_k=self.pool, filters=filters)
         elif self.can_filter:
             fusion = self._fusion.with_filters(filters)
         else:
             return None
         # Recency is left to memory: applied twice it would count twice.
         others = [one for one in fusion.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
+        mode = Mode(fusion.mode)
         return search_of(
             fusion,
-            [query.text for query in queries],
+            [text],
             explained=True,
-            similarity_top_k=self._pool,
-            candidate_pool=max(self._pool, fusion.candidate_pool),
+            mode=Mode.MESSAGE if form == "message" and mode is Mode.LEARNED else mode,
+            similarity_top_k=self.pool,
+            candidate_pool=max(self.pool, fusion.candidate_pool),
             node_postprocessors=others,
             subject=subject or None,
             today=today,
             min_score=least,
+            **self._aging,
         )
 
-    def _hits(self, search: Search, queries: Sequence[Query]) -> HitPool:
+    def _hits(self, search: Search, text: str) -> HitPool:
         explanation = search.explanation()
-        kinds = {query.text: query.kind for query in queries}
-        ordered = [kinds.get(text, "original") for text in explanation.queries]
-        groups = None if self._keyword_arm is not None else self.alternatives(queries[0].text)
+        groups = None if self._keyword_arm is not None else self.alternatives(text)
         # A reranker of the user's has the last word on the order, and its scores may mean anything.
         reranked = bool(search.node_postprocessors)
         likely = 1.0 if explanation.relevance is None else explanation.relevance
@@ -200,14 +200,21 @@ class PoolSearch:
             PoolHit(
                 hit.node.node,
                 likely * (_by_place(hit) if reranked or hit.fused is None else max(hit.fused.score, 0.0)),
-                _found_by(hit, ordered),
-                1.0 if hit.fused is None or reranked else hit.fused.boost,
                 hit.cosine,
                 {term.term: term.idf for term in hit.terms} if groups is None else self._held(hit.node.node, groups),
+                _reasons(hit) if search.mode is Mode.MESSAGE else (),
             )
             for hit in explanation
         )
-        return HitPool(hits, explanation.relevance, explanation.measured, explanation.warnings, explanation.unknown)
+        return HitPool(
+            hits,
+            explanation.relevance,
+            explanation.measured,
+            explanation.warnings,
+            explanation.unknown,
+            explanation.queries,
+            search.mode is Mode.MESSAGE,
+        )
 
     def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:
         """Say which query terms a node holds, all equally rare, where no keyword arm tells."""
@@ -220,9 +227,15 @@ def _by_place(hit: Hit) -> float:
     return (_K + 1) / (_K + hit.rank)
 
 
-def _found_by(hit: Hit, kinds: Sequence[str]) -> tuple[str, ...]:
-    found = {one.query for one in hit.fused.credits if one.rank} if hit.fused else set()
-    return tuple(kinds[query] for query in sorted(found)) or ("original",)
+def _reasons(hit: Hit) -> tuple[str, ...]:
+    """Say what spoke for the session of a hit, in log-odds."""
+    why = {one.arm: one for one in (hit.fused.credits if hit.fused else ()) if not one.rank}
+    told = dict.fromkeys(why, "")
+    if "age" in why:
+        told["age"] = f" ({counted(int(why['age'].score), 'day')})" if why["age"].score >= 0 else " (no day)"
+    for name in told.keys() & {"session vector", "session keyword"}:
+        told[name] = f" ({counted(int(why[name].score), 'chunk')})"
+    return tuple(f"{name} {one.credit:+.2f}{told[name]}" for name, one in why.items())
 
 
 # Which notes

@@ -182,12 +182,12 @@ class ArmAnswer(NamedTuple):
 
 
 def queries_for(arms: Sequence[Arm], queries: Sequence[QueryBundle], variants: str) -> list[ArmQuery]:
-    """Return every query for every arm that gets it; variants reach "all" arms or "keyword" arms."""
+    """Return every query for every arm that gets it; variants reach "all" arms, "keyword" arms or "vector" arms."""
     return [
         ArmQuery(arm, number, own_copy(query))
         for number, query in enumerate(queries)
         for arm in arms
-        if number == 0 or variants == "all" or arm.is_keyword
+        if number == 0 or variants == "all" or arm.is_keyword is (variants == "keyword")
     ]
 
 

@@ -173,8 +173,8 @@ class Explanation:
 
     @property
     def learned(self) -> bool:
-        """Return whether learned fusion made the ranking: it has no use for the weights of the arms."""
-        return self.mode == Mode.LEARNED.value
+        """Return whether a model made the ranking: it has no use for the weights of the arms."""
+        return Mode(self.mode).is_learned
 
     def _heading(self) -> str:
         arms = ", ".join(name if self.learned else f"{name} {weight:.2f}" for name, weight in self.arms.items())
@@ -249,7 +249,7 @@ def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
     if hit.fused and hit.fused.boost != 1:
         steps.insert(0, f"agreement x{hit.fused.boost:.2f}")
     text = " ".join(hit.node.node.get_content().split())
-    earned = ", ".join(f"{one.arm} {one.credit:+.2f}" for one in (hit.fused.credits if hit.fused else ()))
+    earned = ", ".join(f"{one.arm} {one.credit:+.2f}" for one in (hit.fused.credits if hit.fused else ()) if one.credit)
     return [
         str(hit.rank),
         f"{hit.score:.3f}",

@@ -25,6 +25,12 @@ class Mode(str, Enum):
     DIST_BASED_SCORE = "dist_based_score"
     SIMPLE = "simple"
     LEARNED = "learned"
+    MESSAGE = "message"
+
+    @property
+    def is_learned(self) -> bool:
+        """Return whether a model makes the ranking: it has no use for the weights of arms of different kinds."""
+        return self in {Mode.LEARNED, Mode.MESSAGE}
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,9 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             sets); equal weights if there is one kind only.
         mode: ``"learned"``: a model of five numbers, trained on questions with known answers. It compares scores, and
             looks at how much of the question is found, how near its words stand to each other, and whether a chunk is
-            of a day that the question names; weights only divide between arms of one kind. ``"reciprocal_rerank"``,
+            of a day that the question names; weights only divide between arms of one kind. ``"message"``: another one
+            for what people tell an assistant; it ranks sessions, each by its best chunk, and looks at their age
+            (:mod:`llama_index_contextual.retrievers.messages`). ``"reciprocal_rerank"``,
             ``"relative_score"``, ``"dist_based_score"``, ``"simple"``: as LlamaIndex names them; weights count.
             Default: learned where a :class:`ContextualBM25Retriever` and an arm of another kind are fused and neither
             weights nor ``rrf_k`` are given, else reciprocal ranks, which fit arms of any kind.
@@ -138,7 +140,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
             object_map={key: obj for objects_of in (*maps, object_map or {}) for key, obj in objects_of.items()},
             verbose=verbose,
         )
-        self.mode = cast("Any", Mode.LEARNED if mode == Mode.LEARNED else FUSION_MODES(mode))
+        self.mode = cast("Any", Mode(mode) if Mode(mode).is_learned else FUSION_MODES(mode))
         self.rrf_k = amount("rrf_k", RRF_K if rrf_k is None else rrf_k, zero=True)
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         self.candidate_pool = whole("candidate_pool", candidate_pool)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
@@ -27,6 +28,7 @@ from llama_index_contextual.retrievers.arms import (
 from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of
 from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
 from llama_index_contextual.retrievers.learned import fuse_learned, trust_in_english, words_of
+from llama_index_contextual.retrievers.messages import HALF_LIFE_DAYS, fuse_sessions, sentences_of, sessions_of
 from llama_index_contextual.retrievers.neighbours import expand_hits
 from llama_index_contextual.retrievers.relevance import AUTO, Evidence, evidence_of, least_relevance, relevance
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
@@ -60,7 +62,9 @@ class Search:
         writers: Write variants of the original, in this thread or on an event loop; None adds none.
         explained: Note where scores come from and what was left out, which takes as long as the fusion.
         subject: What a relevant hit holds of the question; None for all of it.
-        today: From which "last week" counts; None for the day it is.
+        today: From which "last week" and the ages of a message's sessions count; None for the day it is.
+        half_life_days: After so many days a message's session counts half as new.
+        ageless: Globs of paths whose sessions have no age.
     """
 
     queries: list[QueryBundle]
@@ -80,6 +84,8 @@ class Search:
     explained: bool = False
     subject: str | None = None
     today: date | None = None
+    half_life_days: float = HALF_LIFE_DAYS
+    ageless: Sequence[str] = ()
 
     # What the steps make: parse …
     parsed: list[QueryBundle] = field(init=False)
@@ -124,7 +130,7 @@ class Search:
             await asyncio.to_thread(self._search)
         else:
             await asyncio.to_thread(self._parse)
-            queries = queries_for(self.obeying, self.parsed, self.variants)
+            queries = queries_for(self.obeying, self.parsed, self._reached)
             answers = await ask_arms_async(queries, self.candidate_pool, self.arm_timeout)
             await asyncio.to_thread(self._fuse, answers)
         for postprocessor in self.node_postprocessors:
@@ -138,7 +144,7 @@ class Search:
         """Parse, ask, fuse and read the nodes, all in one state of what the arms read."""
         with one_look(self.arms):
             self._parse()
-            queries = queries_for(self.obeying, self.parsed, self.variants)
+            queries = queries_for(self.obeying, self.parsed, self._reached)
             self._fuse(ask_arms(queries, self.candidate_pool, self.arm_timeout))
 
     # Parse
@@ -164,6 +170,8 @@ class Search:
             if note:  # a vector that came with the question is of what was typed
                 self.parsed[0] = QueryBundle(text)
                 self.notes.append(note)
+        if self.mode is Mode.MESSAGE:
+            self.parsed += map(QueryBundle, sentences_of(self.parsed[0].query_str))
         for note in self.notes:
             warnings.warn(f"Query {self.queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
 
@@ -172,6 +180,11 @@ class Search:
             self.operators, self.admitted = operators, admitted
         else:
             self.notes.append(f"nothing matches {' '.join(operators)}, which was therefore ignored")
+
+    @property
+    def _reached(self) -> str:
+        """Which arms get the queries after the first: those of a message are its sentences."""
+        return "vector" if self.mode is Mode.MESSAGE else self.variants
 
     # Fuse
 
@@ -194,7 +207,7 @@ class Search:
         self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]
     ) -> list[Fused]:
         boost = self.agreement_boost
-        if self.mode is not Mode.LEARNED:
+        if not self.mode.is_learned:
             return fuse(rankings, mode=self.mode, k=self.rrf_k, pool=self.candidate_pool, agreement_boost=boost)
         query, words = self.parsed[0].query_str, None
         if keyword is not None:
@@ -204,6 +217,10 @@ class Search:
         kinds = {arm.name: arm.is_keyword for arm in arms}
         english = [arm.name for arm in arms if getattr(arm.retriever, "gives_local_cosines", False)]
         trust = dict.fromkeys(english, trust_in_english(query)) if english else {}
+        if self.mode is Mode.MESSAGE and keyword is not None and words is not None:
+            today = self.today or datetime.now().astimezone().date()
+            sessions = sessions_of(keyword, ids, today, half_life_days=self.half_life_days, ageless=self.ageless)
+            return fuse_sessions(rankings, kinds, words, sessions, trust)
         return fuse_learned(rankings, kinds, words, agreement_boost=boost, trust=trust, why=self.explained)
 
     def _judge(self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]) -> None:
@@ -244,7 +261,7 @@ class Search:
         Where a node vanished since the arms answered, the next one moves up.
         """
         cut = len(self.fused) if self.node_postprocessors else self.similarity_top_k
-        scale = 1.0 if self.relevance is None or self.mode is not Mode.LEARNED else self.relevance
+        scale = 1.0 if self.relevance is None or not self.mode.is_learned else self.relevance
         rest = self.fused
         while rest and len(self.results) < cut:
             size = cut - len(self.results)

@@ -104,13 +104,12 @@ def test_the_reasons_are_told(memory):
     assert first.date == "2026-04-05"
     assert first.cosine > 0.4
     assert {"ginger", "jc"} <= set(first.matched_terms)
-    assert first.queries[:2] == ("original", "keywords")
     assert any(reason.startswith("recency x0.9") for reason in first.reasons)
 
 
 def test_a_named_date_counts_instead_of_recency(memory):
     [first, *_] = memory.get("what did JC order on April 5?", now=NOW).entries
-    assert first.reasons == ("agreement x1.15", "named date x1.50")
+    assert first.reasons == ("named date x1.50",)
     assert memory.get("what did JC order on April 5?", now=NOW).dates == ("2026-04-05",)
 
 
@@ -237,9 +236,29 @@ def test_of_a_long_message_the_start_counts_and_the_digest_says_so(memory):
     assert "Message: " not in memory.get(message, now=NOW).markdown
 
 
-def test_agreement_is_a_reason(memory):
-    [first, *_] = memory.get("does JC like ginger?", now=NOW).entries
-    assert first.reasons[0] == "agreement x1.15"
+def test_what_goes_on_with_something_is_told_from_a_question(memory):
+    question = memory.get("does JC like ginger?", now=NOW)
+    assert (question.form, question.queries) == ("question", ("does JC like ginger?",))
+    message = "Hi again! The ginger tea that you told me of really helps JC to sleep. Thanks for that."
+    digest = memory.get(message, now=NOW)
+    assert digest.form == digest.to_dict()["form"] == "message"
+    assert digest.queries[:2] == (message, "The ginger tea that you told me of really helps JC to sleep.")
+    assert digest.entries[0].path == "memory/2026-04-05.md"
+    names = [reason.split(" +")[0] for reason in digest.entries[0].reasons]
+    assert names == ["session vector", "session keyword", "sentence", "age"]
+    assert digest.entries[0].reasons[-1].endswith("(5 days)")
+
+
+def test_the_age_of_a_message_s_sessions_can_be_switched_off(retriever):
+    message = "I am back from my walk. We have tea on Sundays, as ever."
+
+    def reasons(**settings):
+        return [one.reasons for one in MemoryContext(retriever, **settings).get(message, now=NOW).entries]
+
+    assert any("age" in one for found in reasons() for one in found)
+    assert not any("age" in one for found in reasons(include_recency=False) for one in found)
+    evergreen = reasons(evergreen=("*.md",), include_recency=True)
+    assert not any("day" in one for found in evergreen for one in found)
 
 
 def test_a_search_is_confined_by_filters_and_says_where_it_cannot_be(memory, arms):
@@ -346,10 +365,10 @@ async def test_no_step_of_an_answer_is_done_on_the_event_loop(memory, monkeypatc
 
         monkeypatch.setattr(context, name, step)
 
-    for name in ("derive_queries", "rank", "entries_of"):
+    for name in ("read_message", "rank", "entries_of"):
         watched(name)
     assert (await memory.aget("what does JC's dog love?", now=NOW)).entries
-    assert set(threads) == {"derive_queries", "rank", "entries_of"}
+    assert set(threads) == {"read_message", "rank", "entries_of"}
     assert threading.current_thread() not in threads.values()
     threads.clear()
     assert (await memory.asearch("Cookie carrots")).entries

@@ -1,7 +1,11 @@
+from datetime import date
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.memory.message import clean_message, count_words, is_question, words
+from llama_index_contextual.keyword.lexicon import lexicon, words
+from llama_index_contextual.memory.message import clean_message, count_words, form_of, is_question, read_message
 
 
 def test_fenced_code_is_left_out_even_when_it_never_closes():
@@ -22,10 +26,10 @@ def test_an_earlier_digest_is_left_out_also_when_quoted():
 
 
 def test_long_messages_are_cut_at_a_space():
-    cut = clean_message("ginger " * 200)
-    assert len(cut) <= 500
+    cut = clean_message("ginger " * 400)
+    assert len(cut) <= 2000
     assert set(cut.split()) == {"ginger"}
-    assert len(clean_message("x" * 900)) == 500
+    assert len(clean_message("x" * 3000)) == 2000
 
 
 def test_words_of_scripts_with_and_without_spaces():
@@ -39,9 +43,45 @@ def test_words_of_scripts_with_and_without_spaces():
 
 @given(st.text())
 def test_cleaning_never_grows_a_message_and_keeps_to_the_limit(text):
-    assert len(clean_message(text)) <= min(500, len(text))
+    assert len(clean_message(text)) <= min(2000, len(text))
 
 
 def test_a_line_below_an_earlier_digest_is_left_out_too():
     digest = "## Relevant prior context\n- [a.md#L3]\n  > Cookie\n\n(Index: 3 files changed since; being indexed.)\n"
     assert clean_message(f"{digest}What else does he like?") == "What else does he like?"
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("does JC like ginger?", "question"),
+        ("¿le gusta el jengibre a JC?", "question"),
+        ("Can you list what we decided about tea? Only three items.", "question"),
+        ("where does Marta work", "question"),  # as into a search box
+        ("茶が好きですか。", "question"),
+        ("My child is sick, I can't study for a few days.", "message"),
+        ("I finished the first week. What comes next?", "message"),
+        ("Hi! Your advice works.\nMy head rarely feels dizzy now", "message"),
+        ("What is next? I am done with the book. It was long.", "message"),
+        ("", "question"),
+    ],
+)
+def test_the_form_of_a_text(text, form):
+    assert form_of(text) == form
+
+
+@pytest.mark.parametrize(
+    ("message", "has_subject"),
+    [("what did we do yesterday?", False), ("what did JC do yesterday?", True), ("¿qué hicimos ayer?", False)],
+)
+def test_a_message_that_says_no_more_than_a_day_has_no_subject(message, has_subject):
+    asked = read_message(message, lexicon(), date(2026, 4, 10))
+    assert asked.has_subject is has_subject
+    assert [named.first for named in asked.dates] == [date(2026, 4, 9)]
+
+
+@given(st.text(max_size=200))
+def test_any_text_can_be_read(text):
+    asked = read_message(text, lexicon(), date(2026, 4, 10))
+    assert asked.form in {"question", "message"}
+    assert asked.text == clean_message(text)

@@ -1,0 +1,132 @@
+"""Sessions for a message: what counts for one, its age, and in which order its chunks come."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from llama_index.core.schema import TextNode
+
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
+from llama_index_contextual.retrievers.fusion import Ranking
+from llama_index_contextual.retrievers.learned import Words
+from llama_index_contextual.retrievers.messages import (
+    FEATURES,
+    Sessions,
+    fuse_sessions,
+    sentences_of,
+    sessions_of,
+    shipped_weights,
+)
+from llama_index_contextual.retrievers.search import Candidate
+
+NOW = date(2026, 4, 10)
+KINDS = {"vector": False, "keyword": True}
+NO_WORDS = Words("keyword", 10.0, {}, {})
+
+
+def fused(vector, keyword, sessions, ages, **more):
+    rankings = [
+        Ranking("vector", 0, 0.4, [Candidate(*one) for one in vector.items()]),
+        Ranking("keyword", 0, 0.6, [Candidate(*one) for one in keyword.items()]),
+    ]
+    for number, answer in enumerate(more.pop("sentences", []), start=1):
+        rankings.append(Ranking("vector", number, 0.4, [Candidate(*one) for one in answer.items()]))
+    return fuse_sessions(rankings, KINDS, NO_WORDS, Sessions(sessions, ages), **more)
+
+
+def test_more_chunks_that_speak_for_a_session_count_more():
+    vector = {"a1": 0.6, "b1": 0.6, "a2": 0.5, "c1": 0.1, "c2": 0.1}
+    sessions = {one: one[0] for one in vector}
+    first, second, *_ = found = fused(vector, {}, sessions, dict.fromkeys("abc", 3))
+    assert (first.node_id, second.node_id) == ("a1", "b1")
+    assert [one.node_id for one in found].index("a2") > 1  # after the best of another session
+    assert {one.arm: one.score for one in first.credits if not one.rank}["session vector"] == 2
+
+
+def test_each_further_chunk_counts_half():
+    found = {
+        one.node_id: one
+        for one in fused({"a1": 0.9, "a2": 0.8, "a3": 0.1}, {}, dict.fromkeys(["a1", "a2", "a3"], "a"), {"a": 0})
+    }
+    assert found["a2"].raw == pytest.approx(found["a1"].raw / 2)
+    assert found["a3"].raw == pytest.approx(found["a1"].raw / 4)
+
+
+def test_of_two_equal_sessions_the_newer_wins_and_one_without_a_day_is_between():
+    vector = {"new": 0.5, "old": 0.5, "none": 0.5}
+    ages = {"new": 1, "old": 90, "none": None}
+    found = fused(vector, {}, {one: one for one in vector}, ages)
+    assert [one.node_id for one in found] == ["new", "none", "old"]
+    told = {one.node_id: next(c.score for c in one.credits if c.arm == "age") for one in found}
+    assert told == {"new": 1, "none": -1, "old": 90}
+
+
+def test_the_best_sentence_counts_beside_the_whole():
+    vector = {"a": 0.3, "b": 0.3, "c": 0.1}
+    same = {one: one for one in vector}
+    [first, *_] = fused(
+        vector, {}, same, dict.fromkeys(vector, 3), sentences=[{"b": 0.8, "a": 0.2}, {"a": 0.1, "b": 0.1}]
+    )
+    assert first.node_id == "b"
+
+
+def test_credits_sum_up_to_the_log_odds_and_scores_are_shares_of_the_best():
+    found = fused({"a": 0.6, "b": 0.3}, {"b": 4.0, "c": 1.0}, {one: one for one in "abc"}, dict.fromkeys("abc", 10))
+    assert found[0].score == 1
+    for one in found:
+        assert sum(credit.credit for credit in one.credits) == pytest.approx(one.raw)
+        assert one.score == pytest.approx(one.raw / found[0].raw)
+
+
+def test_the_shipped_model_knows_every_feature_and_nothing_speaks_against_a_session():
+    assert set(shipped_weights()) == set(FEATURES)
+    assert all(weight >= 0 for weight in shipped_weights().values())
+
+
+def test_sessions_are_days_of_a_note_else_sections():
+    nodes = [
+        TextNode(id_="day", text="x", metadata={"path": "memory/2026-04-05.md"}),
+        TextNode(
+            id_="heading", text="x", metadata={"path": "log.md", "date": "2026-04-09", "header_path": "Log/9 April"}
+        ),
+        TextNode(id_="heading2", text="x", metadata={"path": "log.md", "date": "2026-04-09", "header_path": "Log/Tea"}),
+        TextNode(id_="section", text="x", metadata={"path": "people.md", "header_path": "Marta"}),
+        TextNode(id_="section2", text="x", metadata={"path": "people.md", "header_path": "JC"}),
+        TextNode(id_="later", text="x", metadata={"path": "memory/2026-05-01.md"}),
+        TextNode(id_="bare", text="x"),
+    ]
+    arm = ContextualBM25Retriever(nodes)
+    found = sessions_of(arm, [node.node_id for node in nodes], NOW, ageless=["people.md"])
+    assert found.of["heading"] == found.of["heading2"]
+    assert len(set(found.of.values())) == 6
+    ages = {node_id: found.ages[session] for node_id, session in found.of.items()}
+    assert ages == {"day": 5, "heading": 1, "heading2": 1, "section": None, "section2": None, "later": 0, "bare": None}
+    ageless = sessions_of(arm, ["day"], NOW, ageless=["*"])
+    assert list(ageless.ages.values()) == [None]
+
+
+def test_sentences_are_those_of_a_message_that_has_several():
+    assert sentences_of("does JC like ginger?") == []
+    message = "Hi! The ginger tea really helps.\nI sleep better than last week. Thanks."
+    assert sentences_of(message) == ["The ginger tea really helps.", "I sleep better than last week."]
+    many = " ".join(f"The {'very ' * number}first sentence ends." for number in range(9))
+    assert len(sentences_of(many)) == 6
+
+
+def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, index):
+    keyword = ContextualBM25Retriever.from_defaults(index=index)
+    arms = [ContextualVectorRetriever(index, embedding, companion=keyword), keyword]
+    retriever = ContextualFusionRetriever(arms, mode="message", similarity_top_k=3)
+    message = "I am back from my holidays. The kitchen of the new house needs tiles, and the budget is small."
+    explanation = retriever.explain(message)
+    assert explanation.queries[0] == message
+    assert len(explanation.queries) == 3
+    assert [one.node.node_id for one in explanation.nodes] == [one.node.node_id for one in retriever.retrieve(message)]
+    shown = str(explanation)
+    assert all(name in shown for name in ("session vector +", "session keyword +", "sentence +"))
+    assert "+0.00" not in shown
