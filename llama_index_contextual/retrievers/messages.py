@@ -156,9 +156,7 @@ def fuse_sessions(
     known = words.weight or 1.0
     features = {
         "session vector": _weighed(vectors, trust, lambda scores: stretch(scores, Mode.LEARNED)),
-        "session keyword": _weighed(
-            matches, trust, lambda scores: np.minimum(np.array(scores) / (words.weight or 1.0), 1.0)
-        ),
+        "session keyword": _weighed(matches, trust, lambda scores: np.minimum(np.array(scores) / known, 1.0)),
         "sentence": _above_the_last(sentences or vectors, trust, _RANGE * max(map(_spread, vectors), default=0.0)),
         "date": words.date,
     }
