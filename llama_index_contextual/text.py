@@ -1,4 +1,4 @@
-"""What every room needs to know of a text: how it is read, whether it is Markdown, its language, where sentences start.
+"""What every room needs to know of a text: how it is read, whether it is Markdown, where sentences start.
 
 sentencex finds the sentences. Some of the places that it finds are inside a sentence all the same (after the mark in
 "the ``?`` operator", after the "1." of a list, after an abbreviation that is not English). They are dropped here. One
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import sentencex
 
 from llama_index_contextual.errors import ContextualWarning, DocumentError
+from llama_index_contextual.language import tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,29 +41,6 @@ _PICTURES: Final[dict[int, int | str | None]] = {
     0x7F: 0x2421,
     0x0D: None,
 }
-
-# Frequent words that tell these languages apart: a paragraph that is long enough to be cut has several of them.
-_WORDS: Final = {
-    "de": "aber als auch auf das dem den der die ein eine für ist mit nicht oder sich sie und von werden wie wird zu",
-    "en": "and are as be by can for from has if in is it not of on or that the this to was when which with you your",
-    "es": "como con cuando de del el en es esta está las los más muy no para pero por puede que se si sin su una y",
-    "fr": "au aux avec ce dans de des du elle est et il les mais ne ou pas plus pour que qui sont sur une vous votre",
-    "it": "alla anche che con del della delle di dei e gli il nel non per più può quando questo si sono una è",
-    "nl": "aan als bij dat de deze een en het je kan met naar niet of ook op te van voor wordt zijn",
-    "pl": "ale być dla do i jak jest które nie od oraz po się są to w we z za że",
-    "pt": "ao as com como da das de do dos e em essa isso mais mas na não os para pela por que se um uma você",
-}
-_SPEAK: Final[dict[str, list[str]]] = {}
-for _code, _listing in _WORDS.items():
-    for _word in _listing.split():
-        _SPEAK.setdefault(_word, []).append(_code)
-_KNOWN: Final = frozenset(_SPEAK)
-_LEAST: Final = 2  # frequent words that a text must have to be of a language
-_SAMPLE: Final = 1200  # characters read to tell a language
-_PLAINLY_ENGLISH: Final = 250  # characters in which English has "the" at least once
-_CYRILLIC: Final = re.compile("[\u0400-\u04ff]{3}")
-_UKRAINIAN: Final = re.compile("[іїєґ]")
-_DEVANAGARI: Final = re.compile("[\u0900-\u097f]{2}")
 
 # Abbreviations that precede what they belong to, in lower case: those that sentencex 1.0 takes for a sentence's end.
 _BEFORE_SOMETHING: Final = {
@@ -209,29 +187,6 @@ def _decode_bytes(data: bytes) -> tuple[str, str]:
         what = f"byte 0x{data[error.start]:02x} at {error.start:,} is no UTF-8"
     # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
     return data.decode("cp1252", "replace"), f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
-
-
-def tell_language(text: str) -> str:
-    """Return the ISO 639-1 code of a text's language; ``"en"`` where no other one that has rules here stands out.
-
-    Args:
-        text: A paragraph or more; its beginning is read.
-    """
-    text = text[:_SAMPLE]
-    if text.count(" the ") * _PLAINLY_ENGLISH > len(text):  # most texts, so most need no more than this
-        return "en"
-    votes: dict[str, int] = {}
-    for word in _KNOWN.intersection(text.lower().split()):
-        for code in _SPEAK[word]:
-            votes[code] = votes.get(code, 0) + 1
-    best = max(votes, key=votes.__getitem__, default="en")
-    if votes.get(best, 0) >= _LEAST and votes[best] > votes.get("en", 0):
-        return best
-    if text.isascii():
-        return "en"
-    if _CYRILLIC.search(text):
-        return "uk" if _UKRAINIAN.search(text) else "ru"
-    return "hi" if _DEVANAGARI.search(text) else "en"
 
 
 def sentence_starts(text: str, start: int, end: int, language: str = "") -> list[int]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from llama_index_contextual.text import money, sentence_starts, tell_language
+from llama_index_contextual.language import tell_language
+from llama_index_contextual.text import money, sentence_starts
 
 # "|" is where a sentence starts; everywhere else none does.
 SENTENCES = {

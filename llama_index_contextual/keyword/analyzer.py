@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.dates import LANGUAGES, month_name, take_dates
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.keyword.languages import Stemmers, evidence, fold, normalise, resolve_language, stop_words
+from llama_index_contextual.keyword.languages import Stemmers, resolve_language
+from llama_index_contextual.language import NAMES, fold, normalise, stop_words, tell_language
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-_VERSION: Final = 2  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
-_SAMPLE: Final = 200  # words that language detection looks at
+_VERSION: Final = 3  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
+_FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
+_AS_WRITTEN: Final = ""  # stands for no language: words as they are written
+_PARAGRAPH: Final = re.compile(r"(?s).*?(?:\n\s*\n|\Z)")
+_OWN_LANGUAGE: Final = 80  # characters of a paragraph that says itself which language it is in
 _MEMO_LIMIT: Final = 50_000  # words, 24 MB at most; then it starts afresh
 
 # A word with what joins identifiers, paths and contractions: max_results, kebab-case, a.b.c, src/main.rs, std::fs,
@@ -50,12 +54,13 @@ class Analyzer:
     """Turn text into terms for keyword search. It is thread-safe, can be pickled, and is compared by its settings.
 
     Args:
-        language: ``"auto"`` chooses among ``languages`` for each text by its stop words, except those that English
-            writers use, too ("todo"); else a code or name
+        language: ``"auto"`` chooses among ``languages`` for each paragraph and each query; else a code or name
             (``"de"``, ``"german"``) that has a Snowball stemmer.
-        languages: What ``"auto"`` chooses from, the first where nothing tells them apart.
+        languages: What ``"auto"`` chooses from, the first where nothing tells them apart. In English and Spanish a word
+            is its stem. In the others it is two terms, the word and its stem, and stop words stay: there the exact word
+            finds more (``benchmarks/results/languages.md``), and its rarity says what a stop word is worth.
         stem: Whether words are reduced to Snowball stems.
-        remove_stop_words: Whether a text's stop words are left out.
+        remove_stop_words: Whether a text's stop words are left out, in English, Spanish, or the given language.
         split_identifiers: Whether parts of ``getUserName`` are terms beside the whole.
         expand_dates: Whether ``2026-04-09`` is also its year, its month's English and Spanish name, and its day.
 
@@ -68,7 +73,7 @@ class Analyzer:
     """
 
     language: str = "auto"
-    languages: tuple[str, ...] = ("en", "es")
+    languages: tuple[str, ...] = ("en", *(code for code in NAMES if code != "en"))
     stem: bool = True
     remove_stop_words: bool = True
     split_identifiers: bool = True
@@ -106,51 +111,72 @@ class Analyzer:
             text: Any text.
             language: Take this language instead of the one that the analyzer would choose.
         """
-        words = WORD.findall(normalise(text))
-        code = resolve_language(language) if language else self._language_of(words)
         terms: list[str] = []
         memo, stops = self._memo, self.remove_stop_words
-        for word in words:
-            found = memo.get((code, word, stops))
-            terms.extend(self._remember(code, word, stops) if found is None else found)
+        for code, paragraph in self._by_language(text, resolve_language(language) if language else ""):
+            for word in WORD.findall(normalise(paragraph)):
+                found = memo.get((code, word, stops))
+                terms.extend(self._remember(code, word, stops) if found is None else found)
         return terms
 
-    def query_groups(self, text: str) -> list[tuple[str, ...]]:
-        """Return the terms of a query, each with its alternatives in the other languages of an ``"auto"`` analyzer.
+    def query_groups(self, text: str, language: str | None = None) -> list[tuple[str, ...]]:
+        """Return the terms of a query, each with its alternatives in other languages of an ``"auto"`` analyzer.
 
         A short query rarely shows its language ("zanahorias"), and one index may hold documents in several languages.
-        So each word counts under the stem of every language. BM25 takes alternatives as one term. Stop words of the
-        likeliest language are left out, unless the query holds only such words.
+        So each word counts as it is written and under its English and its Spanish stem, and in another language its
+        stem is a term of its own. BM25 takes alternatives as one term. Stop words of English or Spanish are left out,
+        unless the query holds only such words.
+
+        Args:
+            text: The query.
+            language: Take this language instead of the one that the analyzer would choose.
         """
         words = WORD.findall(normalise(text))
-        codes = self.languages if self.language == "auto" else (self.language,)
-        main = self._language_of(words)
-        groups: list[tuple[str, ...]] = []
+        main = resolve_language(language) if language else self.language_of(text)
+        if self.language != "auto":
+            groups = [(term,) for word in words for term in self._lookup(main, word, self.remove_stop_words)]
+            return groups or [(term,) for word in words for term in self._lookup(main, word, False)]  # noqa: FBT003
+        written = [code for code in (*_FOLDED, _AS_WRITTEN) if code == _AS_WRITTEN or code in self.languages]
+        groups = []
         for word in words:
             if terms := self._lookup(main, word, self.remove_stop_words):
-                others = [self._lookup(code, word, False) for code in codes if code != main]  # noqa: FBT003
-                groups += _alternatives([terms, *others])
-        if not groups:
-            every = ([self._lookup(code, word, False) for code in codes] for word in words)  # noqa: FBT003
-            return [group for variants in every for group in _alternatives(variants)]
-        return groups
+                groups += self._alternatives(main if main in _FOLDED else _AS_WRITTEN, word, written)
+                groups += [(term,) for term in terms if main not in _FOLDED and term.startswith(f"{main}:")]
+        return groups or [group for word in words for group in self._alternatives(written[0], word, written)]
+
+    def _alternatives(self, first: str, word: str, codes: Iterable[str]) -> list[tuple[str, ...]]:
+        """Return the distinct terms of each position of a word: ``a.bc`` may give [("abc",), ("bc", "es:bc")]."""
+        terms = self._lookup(first, word, self.remove_stop_words) or self._lookup(first, word, False)  # noqa: FBT003
+        others = (self._lookup(code, word, False) for code in codes if code != first)  # noqa: FBT003
+        same = [terms, *(found for found in others if len(found) == len(terms))]
+        return [tuple(dict.fromkeys(position)) for position in zip(*same, strict=True)]
 
     def query_tokens(self, text: str) -> list[str]:
         """Return the terms of a query with all alternatives as one flat list, each once, in order."""
         return list(dict.fromkeys(term for group in self.query_groups(text) for term in group))
 
     def has_stop_words(self, text: str) -> bool:
-        """Return whether a text holds a stop word of any language that it may be in."""
-        codes = self.languages if self.language == "auto" else (self.language,)
+        """Return whether a text holds a stop word of English, of Spanish, or of the language that it is in."""
+        codes = {*_FOLDED, self.language_of(text)} if self.language == "auto" else {self.language}
         words = {fold(word) for word in WORD.findall(normalise(text))}
         return any(not words.isdisjoint(stop_words(code)) for code in codes)
 
-    def _language_of(self, words: list[str]) -> str:
+    def language_of(self, text: str) -> str:
+        """Return the language in which the analyzer takes a query, or a paragraph."""
         if self.language != "auto":
             return self.language
-        sample = {fold(word) for word in set(words[:_SAMPLE])}
-        # max() keeps the first of equals, so the first language wins where nothing tells them apart.
-        return max(self.languages, key=lambda code: len(sample & evidence(code)))
+        code = tell_language(text)
+        return code if code in self.languages else self.languages[0]
+
+    def _by_language(self, text: str, language: str) -> Iterator[tuple[str, str]]:
+        """Give the paragraphs of a text, each with its language; a short one has that of the whole text."""
+        whole = language or self.language_of(text)
+        if language or self.language != "auto" or len(text) < _OWN_LANGUAGE:
+            yield whole, text
+            return
+        for match in _PARAGRAPH.finditer(text):
+            paragraph = match.group()
+            yield self.language_of(paragraph) if len(paragraph) >= _OWN_LANGUAGE else whole, paragraph
 
     def _lookup(self, code: str, word: str, stops: bool) -> tuple[str, ...]:
         found = self._memo.get((code, word, stops))
@@ -167,7 +193,8 @@ class Analyzer:
     def _analyse(self, word: str, code: str, *, stops: bool) -> tuple[str, ...]:
         """Return the terms of one word: the stem of a plain word, the names and then the parts of any other."""
         word = word[:_LONGEST]
-        stopped = stop_words(code) if stops else frozenset[str]()
+        kept = not stops or (self.language == "auto" and code not in _FOLDED)
+        stopped = frozenset[str]() if kept else stop_words(code)
         if fold(word) in stopped:
             return ()
         word = _without_possessive(word).strip("_")
@@ -177,7 +204,9 @@ class Analyzer:
         if self.expand_dates:
             dates, word = take_dates(word)
             for date in dates:
-                months = [self._stem(month_name(date.month, lang), self._own(lang)) for lang in LANGUAGES]
+                months = [
+                    term for lang in LANGUAGES for term in self._terms(month_name(date.month, lang), self._own(lang))
+                ]
                 terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := _bigrams(word):
             terms += pairs
@@ -194,29 +223,24 @@ class Analyzer:
 
     def _finish(self, words: Iterable[str], code: str, stopped: frozenset[str]) -> tuple[str, ...]:
         """Fold words, leave out stop words, and stem the rest."""
-        return tuple(self._stem(word, code) for word in words if word and fold(word) not in stopped)
+        return tuple(term for word in words if word and fold(word) not in stopped for term in self._terms(word, code))
 
     def _own(self, code: str) -> str:
         """Return the language whose stemmer this analyzer applies to documents in ``code``."""
         return code if self.language == "auto" else self.language
 
-    def _stem(self, word: str, code: str) -> str:
-        if not self.stem or not word.isalpha():
-            return fold(word)
-        if code in {"en", "es"}:  # people leave Spanish accents out, so they go before the stemmer sees the word
-            stem = self._stemmers.stem(fold(word), code)
-        else:
-            stem = fold(self._stemmers.stem(word.casefold(), code))
+    def _terms(self, word: str, code: str) -> tuple[str, ...]:
+        """Return what a word counts as: its stem; of a language whose words count as they are written, both."""
+        if not self.stem or not word.isalpha() or code == _AS_WRITTEN:
+            return (fold(word),)
+        stem = self._stemmers.stem(fold(word), code) if code in _FOLDED else self._stem(word, code)
+        if self.language != "auto" or code == self.languages[0]:
+            return (stem,)
         # The Spanish stem of "hello" is "hell": marked, it cannot be taken for the English word.
-        foreign = self.language == "auto" and code != self.languages[0]
-        return f"{code}:{stem}" if foreign else stem
+        return (f"{code}:{stem}",) if code in _FOLDED else (fold(word), f"{code}:{stem}")
 
-
-def _alternatives(variants: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return the distinct terms of each position: [("a", "b"), ("a", "c")] gives [("a",), ("b", "c")]."""
-    first = variants[0]
-    same = [terms for terms in variants if len(terms) == len(first)]
-    return [tuple(dict.fromkeys(position)) for position in zip(*same, strict=True)]
+    def _stem(self, word: str, code: str) -> str:
+        return fold(self._stemmers.stem(word.casefold(), code))
 
 
 def _is_plain(word: str) -> bool:

@@ -17,7 +17,7 @@ import yaml
 
 from llama_index_contextual import dates
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword.languages import fold, normalise
+from llama_index_contextual.language import fold, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

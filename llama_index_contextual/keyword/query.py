@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_index_contextual.keyword.analyzer import WORD
 from llama_index_contextual.keyword.filters import WORDS
-from llama_index_contextual.keyword.languages import fold, normalise
+from llama_index_contextual.language import fold, normalise
 from llama_index_contextual.metadata import PATH, TAGS
 from llama_index_contextual.tokens import is_spelled
 
@@ -146,7 +146,8 @@ def unknown_words(
     """
     unheard = {frozenset(group) for group in strange}
     words = [word for word in WORD.findall(normalise(text)) if unheard and not analyzer.has_stop_words(word)]
-    terms = {word: analyzer.query_groups(word) for word in words}
+    language = analyzer.language_of(text)
+    terms = {word: analyzer.query_groups(word, language) for word in words}
     lost = [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
     asked = {word for word in lost[:_NAMED] if like and not is_spelled(word)}
     return UnknownWords({word: like(word) if like and word in asked else None for word in lost})

@@ -10,7 +10,7 @@ import numpy as np
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_index_contextual.keyword.languages import fold, normalise
+from llama_index_contextual.language import fold, normalise
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from llama_index.core.schema import TextNode
 from test_memory_time import HOSTILE, slows
 
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.keyword.languages import normalise
 from llama_index_contextual.keyword.query import parse_query
+from llama_index_contextual.language import normalise
 from llama_index_contextual.retrievers import ContextualBM25Retriever
 
 SEEDS = [

@@ -104,6 +104,49 @@ def test_other_languages_by_code_or_name(name):
     assert Analyzer(language=name).tokens("Die Häuser sind größer") == ["haus", "gross"]
 
 
+GERMAN = "Das Gericht hat die Kündigungen der Angestellten für unwirksam erklärt."
+
+
+@pytest.mark.parametrize(
+    ("document", "query"),
+    [
+        (GERMAN, "Wann ist eine Kündigung unwirksam?"),
+        ("Les réunions de mardi sont annulées pour toute l'équipe.", "Quand la réunion est-elle annulée ?"),
+        ("Врач рассказал про новые лекарства для пациентов.", "Про какое лекарство рассказал врач?"),
+        ("Die Frist endet am 2026-04-09 im Büro.", "Was war im April?"),
+    ],
+)
+def test_a_question_finds_other_forms_of_its_words_in_its_language(document, query):
+    analyzer = Analyzer()
+    terms = set(analyzer.tokens(document))
+    assert sum(bool(terms & set(group)) for group in analyzer.query_groups(query)) >= 2
+
+
+def test_the_exact_word_counts_for_more_than_another_form_of_it():
+    analyzer = Analyzer()
+    groups = analyzer.query_groups("Wann ist die Kündigung der Angestellten unwirksam?")
+    exact, other = (
+        sum(bool(set(analyzer.tokens(text)) & set(group)) for group in groups)
+        for text in (GERMAN.replace("Kündigungen", "Kündigung"), GERMAN)
+    )
+    assert exact == other + 1
+
+
+def test_a_note_in_two_languages_is_read_in_both():
+    english = "The gateway times out after sixty seconds, and the connections of all the clients are closed at once."
+    spanish = "Las conexiones de los clientes se cierran cuando la pasarela no responde en sesenta segundos o más."
+    german = "Die Verbindungen der Kunden werden geschlossen, wenn die Schnittstelle sechzig Sekunden nicht antwortet."
+    terms = Analyzer().tokens(f"{english}\n\n{spanish}\n\n{german}\n")
+    assert {"connect", "es:conexion", "de:verbind", "verbindungen"} <= set(terms)
+    assert not {"of", "los", "es:los"} & set(terms)
+
+
+def test_a_short_question_in_another_language_finds_the_words_as_they_are_written():
+    analyzer = Analyzer()
+    terms = set(analyzer.tokens(GERMAN))
+    assert all(terms & set(group) for group in analyzer.query_groups("Angestellten Gericht"))
+
+
 def test_an_unknown_language_is_an_error_with_a_cure():
     with pytest.raises(SettingError, match=r"language='klingon' is not known\. Cure: 'auto' or one of"):
         Analyzer(language="klingon")

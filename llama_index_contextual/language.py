@@ -1,0 +1,137 @@
+"""Which language a text is in, and what else depends on that: stop words, and letters that count as the same.
+
+py3langid tells 27 languages apart by their letters, without a network. English has to be ruled out: notes are full of
+names and code, and a short text may look like anything. Where the detector is not sure, stop words decide.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any, Final
+
+# ISO 639-1 code -> the name that Snowball and NLTK's stop word files share. (Not Tamil or Nepali, whose vowel signs are
+# no letters to Python's re: their words would fall apart.)
+NAMES: Final = {
+    "ar": "arabic",
+    "ca": "catalan",
+    "da": "danish",
+    "de": "german",
+    "el": "greek",
+    "en": "english",
+    "es": "spanish",
+    "eu": "basque",
+    "fi": "finnish",
+    "fr": "french",
+    "hu": "hungarian",
+    "id": "indonesian",
+    "it": "italian",
+    "nl": "dutch",
+    "no": "norwegian",
+    "pt": "portuguese",
+    "ro": "romanian",
+    "ru": "russian",
+    "sv": "swedish",
+    "tr": "turkish",
+}
+_TOLD_APART: Final = (*NAMES, "hi", "ja", "ko", "pl", "th", "uk", "zh")
+
+# Spanish stop words that stand in English notes, as words or abbreviations. They are no sign of Spanish. (To ask for
+# two stop words instead would take every fourth short Spanish line for English.)
+_ENGLISH_TOO: Final = {
+    "es": frozenset({"e", "era", "eras", "mi", "os", "sea", "sin", "son", "ti", "todo", "todos", "tu", "ya"})
+}
+# Words of English alone. A text with several of them, or a short one with one, needs no detector, which takes half a
+# second to load.
+_ENGLISH: Final = "and did does from how its should that the this what when where which who why with you your"
+_PLAINLY_ENGLISH: Final = frozenset(_ENGLISH.split())
+_SHORT: Final = 12  # words
+_LEAST_WORDS: Final = 3  # of plain letters; fewer are a name, or a word of code
+_SURE: Final = 0.9  # so sure has the detector to be where stop words say nothing
+_LIKELY: Final = 0.3  # and so sure where they agree with it
+_SAMPLE: Final = 200  # words that are looked at
+_LONGEST: Final = 2000  # characters
+_WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
+
+_FOREIGN: Final = re.compile("[^\x00-\u02ff]{64,}")
+_MOST_MARKS: Final = 30  # Unicode's own limit (UAX #15); the time to sort marks grows with their square
+# Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
+_ACCENTS: Final = re.compile("[\u0300-\u036f]+")
+
+
+def tell_language(text: str) -> str:
+    """Return the ISO 639-1 code of a text's language; ``"en"`` where no other one stands out.
+
+    Args:
+        text: A question, or a paragraph; of a longer one its beginning counts.
+    """
+    return _told(text[:_LONGEST])
+
+
+@lru_cache(maxsize=4096)
+def _told(text: str) -> str:
+    found = _WORD.findall(normalise(text))[:_SAMPLE]
+    words = {fold(word) for word in found}
+    english = len(words & _PLAINLY_ENGLISH)
+    plain = text.isascii()
+    if plain and (english > 1 or (english and len(found) <= _SHORT)):
+        return "en"
+    evidence_of_english = len(words & stop_words("en"))
+    if not plain or len(found) >= _LEAST_WORDS:
+        code, share = _detector().classify(text)
+        agrees = code in NAMES and len(words & evidence(code)) > evidence_of_english
+        if code != "en" and (share > _SURE or (agrees and share > _LIKELY)):
+            return str(code)
+    return "es" if len(words & evidence("es")) > evidence_of_english else "en"
+
+
+@cache
+def _detector() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    detector = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    detector.set_languages(list(_TOLD_APART))
+    return detector
+
+
+def normalise(text: str) -> str:
+    """Return the text in Unicode form NFKC: accents belong to their letter, full-width letters become plain ones."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", _FOREIGN.sub(_with_fewer_marks, text))
+
+
+def _with_fewer_marks(match: re.Match[str]) -> str:
+    """Return text in which no letter carries more than 30 marks; no language has such letters."""
+    kept, marks = [], 0
+    for char in match.group():
+        marks = marks + 1 if unicodedata.combining(char) else 0
+        if marks <= _MOST_MARKS:
+            kept.append(char)
+    return "".join(kept)
+
+
+def fold(word: str) -> str:
+    """Return a word in lower case without accents: ``Canción`` gives ``cancion``, ``Straße`` gives ``strasse``."""
+    word = word.replace("\u2019", "'").casefold()
+    if word.isascii():
+        return word
+    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", word))
+    return unicodedata.normalize("NFKC", bare)
+
+
+@cache
+def stop_words(code: str) -> frozenset[str]:
+    """Return the folded stop words of a language, from llama-index-core's lists of NLTK; none where no list exists."""
+    if code not in NAMES:
+        return frozenset()
+    listing = resources.files("llama_index.core") / "_static" / "nltk_cache" / "corpora" / "stopwords" / NAMES[code]
+    if not listing.is_file():
+        return frozenset()
+    return frozenset(fold(word) for word in listing.read_text(encoding="utf-8").split())
+
+
+@cache
+def evidence(code: str) -> frozenset[str]:
+    """Return the stop words that show that a text is in a language."""
+    return stop_words(code) - _ENGLISH_TOO.get(code, frozenset())
