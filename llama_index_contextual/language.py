@@ -91,7 +91,7 @@ def _told(text: str) -> str:
 def _detector() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-    detector = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    detector: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)  # type: ignore[no-untyped-call]
     detector.set_languages(list(_TOLD_APART))
     return detector
 

@@ -133,11 +133,11 @@ class Analyzer:
         """
         words = WORD.findall(normalise(text))
         main = resolve_language(language) if language else self.language_of(text)
+        groups: list[tuple[str, ...]] = []
         if self.language != "auto":
-            groups = [(term,) for word in words for term in self._lookup(main, word, self.remove_stop_words)]
+            groups += [(term,) for word in words for term in self._lookup(main, word, self.remove_stop_words)]
             return groups or [(term,) for word in words for term in self._lookup(main, word, False)]  # noqa: FBT003
         written = [code for code in (*_FOLDED, _AS_WRITTEN) if code == _AS_WRITTEN or code in self.languages]
-        groups = []
         for word in words:
             if terms := self._lookup(main, word, self.remove_stop_words):
                 groups += self._alternatives(main if main in _FOLDED else _AS_WRITTEN, word, written)
