@@ -235,3 +235,21 @@ def test_another_store_is_filled_from_the_database_and_that_is_said(run, tmp_pat
     assert "vectors:" not in run("index", folder).stderr, "said once, and remembered"
     assert re.search(rf"^store +chroma:{chroma_server}$", run("status", folder).stdout, re.MULTILINE)
     assert run("verify", folder).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "verify",
+        "export",
+        ("search", "tea", "-f"),
+        ("ask", "tea?", "-f"),
+        ("context", "When was my tea green?", "-f"),
+    ],
+)
+def test_each_command_that_reads_can_be_told_the_database(run, tmp_path, command):
+    words = (command,) if isinstance(command, str) else command
+    done = run(*words, tmp_path, "--database", "mysql://host/notes")
+    assert done.returncode != 0
+    assert "--database=mysql://… is not known" in done.stderr

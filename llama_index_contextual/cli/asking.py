@@ -43,7 +43,7 @@ Llm = Annotated[
 ]
 
 
-@with_options("embedding.model", "retrieval.top_k")
+@with_options("embedding.model", "store.database", "retrieval.top_k")
 def ask(
     question: Question,
     llm: Llm = None,

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _MEMORY: Final = (
     "embedding.model",
+    "store.database",
     "memory.max_results",
     "memory.min_relevance",
     "memory.half_life_days",
@@ -191,29 +192,39 @@ def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
     return {**data, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
 
 
+@with_options("store.database")
 def status(
-    folder: Indexed = None, storage: Storage = None, list_skipped: ListSkipped = False, as_json: AsJson = False
+    folder: Indexed = None,
+    storage: Storage = None,
+    *,
+    settings: Said,
+    list_skipped: ListSkipped = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what an index holds, what made it, and what a refresh would do."""
-    with open_index(folder, storage, create=False, reindex="ignore") as index:
+    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
         print_report(index.status(), as_json=as_json)
         tell_skipped(index, names=list_skipped)
 
 
-def verify(folder: Indexed = None, storage: Storage = None, as_json: AsJson = False) -> None:
+@with_options("store.database")
+def verify(folder: Indexed = None, storage: Storage = None, *, settings: Said, as_json: AsJson = False) -> None:
     """Check that files, database and engines agree. Exit code 3 if they do not."""
-    with open_index(folder, storage, create=False, reindex="ignore") as index:
+    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
         verification = index.verify()
     print_report(verification, as_json=as_json)
     if not verification.ok:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
+@with_options("store.database")
 def export(
     folder: Indexed = None,
     storage: Storage = None,
+    *,
+    settings: Said,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. Default: standard output")] = None,
 ) -> None:
     """Write every chunk with its metadata as a line of JSON."""
-    with open_index(folder, storage, create=False, reindex="ignore") as index:
+    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
         index.export(out or sys.stdout)

@@ -57,6 +57,7 @@ _WORD: Final = re.compile(r"\w+")
 
 @with_options(
     "embedding.model",
+    "store.database",
     "retrieval.top_k",
     "retrieval.per_file",
     "retrieval.min_score",

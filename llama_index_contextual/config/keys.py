@@ -216,9 +216,9 @@ class Store(Section):
         option="--store",
         safe=("chroma",),
     )
-    exact_limit: Limit = setting(  # a question is compared with so many vectors in 8 ms
+    exact_limit: Limit = setting(  # a question is compared with so many vectors in 15 ms
         "Chunks up to which a question is compared with every vector; in a larger index the store's graph answers.",
-        100_000,
+        250_000,
     )
 
 

@@ -26,7 +26,7 @@ from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_C
 from llama_index_contextual.errors import DamagedError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.index.snapshot import Snapshot
 from llama_index_contextual.index.sqlite_file import moment_of, open_file
-from llama_index_contextual.index.tables import LAYOUT, STATE, TABLES
+from llama_index_contextual.index.tables import LAYOUT, STATE, TABLES, check_layout
 from llama_index_contextual.index.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ class Database:
             has its own. Default: ``contextual``.
         cure: What a reader of a damaged file is told to do.
 
+    Attributes:
+        session: Of who writes now: random, and new each time that the index is written.
+
     Raises:
         SettingError: The address is none of these.
         MissingExtraError: The driver of PostgreSQL is not installed.
@@ -69,6 +72,7 @@ class Database:
     def __init__(self, location: Path | str, cure: str) -> None:
         self.file = location if isinstance(location, Path) else None
         self.shared = self.file is None
+        self.session = uuid.uuid4().hex
         self._cure = cure
         self._schema: str | None = None
         self._guard = threading.Lock()
@@ -126,6 +130,7 @@ class Database:
                 connection = stack.enter_context(self._engine().connect())
                 connection.begin()
                 snapshot = Snapshot(connection, self._schema, self._explained)
+                check_layout(snapshot.state.get("layout"), self.name)
             yield snapshot
 
     @contextlib.contextmanager
@@ -143,7 +148,8 @@ class Database:
                 begun = connection.begin()
                 if self.shared:
                     connection.exec_driver_sql(_IDLE)
-                transaction = Transaction(connection, self._schema, self._explained)
+                transaction = Transaction(connection, self._schema, self._explained, self.session)
+                check_layout(transaction.state.get("layout"), self.name)
             yield transaction  # left with an error, the connection takes everything back
             with self._explained():
                 begun.commit()

@@ -164,6 +164,9 @@ class Engines:
 
     def _fill_store(self, snapshot: Snapshot) -> None:
         store, rows, newest = self._store_at(snapshot), snapshot.rows(), int(snapshot.state.get("newest", 0))
+        if self._keywords.went_back:  # it has other vectors under the same numbers
+            store.clear()
+            self._keywords.went_back = False
         catch_up(store, rows, lambda rows: snapshot.vectors(self._model, rows), newest)
         self._filled = True
 
@@ -196,7 +199,8 @@ class _Derived:
     def __init__(self, load: Callable[[], tuple[Any, str]], add: Callable[[Any, Snapshot, Rows], Any]) -> None:
         self._load, self._add = load, add
         self._engine: Any = None
-        self._moment: list[Any] = ["", 0, 0]
+        self._moment: list[Any] = []
+        self.went_back = False  # an older copy of the database was put back
         self.saved = ""
         self._lock = threading.Lock()
         self._cost = self._derived_at = 0.0
@@ -210,10 +214,12 @@ class _Derived:
             return self._engine
         try:
             started = time.monotonic()
-            following = self._engine is not None and self._moment[:2] == wanted[:2]
+            following = self._engine is not None and _leads_to(self._moment, wanted)
             busy = following and not snapshot.state.get("complete") and started - self._derived_at < self._cost * _SHARE
             if self._engine is not None and (self._shows(wanted) or (busy and not wait)):
                 return self._engine
+            if self._engine is not None and _went_back(self._moment, wanted):
+                self.went_back = True
             engine, self.saved = (self._engine, self.saved) if following else self._read(wanted)
             rows = snapshot.rows()
             if self.saved == json.dumps(wanted) and len(np.setdiff1d(engine.rows, rows)):
@@ -227,18 +233,16 @@ class _Derived:
             self._lock.release()
 
     def _shows(self, wanted: list[Any]) -> bool:
-        return self._moment[:2] == wanted[:2] and self._moment[2] >= wanted[2]
+        return _leads_to(wanted, self._moment)
 
     def _read(self, wanted: list[Any]) -> tuple[Any, str]:
-        """Return the copy on disk, unless it is of another database, another edition, or later than this moment."""
+        """Return the copy on disk, where it shows an earlier moment of what is wanted; else an empty engine."""
         engine, stamp = self._load()
-        try:
-            identity, edition, change = json.loads(stamp)
-        except ValueError:
-            return engine.without(engine.rows), ""
-        if [identity, edition] != wanted[:2] or change > wanted[2]:
-            return engine.without(engine.rows), ""
-        return engine, stamp
+        moment = _read_moment(stamp)
+        if _leads_to(moment, wanted):
+            return engine, stamp
+        self.went_back = self.went_back or _went_back(moment, wanted)
+        return engine.without(engine.rows), ""
 
     def keep(self, engine: Any, stamp: str) -> None:
         """Go on with an engine that was kept on disk."""
@@ -252,7 +256,38 @@ class _Derived:
 
 
 def _moment(snapshot: Snapshot) -> list[Any]:
-    return [snapshot.identity, snapshot.edition, snapshot.change]
+    return [snapshot.identity, snapshot.edition, snapshot.change, snapshot.state.get("sessions", [])]
+
+
+def _read_moment(stamp: str) -> list[Any]:
+    try:
+        identity, edition, change, sessions = json.loads(stamp)
+        return [identity, edition, int(change), [(str(session), int(first)) for session, first in sessions]]
+    except (ValueError, TypeError):
+        return []
+
+
+def _leads_to(earlier: list[Any], later: list[Any]) -> bool:
+    """Return whether the database went from one moment to another one, or stands there.
+
+    A copy that was put back and written again has as many changes as the moments that it lost, and the same numbers of
+    nodes. The session tells them apart.
+    """
+    if not earlier or not later or earlier[:2] != later[:2] or earlier[2] > later[2]:
+        return False
+    return _session_at(earlier[3], earlier[2]) == _session_at(later[3], earlier[2])
+
+
+def _went_back(earlier: list[Any], later: list[Any]) -> bool:
+    """Return whether an older copy of the database was put back, where that can be told."""
+    if not earlier or earlier[:2] != later[:2] or _leads_to(earlier, later):
+        return False
+    return bool(earlier[2] > later[2] or (later[3] and later[3][0][1] <= earlier[2]))
+
+
+def _session_at(sessions: list[tuple[str, int]], change: int) -> str:
+    """Return the last session that had begun by a change."""
+    return next((session for session, first in reversed(sessions) if first <= change), "")
 
 
 def _with_texts(engine: KeywordEngine, snapshot: Snapshot, rows: Rows) -> KeywordEngine:

@@ -17,6 +17,7 @@ from llama_index_contextual.index.nodes import Chunk, text_of
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.vectors import fault_of, see_documents
+from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.recall import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted
 
@@ -356,8 +357,7 @@ def likeness(snapshot: Snapshot, model: str) -> Likeness:
     count = len(vectors)
     if count < 2:  # noqa: PLR2004
         return Likeness(0.0, 0.0, 0.0)
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units = vectors / np.where(lengths == 0, 1, lengths)
+    units = units_of(vectors)
     total = units.sum(axis=0)
     mean = float((total @ total - count) / (count * (count - 1)))
     contexts = np.array([names.context_of(row.metadata) for row in snapshot.nodes()], object)

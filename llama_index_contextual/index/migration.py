@@ -53,6 +53,7 @@ class MigrationReport:
         empty: Nodes without text, which are left out.
         contexts: Nodes by what made their context.
         samples: What was embedded of some nodes, before and after.
+        refused: Documents that were not written, by key, and why.
     """
 
     nodes: int = 0
@@ -62,6 +63,7 @@ class MigrationReport:
     empty: int = 0
     contexts: dict[str, int] = field(default_factory=dict)
     samples: list[tuple[str, str]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -69,11 +71,12 @@ class MigrationReport:
 
     def __str__(self) -> str:
         made = ", ".join(f"{number} {source or 'none'}" for source, number in sorted(self.contexts.items())) or "none"
-        return (
+        counts = (
             f"{counted(self.nodes, 'node')} of {counted(self.documents, 'document')}; "
             f"{self.located} found in their files; contexts: {made}; "
             f"{self.embedded} embedded, {self.empty} empty left out; the old index is as it was"
         )
+        return "\n".join([counts, *(f"{key} was left out: {reason}" for key, reason in self.refused.items())])
 
 
 def collection_of(existing: Any) -> Any:
@@ -122,12 +125,14 @@ def _copy(
             indexed.append(Indexed(document, [Chunk.of(node) for node in some]))
         chunks = [chunk for one in indexed for chunk in one.chunks]
         report.embedded += writer.vectors.embed_all(chunks)
-        writer.write(indexed)
-        counts.update(chunk.row.context_source for chunk in chunks)
+        written = writer.write(indexed)
+        report.refused |= written.refused
+        sound = [one for one in indexed if one.document.key not in written.refused]
+        counts.update(chunk.row.context_source for one in sound for chunk in one.chunks)
         for chunk, old in zip(chunks[: _SAMPLES - len(report.samples)], before, strict=False):
             report.samples.append((old, chunk.node.get_content(metadata_mode=MetadataMode.EMBED)))
-        report.nodes += len(nodes)
-        report.documents += len(documents)
+        report.nodes += written.added
+        report.documents += len(sound)
     report.contexts = dict(counts)
     return report
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from llama_index_contextual.errors import DamagedError, StorageError
-from llama_index_contextual.index.tables import LAYOUT, TABLES
+from llama_index_contextual.index.tables import TABLES, check_layout
 
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another one
 _PRAGMAS: Final = (
@@ -71,10 +71,7 @@ def _refuse_strange(connection: sqlite3.Connection, name: str, cure: str) -> Non
     present, ours = _schema_of(connection), _our_schema()
     if ours["state"] == present.get("state"):  # a newer layout may have what this version does not know
         [layout] = connection.execute("SELECT max(value) FROM state WHERE key = 'layout'").fetchone()
-        if isinstance(layout, int) and layout > LAYOUT:
-            raise StorageError(
-                f"{name} has layout {layout}, this package reads up to {LAYOUT}. Cure: upgrade llama-index-contextual."
-            )
+        check_layout(layout, name)
     strange = sorted(part for part, sql in present.items() if ours.get(part) != sql)
     if strange:
         raise DamagedError(f"{name} is damaged (its part {strange[0][:80]!r} is not ours). Cure: {cure}")

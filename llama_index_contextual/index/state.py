@@ -126,6 +126,8 @@ class IndexState:
         seal: Of the user who made it, over what a stranger may not say: see ``recipe``.
         complete: False while a refresh is at work or was killed.
         change: How many writes there have been.
+        sessions: The last ones in which was written, and the change that each began with. A copy of the database that
+            was put back and written again has others from there on.
         newest: The highest number that a node ever had.
         edition: Which of its editions readers see.
         next: The settings of the edition that is to replace it; empty where there is none.
@@ -143,6 +145,7 @@ class IndexState:
     seal: str = ""
     complete: bool = True
     change: int = 0
+    sessions: list[tuple[str, int]] = field(default_factory=list)
     newest: int = 0
     edition: int = 0
     next: dict[str, dict[str, Any]] = field(default_factory=dict)

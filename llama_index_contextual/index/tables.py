@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import sqlalchemy as sa
 
+from llama_index_contextual.errors import StorageError
 from llama_index_contextual.identity import short_hash
 
 if TYPE_CHECKING:
@@ -93,6 +94,23 @@ CONTEXTS: Final = sa.Table(
     sa.Column("value", sa.JSON, nullable=False),
     sa.UniqueConstraint("key", "collection"),
 )
+
+
+def check_layout(layout: Any, name: str) -> None:
+    """Refuse tables that a newer version of this package made, also while a process has them open.
+
+    Args:
+        layout: As the table ``state`` says it.
+        name: Of the database.
+
+    Raises:
+        StorageError: A newer version made them.
+    """
+    if isinstance(layout, int) and layout > LAYOUT:
+        raise StorageError(
+            f"{name} has layout {layout}, this package reads up to {LAYOUT}. "
+            "Cure: upgrade llama-index-contextual, then start this process again."
+        )
 
 
 class DocumentRow(NamedTuple):

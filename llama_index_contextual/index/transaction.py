@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import sqlalchemy as sa
@@ -31,16 +31,23 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.tables import Floats
 
 
+_SESSIONS: Final = 32  # that are remembered; an engine that is further behind is derived again
+
+
 class Transaction(Snapshot):
     """A moment that is being written. Leave it with an error, and nothing of it happened."""
 
     def __init__(
-        self, connection: sa.Connection, schema: str | None, explained: Callable[[], AbstractContextManager[None]]
+        self,
+        connection: sa.Connection,
+        schema: str | None,
+        explained: Callable[[], AbstractContextManager[None]],
+        session: str,
     ) -> None:
         # First: of a server, other writers wait here until this transaction ends.
         connection.execute(sa.select(STATE.c.value).where(STATE.c.key == "change").with_for_update())
         super().__init__(connection, schema, explained)
-        self._counted = False
+        self._session, self._counted = session, False
 
     def _run(self, statement: sa.Executable, rows: Sequence[dict[str, Any]] | None = None) -> int:
         """Write, and return how many rows that concerned."""
@@ -51,7 +58,10 @@ class Transaction(Snapshot):
         """Take the next number of change, once: readers look at the nodes again when it grows."""
         if not self._counted:
             self._counted = True
-            self.set_state(change=self.change + 1)
+            number, sessions = self.change + 1, self.state.get("sessions", [])
+            self.set_state(change=number)
+            if self._session not in (session for session, _ in sessions):
+                self.set_state(sessions=[*sessions, [self._session, number]][-_SESSIONS:])
 
     def set_state(self, **values: Any) -> None:
         """Write what is true of the whole index; the value None forgets it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import uuid
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
@@ -67,6 +68,7 @@ class Storage:
         settings = self.settings
         settings.layout.create()
         with contextlib.nullcontext() if settings.shared else self.lock.hold():
+            settings.database.session = uuid.uuid4().hex
             looked = self._mend()
             state = settings.state()
             settings.check(state)

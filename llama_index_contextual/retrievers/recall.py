@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from llama_index_contextual.errors import ContextualWarning
+from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import GRAPH, space_of
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ def found_share(
         questions: Vectors, shape ``(questions, dimensions)``.
         answers: The ids that were found for each question.
     """
-    asked = _units(questions)
+    asked = units_of(questions)
     best = np.full((len(asked), 0), -np.inf, dtype=np.float32)
     given = [dict.fromkeys(answer[:TOP], -np.inf) for answer in answers]
     for ids, vectors in pages:
-        cosines = asked @ _units(vectors).T
+        cosines = asked @ units_of(vectors).T
         best = -np.sort(-np.concatenate([best, cosines], axis=1), axis=1)[:, :TOP]
         columns = {id_: column for column, id_ in enumerate(ids)}
         for row, answer in enumerate(given):
@@ -131,15 +132,9 @@ def _sample(collection: Any) -> tuple[list[str], Floats]:
 def _distances(space: str, questions: Floats, vectors: Floats) -> Floats:
     """Return distances as Chroma gives them, shape ``(questions, vectors)``."""
     if space == "cosine":
-        return 1 - _units(questions) @ _units(vectors).T
+        return 1 - units_of(questions) @ units_of(vectors).T
     products = questions @ vectors.T
     if space == "ip":
         return 1 - products
     squares: Floats = (questions**2).sum(axis=1)[:, None] + (vectors**2).sum(axis=1) - 2 * products
     return squares
-
-
-def _units(vectors: Floats) -> Floats:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    units: Floats = (vectors / np.where(lengths == 0, 1, lengths)).astype(np.float32)
-    return units

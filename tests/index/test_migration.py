@@ -68,6 +68,20 @@ def test_a_bare_collection_gets_contexts_from_its_metadata(folder, collection, e
         assert index.verify().problems == []
 
 
+def test_documents_that_cannot_be_written_are_reported(folder, collection, embedding):
+    collection.add(
+        ids=["a\x00", "a\ufffd", "b"],
+        embeddings=[[1.0, 0.0]] * 3,
+        documents=["Zebras sleep standing.", "Zebras run.", "Lions lie down."],
+        metadatas=[{"path": "zoo.md"}, {"path": "zoo.md"}, {"path": "den.md"}],
+    )
+    index, report = ContextualIndex.contextualize(collection, folder, embed_model=embedding)
+    with index:
+        assert (report.nodes, report.documents) == (1, 1)
+        assert "two of its chunks" in next(iter(report.refused.values()))
+        assert " was left out: two of its chunks" in str(report)
+
+
 def test_what_cannot_be_migrated_is_named(folder, collection, opened, embedding):
     with pytest.raises(SettingError, match="str is no index on Chroma"):
         ContextualIndex.contextualize("docs", folder, embed_model=embedding)

@@ -51,6 +51,17 @@ def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
     assert state_in(folder / ".contextual") == before
 
 
+def test_who_has_an_index_open_notices_that_its_layout_is_newer_by_now(opened, folder):
+    index = opened()
+    index.refresh()
+    retriever = index.as_retriever(1)
+    assert retriever.retrieve("installer")
+    change_state(folder / ".contextual", layout=99)
+    for use in (lambda: retriever.retrieve("installer"), index.status, index.refresh):
+        with pytest.raises(StorageError, match=r"layout 99, .*Cure: upgrade .*, then start this process again"):
+            use()
+
+
 def test_an_index_of_an_earlier_layout_is_made_anew_and_nothing_is_embedded_twice(opened, folder, run):
     opened().refresh()
     storage = folder / ".contextual"

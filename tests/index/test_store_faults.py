@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from llama_index.core.schema import MetadataMode
 from qdrant_client import QdrantClient
 from qdrant_stand_in import qdrant_stand_in
 from servers import chroma_run, free_port
@@ -166,3 +167,34 @@ def test_a_client_of_qdrant_that_is_given_is_filled_and_asked_exactly(opened, em
         for hit in vector.retrieve("Cookie")
     }
     assert {hit.node.node_id: hit.score for hit in vector.retrieve("Cookie")} == pytest.approx(cosines, abs=1e-4)
+
+
+@pytest.mark.parametrize("limit", ["0", "1000"], ids=["chroma", "matrix"])
+def test_an_older_copy_of_the_database_that_was_put_back_and_written_again_has_engines_of_its_own(
+    opened, folder, monkeypatch, limit
+):
+    """What came after the copy has the same numbers as what was lost with it."""
+    monkeypatch.setenv(LIMIT, limit)
+    with opened() as index:
+        index.refresh()
+    file, page = folder / ".contextual/index.sqlite3", folder / "new.md"
+    copy = file.read_bytes()
+    page.write_text("# Zebras\n\nZebras graze at dawn.\n", "utf-8")
+    with opened() as index:
+        index.refresh()
+    file.write_bytes(copy)
+    page.write_text("# Boats\n\nSubmarines dive at dusk.\n", "utf-8")
+    with opened() as index:
+        index.refresh()
+        assert index.verify().ok
+        [node] = [one for one in index.nodes() if "Submarines" in one.text]
+        embedding = index.settings.embedding.get_text_embedding(node.get_content(metadata_mode=MetadataMode.EMBED))
+        [nearest_one] = index._storage.reader.ask(lambda view: view.dense_query(embedding, 1))
+        assert (nearest_one.node_id, nearest_one.score) == (node.node_id, pytest.approx(1.0, abs=1e-3))
+        assert words(index, "submarines")[0].text == node.text
+        assert not any(hit.score for hit in words(index, "zebras"))
+
+
+def words(index, question):
+    [_, arm] = index._storage.reader.arms(None)
+    return arm.retrieve(question)
