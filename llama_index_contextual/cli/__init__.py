@@ -79,6 +79,7 @@ for command in (
     writing.index,
     search.search,
     asking.ask,
+    asking.serve,
     reading.preview,
     measuring.evaluate,
     measuring.tune,

@@ -1,8 +1,10 @@
-"""The command that answers with a language model: ``ask``."""
+"""The commands with which people read: ``ask`` in a terminal, ``serve`` in a browser."""
 
 from __future__ import annotations
 
 import warnings
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,6 +28,7 @@ from llama_index_contextual.cli.common import (
     tell_freshness,
     with_options,
 )
+from llama_index_contextual.config import load_configuration
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.text import printable
@@ -95,6 +98,26 @@ def ask(
             node = nodes[number - 1]
             headings = str(value_of(node.metadata, HEADER_PATH) or "")
             print_text(printable(f"[{number}] {citation_of(node.metadata)}  {headings}".rstrip(), one_line=True))
+
+
+def serve(
+    folder: Folder = None,
+    storage: Storage = None,
+    config: Config = None,
+    embed_model: EmbedModel = None,
+    llm: Annotated[
+        str | None, typer.Option(help="Answers questions. Default: that of the contexts, else nobody")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="An address of this machine. Others than 127.0.0.1 let others read.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")] = 8766,
+) -> None:
+    """Show a page to search, read and ask on, at the address that is printed. Ctrl-C ends it."""
+    from llama_index_contextual.page import serve as run
+
+    read = partial(load_configuration, file=config, options={"embedding.model": embed_model})
+    run(folder if folder or storage else Path(), storage=storage, llm=llm, host=host, port=port, config=read)
 
 
 def _to_dict(question: str, answer: Sequence[Sentence], nodes: Sequence[BaseNode], model: str) -> dict[str, Any]:

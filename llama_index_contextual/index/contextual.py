@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.index.tables import DocumentRow
     from llama_index_contextual.index.vector_store import ContextualVectorStore
+    from llama_index_contextual.index.view import View
     from llama_index_contextual.preview import Preview
     from llama_index_contextual.retrievers.options import FusionOptions
 
@@ -524,9 +525,22 @@ class ContextualIndex:
         reader = self.settings.reading.reader_of(file.name)
         return preview_file(file, pipeline.parser, pipeline.contexts, self.folder, reader)
 
-    def nodes(self) -> list[BaseNode]:
-        """Every node of the index, as new objects without vectors, in the order in which they were written."""
-        return self._storage.reader.ask(lambda view: [to_node(row) for row in view.snapshot.nodes()])
+    def nodes(self, document: str | None = None) -> list[BaseNode]:
+        """Every node of the index, as new objects without vectors, in the order in which they were written.
+
+        Args:
+            document: Only those of this path or id.
+        """
+
+        def read(view: View) -> list[BaseNode]:
+            rows = view.snapshot.nodes() if document is None else view.snapshot.nodes_of([document]).get(document, ())
+            return [to_node(row) for row in rows]
+
+        return self._storage.reader.ask(read)
+
+    def values(self, key: str) -> list[Any]:
+        """The value of a metadata key of every node; None where one has none."""
+        return self._storage.reader.ask(lambda view: view.snapshot.column(key))
 
     def likeness(self) -> Likeness:
         """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""

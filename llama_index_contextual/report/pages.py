@@ -103,7 +103,7 @@ def _hit(hit: Hit, most: dict[str, float], marker: Marker, address: Callable[[st
         "first": metadata.value_of(node.metadata, metadata.START_LINE),
         "last": metadata.value_of(node.metadata, metadata.END_LINE),
         "rank": hit.rank,
-        "headings": metadata.value_of(node.metadata, metadata.HEADER_PATH) or "",
+        "title": marker.html(" / ".join(metadata.heading_titles(node.metadata)) or hit.source),
         "source": hit.source,
         "address": address(path) if path else "",
         "html": html,

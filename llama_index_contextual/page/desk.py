@@ -1,0 +1,169 @@
+"""What the page shows: hits, documents with their chunks, answers, and how the index is."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from llama_index.core.schema import MetadataMode
+
+from llama_index_contextual import metadata
+from llama_index_contextual.answering import NOTHING, CitedSynthesizer
+from llama_index_contextual.embedding import NoEmbedding
+from llama_index_contextual.errors import ContextualError, ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
+from llama_index_contextual.memory import note_filters
+from llama_index_contextual.report import Marker, chunk_views, hit_views, node_html, render
+from llama_index_contextual.retrievers.relevance import said_least
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from llama_index.core.llms import LLM
+    from llama_index.core.schema import BaseNode
+
+    from llama_index_contextual.index import ContextualIndex
+    from llama_index_contextual.page.labels import Labels
+    from llama_index_contextual.retrievers import Explanation
+
+_HITS: Final = 10
+_SOURCES: Final = 5
+_MOST_CHARS: Final = 2000  # of a question
+_MOST_CHOICES: Final = 200  # folders, and tags
+_LOOK_SECONDS: Final = 0.3
+_FREE: Final = (LocalEmbedding, E5Embedding, NoEmbedding)  # asked at every letter; others when a question is whole
+
+
+def address(path: str) -> str:
+    """Return the link that the page opens a document by."""
+    return f"#path={quote(path)}"
+
+
+class Desk:
+    """An open index, as the page asks it. Every method may be called by several threads.
+
+    Args:
+        index: The index; it is only read.
+        labels: The questions that were marked.
+        llm: Answers; None where nobody does.
+    """
+
+    def __init__(self, index: ContextualIndex, labels: Labels, llm: str | LLM | None = None) -> None:
+        self._index, self._labels = index, labels
+        self._writer = None if llm is None else CitedSynthesizer(llm)
+        self._analyzer = Analyzer()
+        self._choices: tuple[int, dict[str, Any]] = (-1, {})
+
+    def state(self) -> dict[str, Any]:
+        """Return what the index holds, how far it is behind its folder, and what can be chosen from."""
+        index, state = self._index, self._index.settings.state()
+        documents, fresh = index.documents(), index.freshness(_LOOK_SECONDS)
+        files = max(len(documents) + fresh.changed, 1)
+        known = {
+            "name": index.folder.name,
+            "documents": len(documents),
+            "chunks": sum(one.nodes for one in documents.values()),
+            "note": "" if state.complete else "being indexed, or a refresh was cut off",
+            "share": None if state.complete else round(min(1.0, len(documents) / files), 3),
+            "llm": "" if self._writer is None else self._writer.name,
+            "instant": isinstance(index.settings.embedding, _FREE),
+        }
+        if state.complete and fresh:
+            known["note"] = str(fresh)
+        if self._choices[0] != state.change:
+            self._choices = state.change, self._chosen_from(list(documents))
+        return {**known, **self._choices[1], **self._labels.state()}
+
+    def _chosen_from(self, paths: list[str]) -> dict[str, Any]:
+        """Return folders and tags, those of most documents or chunks first, and the first and last day."""
+        folders = Counter(f"{one}/" for path in paths for one in PurePosixPath(path).parents if one.name)
+        tags = Counter(
+            tag.strip() for value in self._index.values(metadata.TAGS) if value for tag in str(value).split(",")
+        )
+        days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
+        return {
+            "folders": sorted(name for name, _ in folders.most_common(_MOST_CHOICES)),
+            "tags": sorted(name for name, _ in tags.most_common(_MOST_CHOICES) if name),
+            "days": [days[0], days[-1]] if days else [],
+        }
+
+    def search(self, asked: Mapping[str, str]) -> dict[str, Any]:
+        """Return the hits of a question as HTML.
+
+        Args:
+            asked: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` where they narrow it.
+        """
+        explanation = self._ask(asked, _HITS)
+        return {"html": self._html(explanation, asked["q"]), "count": len(explanation)}
+
+    def answer(self, asked: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Yield the sources of an answer as HTML, then its sentences, then what went wrong if anything did."""
+        try:
+            if self._writer is None:
+                raise SettingError("no language model is set. Cure: serve --llm MODEL")
+            explanation = self._ask(asked, _SOURCES)
+            yield {"html": self._html(explanation, asked["q"]), "count": len(explanation)}
+            sources = [hit.node.node.get_content(MetadataMode.LLM) for hit in explanation]
+            for sentence in self._writer.sentences(asked["q"], sources):
+                yield {"sentence": sentence.to_dict()} if sources else {"error": NOTHING}
+        except ContextualError as error:
+            yield {"error": str(error)}
+
+    def _ask(self, asked: Mapping[str, str], most: int) -> Explanation:
+        question = str(asked.get("q") or "").strip()
+        if not question or len(question) > _MOST_CHARS:
+            raise SettingError(f"the question has {len(question)} characters. Cure: 1 to {_MOST_CHARS}")
+        narrowed = {key: str(asked.get(key) or "") for key in ("tag", "since", "until")}
+        filters = note_filters(path=str(asked.get("folder") or ""), **narrowed)
+        least = said_least(self._index.settings.configuration.retrieval.min_score)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+            return self._index.as_retriever(most, filters=filters, min_score=least).explain(question)
+
+    def _html(self, explanation: Explanation, question: str) -> str:
+        hits = list(hit_views(explanation, self._analyzer, address))
+        marked = self._labels.of(question)
+        nodes = [hit.node.node for hit in explanation]
+        for view, node in zip(hits, nodes, strict=True):
+            view["marked"] = self._labels.line(question, node) in marked
+        return render("found.html", hits=hits, warnings=explanation.said)
+
+    def document(self, path: str) -> dict[str, Any]:
+        """Return an indexed document as HTML, each chunk a band that has its lines.
+
+        Raises:
+            DocumentError: There is none of this path.
+        """
+        nodes = self._nodes(path)
+        chunks = []
+        for chunk in chunk_views(nodes):
+            first, last = (chunk.values.get(key) for key in (metadata.START_LINE, metadata.END_LINE))
+            page = metadata.page_path(".", chunk.node.metadata.get(metadata.PAGE_LABEL)).removeprefix(".#")
+            lines = page if page != "." else f"L{first}–{last}" if first else ""
+            html = node_html(chunk.node, Marker(), address, chunk.text)
+            chunks.append({"id": chunk.node.node_id, "first": first, "last": last, "lines": lines, "html": html})
+        return {"html": render("document.html", chunks=chunks), "path": path}
+
+    def mark(self, question: str, path: str, node_id: str, *, answers: bool) -> dict[str, Any]:
+        """Write down that a chunk answers a question, or take that back; return the state of the questions."""
+        node = next((node for node in self._nodes(path) if node.node_id == node_id), None)
+        if node is None:
+            raise DocumentError(f"{path!r} has changed since. Cure: search again")
+        self._labels.mark(question.strip()[:_MOST_CHARS], node, answers=answers)
+        return self._labels.state()
+
+    def _nodes(self, path: str) -> list[BaseNode]:
+        """Return the chunks of a document in the order of its text."""
+        nodes = self._index.nodes(path)
+        if not nodes:
+            raise DocumentError(f"there is no document {path!r} in the index. Cure: search again")
+
+        def place(node: BaseNode) -> tuple[int, int]:
+            page = str(node.metadata.get(metadata.PAGE_LABEL) or "")
+            return int(page) if page.isdecimal() else 0, getattr(node, "start_char_idx", None) or 0
+
+        return sorted(nodes, key=place)

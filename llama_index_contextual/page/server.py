@@ -1,0 +1,246 @@
+"""The page's server: on this machine alone, for who has the token of its address, and for no other page.
+
+The page itself holds nothing of the notes. Whatever it shows it asks for with the token, which stands behind the ``#``
+of the address: a browser sends that part to nobody. A request whose ``Host`` or ``Origin`` is another machine's is
+refused, and the page may run no script and load nothing but what comes with this package.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.checks import whole
+from llama_index_contextual.config import load_configuration
+from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
+from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.page.desk import Desk
+from llama_index_contextual.page.labels import Labels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from llama_index.core.llms import LLM
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from llama_index_contextual.config import Configuration
+
+DEFAULT_PORT: Final = 8766
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+_ANY: Final = ("0.0.0.0", "::", "[::]", "*", "")  # noqa: S104  refused
+_MOST_BODY: Final = 64_000
+_STATIC: Final = {
+    "/": ("page/static/page.html", "text/html"),
+    "/page.js": ("page/static/page.js", "text/javascript"),
+    "/page.css": ("page/static/page.css", "text/css"),
+    "/look.css": ("report/templates/look.css", "text/css"),
+}
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def serve(
+    folder: str | Path | None,
+    *,
+    llm: str | LLM | None = None,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    config: Callable[[Path], Configuration] = load_configuration,
+    **options: Any,
+) -> None:
+    """Serve the page of an index until the process is stopped (Ctrl-C); its address is written to standard error.
+
+    Args:
+        folder: The documents; None for the folder that ``storage=`` was made from.
+        llm: Answers questions; default the one that the configuration says for contexts, else nobody does.
+        host: An address of this machine. Another than 127.0.0.1 lets others read who know the token.
+        port: Where it listens; 0 for one that is free.
+        config: Reads the configuration of a folder.
+        **options: More of ``ContextualIndex.open``.
+
+    Raises:
+        MissingExtraError: The ``serve`` extra is not installed.
+        SettingError: The address or the port cannot be used.
+        ContextualError: The index cannot be opened.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtraError("uvicorn", "serve") from error
+    if host in _ANY:
+        raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
+    port = whole("port", port, least=0, most=65535)
+    with ContextualIndex.open(folder, config=config, create=False, **options) as index:
+        labels = Labels(index.folder, config)
+        desk = Desk(index, labels, llm or index.settings.configuration.context.llm.llm)
+        token = secrets.token_urlsafe(24)
+        with _listening(host, port) as listener:
+            port = listener.getsockname()[1]
+            name = f"[{host}]" if ":" in host else host
+            hosts = {f"{one}:{port}" for one in (*_LOOPBACK, name)}
+            sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
+            sys.stderr.flush()
+            server = uvicorn.Config(
+                app_of(desk, labels, token, hosts), log_level="warning", timeout_graceful_shutdown=1
+            )
+            uvicorn.Server(server).run(sockets=[listener])
+        if not labels.end():  # what it has made is in a temporary folder
+            os._exit(0)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SettingError(f"{host} port={port} cannot be used ({error.strerror}). Cure: another port") from error
+    listener.listen()
+    return listener
+
+
+def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> Starlette:
+    """Return the application.
+
+    Args:
+        desk: Answers.
+        labels: The questions that were marked.
+        token: What a request has to bring.
+        hosts: ``HOST:PORT`` of the addresses that it is reached by.
+
+    Raises:
+        MissingExtraError: The ``serve`` extra is not installed.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.concurrency import run_in_threadpool
+        from starlette.middleware import Middleware
+        from starlette.responses import JSONResponse, Response, StreamingResponse
+        from starlette.routing import Route
+    except ImportError as error:
+        raise MissingExtraError("starlette", "serve") from error
+
+    def static(request: Request) -> Response:
+        name, kind = _STATIC[request.url.path]
+        return Response(files("llama_index_contextual").joinpath(name).read_bytes(), media_type=kind)
+
+    def state(_: Request) -> Response:
+        return JSONResponse(desk.state())
+
+    def search(request: Request) -> Response:
+        return JSONResponse(desk.search(request.query_params))
+
+    def document(request: Request) -> Response:
+        return JSONResponse(desk.document(request.query_params.get("path", "")))
+
+    async def ask(request: Request) -> Response:
+        lines = (json.dumps(part) + "\n" for part in desk.answer(await _body(request)))
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+    async def mark(request: Request) -> Response:
+        said = await _body(request)
+        chunk = (str(said.get(key) or "") for key in ("q", "path", "id"))
+        return JSONResponse(await run_in_threadpool(desk.mark, *chunk, answers=said.get("answers") is True))
+
+    async def measure(request: Request) -> Response:
+        await run_in_threadpool(labels.measure, str((await _body(request)).get("kind")))
+        return JSONResponse(await run_in_threadpool(labels.state))
+
+    def failed(_: Request, error: Exception) -> Response:
+        return JSONResponse({"error": str(error)}, 400)
+
+    reading = {"/api/state": state, "/api/search": search, "/api/document": document}
+    writing = {"/api/ask": ask, "/api/mark": mark, "/api/measure": measure}
+    return Starlette(
+        routes=[
+            *(Route(path, static) for path in _STATIC),
+            *(Route(path, endpoint) for path, endpoint in reading.items()),
+            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in writing.items()),
+        ],
+        middleware=[Middleware(Guard, token=token, hosts=frozenset(hosts))],
+        exception_handlers={ContextualError: failed},
+    )
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return what a request says; too much of it, or what is no object, is an error."""
+    data = b""
+    async for part in request.stream():
+        data += part
+        if len(data) > _MOST_BODY:
+            raise SettingError(f"a request is longer than {_MOST_BODY:,} bytes. Cure: a shorter question")
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise SettingError("a request is no JSON object. Cure: the page that this server gives")
+    return said
+
+
+class Guard:
+    """Refuses what does not come from the page, and tells browsers what the page may do.
+
+    Args:
+        app: Answers the others.
+        token: What requests for data bring as ``Authorization: Bearer``.
+        hosts: ``HOST:PORT`` of the addresses that the server is reached by.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+        self._app, self._token, self._hosts = app, f"Bearer {token}".encode(), hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(key.encode(), value.encode()) for key, value in _HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *own]
+            await send(message)
+
+        if status := self._refusal(scope):
+            from starlette.responses import JSONResponse
+
+            reason = {421: "this host is not served", 403: "another page asks", 401: "the token is not this server's"}
+            await JSONResponse({"error": reason[status]}, status)(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope) -> int:
+        """Return the status of a refusal; 0 for none."""
+        headers: dict[bytes, list[bytes]] = {}
+        for key, value in scope["headers"]:
+            headers.setdefault(key, []).append(value)
+        hosts = [one.decode("latin-1") for one in headers.get(b"host", [])]
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:  # a web page that lets its own name point here
+            return 421
+        origins = [one.decode("latin-1").lower() for one in headers.get(b"origin", [])]
+        if any(one.removeprefix("http://") not in self._hosts or "://" not in one for one in origins):
+            return 403
+        if not scope["path"].startswith("/api/"):
+            return 0
+        tokens = headers.get(b"authorization", [])
+        return 0 if len(tokens) == 1 and secrets.compare_digest(tokens[0], self._token) else 401
