@@ -100,11 +100,13 @@ def ask(
             print_text(printable(f"[{number}] {citation_of(node.metadata)}  {headings}".rstrip(), one_line=True))
 
 
+@with_options("embedding.model")
 def serve(
     folder: Folder = None,
     storage: Storage = None,
     config: Config = None,
-    embed_model: EmbedModel = None,
+    *,
+    settings: Said,
     llm: Annotated[
         str | None, typer.Option(help="Answers questions. Default: that of the contexts, else nobody")
     ] = None,
@@ -116,7 +118,7 @@ def serve(
     """Show a page to search, read and ask on, at the address that is printed. Ctrl-C ends it."""
     from llama_index_contextual.page import serve as run
 
-    read = partial(load_configuration, file=config, options={"embedding.model": embed_model})
+    read = partial(load_configuration, file=config, options=settings)
     run(folder if folder or storage else Path(), storage=storage, llm=llm, host=host, port=port, config=read)
 
 

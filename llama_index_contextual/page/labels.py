@@ -57,12 +57,10 @@ class Labels:
         """Return the line that says that a chunk answers a question, as ``evaluate`` reads it."""
         values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
         first, last = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
-        said: dict[str, str] = {"question": question.strip(), "path": metadata.path_of(values)}
-        if values.get(metadata.PAGE_LABEL) or not first:  # lines would be those of a page
-            from llama_index_contextual.evaluation.by_model import sentences
-
-            said["text"] = next(sentences(node.get_content()), "") or " ".join(node.get_content().split()[:8])
-        else:
+        said = {"question": question.strip(), "path": metadata.path_of(values)}
+        if page := values.get(metadata.PAGE_LABEL):  # lines are those of the page
+            said["page"] = str(page)
+        elif first:
             said["lines"] = f"{first}-{last}"
         return json.dumps(said, ensure_ascii=False)
 
