@@ -7,6 +7,7 @@ import pickle
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core.bridge.pydantic import Field, field_serializer
@@ -111,7 +112,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         ('Notes', 1, 3)
     """
 
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
     """Raised when the same settings give other nodes, so that an index makes its own again."""
 
     chunk_size: int = Field(default=400, description="The most tokens of a chunk.")
@@ -123,7 +124,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     min_chunk_size: int = Field(
         default=50,
         description="Smaller sections merge with a neighbour; by default 50, or an eighth of chunk_size where that is "
-        "less.",
+        "less. Of pages that DocumentReader converts it is half of chunk_size at least.",
     )
     max_chunk_size: int | None = Field(
         default=None, description="What cannot be cut may have this many tokens; None is twice chunk_size."
@@ -220,6 +221,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         name = path or document.node_id
         text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
         settings = self._settings(markdown=_says_markdown(document) or is_markdown(path, self.markdown_suffixes))
+        if _is_converted_page(document):
+            settings = replace(settings, min_chunk_size=max(settings.min_chunk_size, settings.chunk_size // 2))
         has_front = settings.markdown and settings.semantic and above is None
         front = read_front_matter(text, name) if has_front else FrontMatter()
         spans = split_markdown(text, settings=settings, body=front.end, above=above or TOP)
@@ -321,6 +324,11 @@ def _says_markdown(document: BaseNode) -> bool:
     """Return whether a document was converted to Markdown, as its resource says."""
     resource = getattr(document, "text_resource", None)
     return resource is not None and resource.mimetype == MARKDOWN_TYPE
+
+
+def _is_converted_page(document: BaseNode) -> bool:
+    """Return whether a document is a page that was converted. Its headings are guesses, and many sections are short."""
+    return _says_markdown(document) and metadata.PAGE_LABEL in document.metadata
 
 
 def _holds_more_than_text(document: BaseNode) -> bool:

@@ -11,12 +11,10 @@ from llama_index_contextual.context.base import DocumentChunks, SourceDocument
 from llama_index_contextual.metadata import (
     DATE,
     DESCRIPTION,
-    PAGE_LABEL,
     PATH,
     TAGS,
     TITLE,
     display_path,
-    page_path,
     path_of,
 )
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_GAP: Final = 64  # characters between two slices that can only have been blank lines, rules or stripped space
 _MAX_PADDED: Final = 10_000_000  # characters: a wrong offset must not cost gigabytes
-_SHARED: Final = (PATH, PAGE_LABEL, TITLE, TAGS, DESCRIPTION, DATE)
+_SHARED: Final = (PATH, TITLE, TAGS, DESCRIPTION, DATE)
 
 
 def group_by_document(
@@ -93,7 +91,7 @@ def _source_document(
     first = chunks[0].metadata
     metadata: dict[str, Any] = {} if original is None else dict(original.metadata)
     metadata.update({key: first[key] for key in _SHARED if key in first})
-    path = page_path(display_path(metadata, root) or display_path(first, root), first.get(PAGE_LABEL))
+    path = display_path(metadata, root) or display_path(first, root)
     if original is not None and _holds(text := _content(original), chunks):
         whole, origin = True, "documents"
     else:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"
 _FIELDS: Final = frozenset({"breadcrumb", "path", "headings", "title", "date", "continues"})
-_REVISION: Final = 1  # raise it when the same settings would give other words
+_REVISION: Final = 2  # raise it when the same settings would give other words
 
 
 class HeadingContextGenerator(ContextGenerator):
@@ -91,8 +91,7 @@ class HeadingContextGenerator(ContextGenerator):
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     """Keep a title only where it adds words: many documents repeat it as their first heading."""
-    file = path.partition("#page=")[0]
-    known = {name.casefold() for name in (*headings, file, file.rpartition("/")[2].rpartition(".")[0])}
+    known = {name.casefold() for name in (*headings, path, path.rpartition("/")[2].rpartition(".")[0])}
     title = shortened(" ".join(title.split()))
     return "" if title.casefold() in known else title
 

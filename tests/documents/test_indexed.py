@@ -2,6 +2,7 @@
 
 import pytest
 import samples
+from llama_index.core.schema import Document
 from llama_index.core.storage.kvstore import SimpleKVStore
 from rich.console import Console
 
@@ -194,3 +195,17 @@ def test_a_preview_names_pages_and_takes_no_page_for_a_repetition(folder):
     with console.capture() as printed:
         console.print(chunk_panel(views[1]))
     assert "page=2 · " in printed.get()
+
+
+def test_short_sections_of_a_page_share_a_chunk_since_its_headings_are_guesses(folder):
+    text = "".join(f"## Berth {name}\n\n{'The quay was built of stone in that year. ' * 6}\n\n" for name in "ABCDEF")
+    (folder / "berths.md").write_text(text, "utf-8")
+    html = "".join(
+        f"<h2>Berth {name}</h2><p>{'The quay was built of stone in that year. ' * 6}</p>" for name in "ABCDEF"
+    )
+    (folder / "berths.html").write_text(html, "utf-8")
+    parser = HeadingAwareMarkdownNodeParser()
+    [page] = DocumentReader().load_data(folder / "berths.html")
+    assert len(parser([page])) == len(parser([Document(text=text)])) == 6
+    page.metadata["page_label"] = "1"
+    assert [node.text.count("Berth") for node in parser([page])] == [3, 3]

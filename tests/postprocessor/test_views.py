@@ -164,8 +164,8 @@ def test_a_key_that_a_document_brought_keeps_its_value_and_ours_stands_beside_it
         assert f"{key}: finance" in node.get_content(MetadataMode.EMBED)
         assert f"{key}: finance" in node.get_content(MetadataMode.LLM)
         assert f"contextual_{key}" in node.metadata
-        assert "Document: a.md#page=3 > Gateway" in node.get_content(MetadataMode.EMBED)
-        assert "Document: a.md#page=3 > Gateway" not in node.get_content(MetadataMode.LLM)
+        assert "Document: a.md > Gateway" in node.get_content(MetadataMode.EMBED)
+        assert "Document: a.md > Gateway" not in node.get_content(MetadataMode.LLM)
     assert ContextualNodePostprocessor("off")([node])[0].to_dict() == before
 
 
