@@ -151,8 +151,8 @@ INSTRUCTIONS: Final = {
 
 FORMS: Final = (
     "'local', 'e5', 'none', 'local:FOLDER', 'ollama:MODEL', 'ollama:MODEL@http://host:port', 'openai:MODEL', "
-    "'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', 'llamacpp:NAME@http://host:port', or any LlamaIndex embedding "
-    "object"
+    "'openai:MODEL@http://host/v1', 'huggingface:MODEL', 'voyage:MODEL', 'jina:MODEL', "
+    "'llamacpp:NAME@http://host:port', or any LlamaIndex embedding object"
 )
 
 
@@ -161,9 +161,9 @@ def resolve_embedding(spec: str | BaseEmbedding) -> BaseEmbedding:
 
     Args:
         spec: ``"local"``, ``"e5"``, ``"none"``, ``"local:FOLDER"`` (a folder with ``model.onnx``), ``"ollama:MODEL"``,
-            ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"huggingface:MODEL"``, ``"voyage:MODEL"``,
-            ``"jina:MODEL"``, ``"llamacpp:NAME@http://host:port"`` (these three can embed the chunks of a document
-            together), or an embedding object.
+            ``"ollama:MODEL@http://host:port"``, ``"openai:MODEL"``, ``"openai:MODEL@http://host/v1"`` (any server with
+            OpenAI's interface), ``"huggingface:MODEL"``, or one that can embed the chunks of a document together:
+            ``"voyage:MODEL"``, ``"jina:MODEL"``, ``"llamacpp:NAME@http://host:port"``; or an embedding object.
 
     Raises:
         SettingError: The string has no such form.
@@ -218,7 +218,11 @@ def _ollama(model: str) -> BaseEmbedding:
 
 
 def _openai(model: str) -> BaseEmbedding:
-    return _imported("openai", "OpenAIEmbedding")(model=model)
+    name, _, url = model.partition("@http")
+    if not url:
+        return _imported("openai", "OpenAIEmbedding")(model=name)
+    # The client insists on a key. That of the environment is OpenAI's, and is not sent to another host.
+    return _imported("openai", "OpenAIEmbedding")(model_name=name, api_base=f"http{url}", api_key="none")
 
 
 def _huggingface(model: str) -> BaseEmbedding:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import shutil
+import signal
+import socket
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -117,3 +122,65 @@ def test_what_much_would_delete_asks_first(run, folder):
     assert done.returncode == 1
     assert "--yes" in done.stderr
     assert run("index", folder, "--include", "*.none", "--yes").returncode == 0
+
+
+def test_an_index_is_deleted_after_a_question_and_the_documents_stay(run, tmp_path):
+    (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
+    assert "there is no index" in run("delete", tmp_path, "--yes").stderr
+    assert run("index", tmp_path).returncode == 0
+    refused = run("delete", tmp_path)  # nobody answers
+    assert refused.returncode == 1
+    assert "1 chunk of 1 document?" in " ".join(refused.stderr.split())
+    assert run("search", "carrots", "-f", tmp_path).stdout
+    (tmp_path / ".contextual" / "diary.txt").write_text("mine")
+    assert "diary.txt is no part of an index" in run("delete", tmp_path, "--yes").stderr
+    (tmp_path / ".contextual" / "diary.txt").unlink()
+    assert run("delete", tmp_path, "--yes").returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["a.md"]
+
+
+def test_an_export_asks_before_it_writes_over_a_file(run, tmp_path):
+    (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
+    (tmp_path / "out.jsonl").write_text("mine")
+    assert run("index", tmp_path).returncode == 0
+    refused = run("export", tmp_path, "--out", tmp_path / "out.jsonl")
+    assert (refused.returncode, (tmp_path / "out.jsonl").read_text()) == (1, "mine")
+    assert "is there already. Cure: another --out, or --yes" in refused.stderr
+    assert run("export", tmp_path, "--out", tmp_path / "out.jsonl", "--yes").returncode == 0
+    assert "carrots" in (tmp_path / "out.jsonl").read_text()
+
+
+@pytest.mark.process
+def test_what_another_process_indexes_is_said(run, tmp_path):
+    """The lock's file names this test's own child, which lives and does nothing."""
+    for name in "abc":
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nCookie loves carrots.\n")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        owner = {"pid": child.pid, "host": socket.gethostname(), "since": "noon", "command": "index"}
+        storage = tmp_path / ".contextual"
+        storage.mkdir()
+        (storage / "write.lock.owner").write_text(json.dumps(owner))
+        assert f"process {child.pid} on" in run("search", "carrots", "-f", tmp_path).stderr
+        (tmp_path / "a.md").rename(tmp_path / "a.txt.later")
+        assert run("index", tmp_path).returncode == 0
+        with sqlite3.connect(storage / "index.sqlite3") as database:
+            database.execute("UPDATE state SET value = 'false' WHERE key = 'complete'")
+        (tmp_path / "a.txt.later").rename(tmp_path / "a.md")
+        (storage / "write.lock.owner").write_text(json.dumps(owner))
+        assert "2 of 3 files indexed; another process goes on" in run("search", "carrots", "-f", tmp_path).stderr
+        child.communicate(b"\n")
+    assert "1 file changed since; run index" in run("search", "carrots", "-f", tmp_path).stderr
+
+
+@pytest.mark.process
+def test_watching_indexes_what_changes(tmp_path, run):
+    (tmp_path / "a.md").write_text("# Morning\n\nCookie loves carrots.\n")
+    command = [sys.executable, "-m", "llama_index_contextual", "index", str(tmp_path), "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watcher:  # noqa: S603
+        assert any("1 added" in line for line in watcher.stdout)
+        assert any("waiting for changes" in line for line in watcher.stderr)
+        (tmp_path / "b.md").write_text("# Evening\n\nThe piano is tuned in May.\n")
+        assert any("1 added" in line for line in watcher.stdout)
+        assert "b.md" in run("search", "piano", "-f", tmp_path).stdout
+        watcher.send_signal(signal.SIGINT)
+        assert watcher.wait(30) == 0

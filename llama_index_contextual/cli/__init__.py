@@ -55,7 +55,6 @@ app = typer.Typer(
     help="Give every chunk of your Markdown its context back, and find it again. No key, no network.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
@@ -77,6 +76,7 @@ def _common(
 
 for command in (
     writing.index,
+    writing.delete,
     search.search,
     asking.ask,
     asking.serve,

@@ -48,6 +48,7 @@ Until = Annotated[str, typer.Option("--until", help="Only dated files, up to thi
 Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
 RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
+All = Annotated[bool, typer.Option("--all", help="Show every setting.")]
 ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
 
 

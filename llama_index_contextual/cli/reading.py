@@ -16,6 +16,7 @@ from rich.console import Console
 from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
+    All,
     AsJson,
     Config,
     Folder,
@@ -199,11 +200,16 @@ def status(
     *,
     settings: Said,
     list_skipped: ListSkipped = False,
+    all_: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an index holds, what made it, and what a refresh would do."""
+    """Show what an index holds, and what a refresh would do."""
     with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
-        print_report(index.status(), as_json=as_json)
+        report = index.status()
+        if as_json:
+            print_json(report.to_dict())
+        else:
+            print_text(report.to_text(settings=all_))
         tell_skipped(index, names=list_skipped)
 
 
@@ -224,7 +230,10 @@ def export(
     *,
     settings: Said,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. Default: standard output")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Write over a file that is there already.")] = False,
 ) -> None:
     """Write every chunk with its metadata as a line of JSON."""
+    if out is not None and out.exists() and not yes:
+        raise SettingError(f"{out} is there already. Cure: another --out, or --yes to write over it.")
     with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
         index.export(out or sys.stdout)

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from llama_index_contextual.cli.common import AsJson, Config, Indexed, Storage, open_index, print_json, print_text
+from llama_index_contextual.cli.common import (
+    All,
+    AsJson,
+    Config,
+    Indexed,
+    Storage,
+    open_index,
+    print_json,
+    print_text,
+    tell,
+)
 from llama_index_contextual.config import FILE, SETTINGS, Setting, asked_of
 from llama_index_contextual.config.trust import distrust, is_trusted, trusted_folders
 from llama_index_contextual.config.trust import trust as trust_folder
@@ -28,10 +38,11 @@ def config(
     folder: Indexed = None,
     storage: Storage = None,
     config: Config = None,
+    all_: All = False,
     init: Annotated[bool, typer.Option("--init", help=f"Write a commented {FILE} into the folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the settings in force and where each comes from."""
+    """Show the settings that somebody chose, and where each comes from."""
     if init:
         path = (folder or Path()) / FILE
         write_first(path)
@@ -42,10 +53,14 @@ def config(
     if as_json:
         print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
-    width = max(len(key) for key, _, _ in rows)
-    lines = [(f"{key:{width}}  {_shown(value)}", origin) for key, value, origin in rows]
-    column = min(max(len(line) for line, _ in lines), 70)
-    print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in lines))
+    shown = rows if all_ else [row for row in rows if row[2] != "default"]
+    if len(shown) < len(rows):
+        tell(f"{len(rows) - len(shown)} of {len(rows)} settings have their default; --all shows them")
+    width = max((len(key) for key, _, _ in shown), default=0)
+    lines = [(f"{key:{width}}  {_shown(value)}", origin) for key, value, origin in shown]
+    column = min(max((len(line) for line, _ in lines), default=0), 70)
+    if lines:
+        print_text("\n".join(f"{line:{column}}  {origin}" for line, origin in lines))
 
 
 def write_first(path: Path) -> None:

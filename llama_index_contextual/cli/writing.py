@@ -20,6 +20,7 @@ from llama_index_contextual.cli.common import (
     AsJson,
     Config,
     Documents,
+    Indexed,
     ListSkipped,
     Said,
     Storage,
@@ -28,11 +29,12 @@ from llama_index_contextual.cli.common import (
     print_report,
     print_text,
     tell,
+    tell_error,
     tell_skipped,
     with_options,
 )
 from llama_index_contextual.config import SETTINGS
-from llama_index_contextual.errors import DamagedError, SettingError
+from llama_index_contextual.errors import ContextualError, DamagedError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, money
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.embedding import EmbeddingEstimate
     from llama_index_contextual.index import ContextualIndex
 
+_LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
 # On disk, as ``status --json`` prints it of this package's own documentation.
 _CHUNK_BYTES: Final = 5_300
 _EMPTY_BYTES: Final = 100_000
@@ -88,6 +91,7 @@ def index(
     price: Annotated[
         str | None, typer.Option(help="For --dry-run: IN/OUT, money per million tokens, as in 0.4/1.6.")
     ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Stay, and index what changes, until Ctrl-C.")] = False,
     list_skipped: ListSkipped = False,
     as_json: AsJson = False,
 ) -> None:
@@ -105,8 +109,56 @@ def index(
             return
         code = _refresh(contextual, workers=on_ray, strict=strict, yes=yes, as_json=as_json)
         tell_skipped(contextual, names=list_skipped)
+        if watch:
+            _watch(contextual, workers=on_ray, strict=strict, as_json=as_json)
         if code:
             raise typer.Exit(code)
+
+
+def delete(
+    folder: Indexed = None,
+    storage: Storage = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
+) -> None:
+    """Delete the index of a folder, with the vectors and contexts that it keeps. The documents stay."""
+    from llama_index_contextual.index.settings import PAID
+
+    with open_index(folder, storage, create=False, reindex="ignore") as contextual:
+        report = contextual.status()
+        kept = f"{counted(report.chunks, 'chunk')} of {counted(report.documents, 'document')}"
+        paid = sum(count for source, count in report.contexts.items() if source.startswith(PAID))
+        more = f" and {counted(paid, 'context')} of a language model" if paid else ""
+        if not yes and not typer.confirm(f"Delete the index in {contextual.storage}: {kept}{more}?", err=True):
+            raise typer.Exit(1)
+        contextual.drop()
+    tell(f"deleted: {contextual.storage}")
+
+
+def _watch(contextual: ContextualIndex, *, workers: str | None, strict: bool, as_json: bool) -> None:
+    """Refresh whenever files of the folder change, until Ctrl-C. A refresh that fails is told, and the next one comes.
+
+    Raises:
+        MissingExtraError: watchfiles is not installed.
+    """
+    try:
+        import watchfiles
+    except ImportError as error:
+        raise MissingExtraError("watchfiles", "watch") from error
+    tell(f"{contextual.folder}: waiting for changes; Ctrl-C ends it")
+    is_ours = contextual.storage.resolve()
+    changes = watchfiles.watch(
+        contextual.folder,
+        watch_filter=lambda _, path: not Path(path).is_relative_to(is_ours),
+        rust_timeout=_LOOK_MS,
+        yield_on_timeout=True,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        for _ in changes:
+            try:
+                if contextual.freshness(math.inf).changed:
+                    _refresh(contextual, workers=workers, strict=strict, yes=False, as_json=as_json)
+            except ContextualError as error:  # noqa: PERF203  each refresh by itself
+                tell_error(error)
 
 
 def _check(contextual: ContextualIndex, settings: Said) -> None:

@@ -191,8 +191,8 @@ class Embedding(Section):
     """What makes the vectors."""
 
     embed_model: Name = setting(
-        "`local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, `openai:MODEL`, `huggingface:MODEL`, "
-        "`voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
+        "`local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, `openai:MODEL`, "
+        "`openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
         "local",
         key="model",
         option="--embed-model",

@@ -80,6 +80,11 @@ class Source:
     load: Callable[[], Loaded]
     stamp: str = ""
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of a file; 1 of a document that is none."""
+        return max(int(self.stamp.split()[0]), 1) if self.stamp else 1
+
 
 class Known(Protocol):
     """What is remembered of a source: the columns of a document in the database that matter here."""

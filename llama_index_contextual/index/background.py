@@ -15,6 +15,7 @@ from llama_index_contextual.checks import amount
 from llama_index_contextual.documents.sources import read_bytes, sha256_of
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
 from llama_index_contextual.index.plan import is_spared
+from llama_index_contextual.index.state import WriteLock
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ class Freshness:
         certain: False where the time ended before all files were compared.
         refreshing: Whether they are being indexed now.
         error: Why the last refresh in the background failed, "" where it did not.
+        files: Files of the folder, where another process is indexing them; else 0.
     """
 
     changed: int = 0
     certain: bool = True
     refreshing: bool = False
     error: str = ""
+    files: int = 0
 
     def __bool__(self) -> bool:
         """Return whether there is anything to say."""
@@ -61,6 +64,8 @@ class Freshness:
         changed = f"{files if self.certain else f'at least {files}'} changed since; " if self.changed else ""
         if self.error:
             return f"{changed}the index could not be brought up to date: {self.error}"
+        if self.files:
+            return f"{self.files - self.changed:,} of {counted(self.files, 'file')} indexed; another process goes on"
         if self.refreshing:
             return f"{changed}being indexed"
         return f"{changed}run index" if self.changed else ""
@@ -97,7 +102,8 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
             entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
             for key, entry in documents.items()
         )
-    return Freshness(changed, certain)
+    is_other = changed and not settings.state().complete and WriteLock(settings.layout.lock).other_writer()
+    return Freshness(changed, certain, files=len(found.files) if is_other else 0)
 
 
 def is_refreshing() -> bool:

@@ -365,6 +365,14 @@ class ContextualIndex:
             writer.finish(whole=False)
             return count
 
+    def drop(self) -> None:
+        """Delete the index for good, with the vectors and contexts that it keeps; the documents stay.
+
+        Raises:
+            StorageError: There is none, several machines share it, or its storage holds something else, too.
+        """
+        self._storage.drop()
+
     def as_retriever(
         self,
         similarity_top_k: int | None = None,

@@ -108,6 +108,14 @@ class IndexStatus:
         return asdict(self)
 
     def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, *, settings: bool = True) -> str:
+        """Return the report as lines.
+
+        Args:
+            settings: Whether to name each setting that made the index; else only those that are given otherwise now.
+        """
         size = sum(self.bytes_on_disk.values()) / 1e6
         contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
         contexts += f" ({self.stand_ins} without the model's; index asks for them again)" if self.stand_ins else ""
@@ -120,7 +128,8 @@ class IndexStatus:
             f"contexts    {contexts}",
             f"to refresh  {self.pending}",
             f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",
-            *(f"setting     {key} = {value}" for key, value in self.settings.items()),
+            f"embedding   {self.settings.get('embedding.model', 'none')}",
+            *(f"setting     {key} = {value}" for key, value in self.settings.items() if settings),
             *(f"differs     {difference}" for difference in self.differences),
         ]
         return "\n".join(lines)

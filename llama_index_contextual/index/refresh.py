@@ -186,7 +186,7 @@ class Refresh:
         self.writer.leaving = set(plan.deleted)
         if plan.to_index or plan.deleted:
             with self._hired(plan):
-                self.progress.begin(len(plan.to_index))
+                self.progress.begin([by_id[key].size for key in plan.to_index])
                 self._index([by_id[key] for key in plan.to_index])
             for group in iter_batch(plan.deleted, 500):
                 self.report.removed += self.writer.delete(group)

@@ -14,7 +14,7 @@ from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
 from llama_index_contextual.index.recipe import sealed
 from llama_index_contextual.index.rescue import is_former
-from llama_index_contextual.index.state import DEFAULT_NAME, Choices, IndexState, Layout, state_of
+from llama_index_contextual.index.state import DEFAULT_NAME, Choices, IndexState, Layout, WriteLock, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -102,6 +102,10 @@ class IndexSettings:
             raise StorageError(
                 f"the index in {self.layout.root} is of an earlier layout. Cure: {self.command()}, which makes it "
                 "anew: nothing is embedded or paid for twice."
+            )
+        if writer := "" if self.shared else WriteLock(self.layout.lock).other_writer():
+            raise StorageError(
+                f"there is nothing to ask yet in {self.database.name}: {writer} makes the index. Cure: wait a moment."
             )
         raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -59,6 +60,15 @@ class Layout:
     def lock(self) -> Path:
         """Return the path of the write lock."""
         return self.root / "write.lock"
+
+    def strange(self) -> list[str]:
+        """Return the names in the folder that are not an index's; what a damaged index left is one's own."""
+        own = (".gitignore", "chroma", "keywords", "matrix", "index.sqlite3", "write.lock")
+        return sorted(path.name for path in self.root.iterdir() if not path.name.startswith(own))
+
+    def remove(self) -> None:
+        """Delete the folder; what readers of Windows have open stays."""
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def create(self) -> None:
         """Make the folder, and keep it out of version control.
@@ -245,6 +255,22 @@ class WriteLock:
         }
         with contextlib.suppress(OSError):
             self._owner.write_text(json.dumps(owner), encoding="utf-8")
+
+    def other_writer(self) -> str:
+        """Return which other process of this machine wrote last, if it still runs; "" where none does.
+
+        To try the lock itself would keep a writer out that comes at this moment.
+        """
+        try:
+            owner = json.loads(self._owner.read_text(encoding="utf-8"))
+            if owner["host"] != socket.gethostname() or owner["pid"] == os.getpid():
+                return ""
+            if os.name == "nt":  # where this would send a signal
+                return ""
+            os.kill(owner["pid"], 0)
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            return ""
+        return self._describe_owner()
 
     def _describe_owner(self) -> str:
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.embedding import NoEmbedding
-from llama_index_contextual.errors import DamagedError, FingerprintError
+from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.index.nodes import Chunk, to_node
 from llama_index_contextual.index.rescue import finish_salvage, is_former, salvage, take_over_former
 from llama_index_contextual.index.state import IndexState, WriteLock
@@ -74,6 +74,22 @@ class Storage:
             settings.check(state)
             settings.check_writing(state)
             yield self._writer(state, looked=looked)
+
+    def drop(self) -> None:
+        """Delete the index for good: see :meth:`ContextualIndex.drop`."""
+        settings = self.settings
+        if settings.shared:
+            raise StorageError(f"the index in {settings.database.name} is shared. Cure: DROP SCHEMA in PostgreSQL.")
+        settings.require_index()
+        if strange := settings.layout.strange():
+            raise StorageError(f"{settings.layout.root / strange[0]} is no part of an index. Cure: move it elsewhere.")
+        with self.lock.hold():
+            if settings.store.is_shared:
+                with contextlib.closing(settings.store.open(settings.state().identity)) as store:
+                    store.clear()
+            self.reader.close()
+            settings.database.close()
+        settings.layout.remove()
 
     def _writer(self, state: IndexState, *, looked: bool) -> Writer:
         settings, edition = self.settings, state.edition

@@ -30,7 +30,10 @@ def test_in_a_pipe_lines_count_files_contexts_and_chunks_up_to_all_of_them(folde
     ]
     assert out == ""
     assert counts == sorted(counts)
-    assert counts[-1] == (40, 40, report.chunks, report.chunks, report.chunks)
+    assert counts[-1] == (40, 40, report.chunks, report.chunks)
+    shares = [int(share) for share in re.findall(r"\((\d+)%\)", err)]
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
     assert len(counts) > 40, "after each file, group and batch of texts"
     assert re.search(r"\d/s, about \d+ (s|min) left", err)
 
@@ -65,7 +68,7 @@ def test_in_a_terminal_bars_are_drawn_and_taken_away(folder, capsys, monkeypatch
     with ContextualIndex.open(folder) as index:
         index.refresh(show_progress=True)
     err = capsys.readouterr().err
-    assert all(stage in err for stage in ("files read", "contexts", "indexed", "40/40"))
+    assert all(stage in err for stage in ("files read", "contexts", "indexed", "100%"))
 
 
 def test_nothing_is_shown_where_nobody_asks_or_nothing_is_to_do(folder, capsys, monkeypatch):
