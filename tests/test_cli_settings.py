@@ -101,3 +101,20 @@ def test_the_command_line_names_its_options_and_keys_where_python_names_argument
     names = "--overlap=90, chunks.min_size=80, --since='last week', --storage=., odd=1"
     assert " ".join(capsys.readouterr().err.split()) == f"error: {names} are out of order"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  it goes from a worker's process to another
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_cure(tmp_path):
+    done = CliRunner().invoke(app, ["config", "--init", str(tmp_path / "none")])
+    assert re.search(
+        r"none/contextual.toml cannot be written \(.*Cure: make its folder one that exists", str(done.exception)
+    )
+
+
+def test_what_a_killed_writer_left_is_removed_by_a_later_one_and_not_what_another_is_writing(tmp_path):
+    left, fresh, theirs = (tmp_path / f".contextual.toml.{end}" for end in ("0123abcd", "4567cdef", "my-notes"))
+    for file in (left, fresh, theirs):
+        file.write_text("[files]\n", "utf-8")
+    for file in (left, theirs):
+        os.utime(file, (0, 0))
+    run("config", "--init", tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([fresh, theirs, tmp_path / "contextual.toml"])

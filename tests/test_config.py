@@ -211,12 +211,13 @@ class TestAnIndex:
         self.say(
             folder,
             '[context]\nmode = "llm"\n[context.llm]\nmodel = "ollama:x"\nbatch_size = 3\nfallback_only = true\n'
-            'prompt = "{document} says of {chunks}"\n',
+            'prompt = "{document} says of {chunks}"\ntimeout = 7\n',
         )
         trusted(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.pipeline.contexts.generator.generators[0]
             assert (llm.name.partition("+")[0], llm.batch_size, llm.fallback_only) == ("llm:x", 4, True)
+            assert llm.patience.chunk_timeout == 7
             assert "says of" in llm.get_prompts()["context_prompt"].format(document="d", chunks="c", count=1)
 
     def test_pattern_reads_source_code_where_nobody_names_the_files(self, folder):
@@ -245,3 +246,17 @@ class TestAnIndex:
             assert retriever.similarity_top_k == 3
             assert [one.half_life_days for one in retriever.node_postprocessors] == [7]
             assert index.as_retriever(4, recency=False).node_postprocessors == []
+
+    def test_a_misspelt_argument_of_a_retriever_is_named_with_those_that_there_are(self, folder):
+        with ContextualIndex.open(folder) as index:
+            index.refresh()
+            with pytest.raises(SettingError, match=r"as_retriever does not take min_scor\. Cure: .* min_score"):
+                index.as_retriever(min_scor=0.1)
+            with pytest.raises(SettingError, match=r"^recency='x' cannot work\. Cure: give a finite number"):
+                index.as_retriever(recency="x")
+
+    def test_no_metadata_key_is_both_kept_and_left_out(self, folder):
+        with pytest.raises(
+            SettingError, match=r"keep_keys=\('author', 'tags'\) and leave_out_keys both name \['tags'\]"
+        ):
+            ContextualIndex.open(folder, keep_keys=["author", "tags"], leave_out_keys=["tags"])

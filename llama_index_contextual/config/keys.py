@@ -161,11 +161,9 @@ class LLM(Section):
     def explicit(self) -> dict[str, Any]:
         """Return the values that somebody said, by the names of ``LLMContextGenerator``, which has one for waiting."""
         values = super().explicit()
-        return (
-            {**values, "patience": {"chunk_timeout": values.pop("chunk_timeout")}}
-            if "chunk_timeout" in values
-            else values
-        )
+        if "chunk_timeout" in values:
+            values["patience"] = {"chunk_timeout": values.pop("chunk_timeout")}
+        return values
 
 
 class Context(Section):

@@ -403,6 +403,8 @@ class ContextualIndex:
             SettingError: A setting is wrong, or a reranker has no key.
             MissingExtraError: The package that runs a reranker is not installed.
         """
+        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
+        refuse_unknown("as_retriever", options, known - {"self", "retrievers"})
         if self._storage.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
         said = self.settings.configuration.retrieval

@@ -86,7 +86,7 @@ def _worded(text: str, today: date, lexicon: Lexicon) -> list[tuple[re.Match[str
     return [
         (match, _resolve(pattern, match, today, lexicon))
         for pattern in lexicon.date_patterns
-        for match in pattern.regex.finditer(text)
+        for match in pattern.matches(text)
     ]
 
 

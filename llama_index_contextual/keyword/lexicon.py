@@ -7,16 +7,18 @@ of English and Spanish months and weekdays stand in ``dates.py``; a file of your
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import regex  # type: ignore[import-untyped]
 import yaml
 
 from llama_index_contextual import dates
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.language import fold, normalise
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _PHRASES: Final = {
 _MAPPINGS: Final = ("months", "weekdays", "numbers", "units")
 _MOST_BYTES: Final = 1_000_000  # of a language's file
 _DEEPEST: Final = 8
+_SHOWN: Final = 100  # characters of a wrong entry
+_SECONDS: Final = 1.0  # that a date pattern of a user's own file may take for a text
 _SLOT: Final = re.compile(r"\{(month|weekday|unit|number|day|year)\}")
 _DIGITS: Final = {"day": r"[0-3]?\d", "year": r"(?:19|20|21)\d\d(?![-/.]\d)"}
 _CJK: Final = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -47,6 +51,23 @@ class DatePattern:
     """A key of ``dates_in_text.MEANINGS``."""
     value: int
     regex: re.Pattern[str]
+    own: bool = False
+    """Whether it is of a user's own file, so that nobody has looked how long it may take."""
+
+    def matches(self, text: str) -> list[re.Match[str]]:
+        """Return where a text names a date in this way; a pattern of a user's own file has a second for that."""
+        if not self.own:
+            return list(self.regex.finditer(text))
+        try:
+            return list(regex.compile(self.regex.pattern, regex.IGNORECASE).finditer(text, timeout=_SECONDS))
+        except TimeoutError:
+            warnings.warn(
+                f"languages: the date pattern {self.regex.pattern!r} takes too long, and its dates are not seen. Cure: "
+                "no repetition inside of a repetition, and {1,3} instead of * and +.",
+                ContextualWarning,
+                stacklevel=2,
+            )
+            return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +119,11 @@ def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
         weekdays=frozenset(str(word) for data in loaded for word in data.get("weekdays") or ()),
         numbers=numbers,
         units=units,
-        date_patterns=tuple(pattern for data in loaded for pattern in _date_patterns(data)),
+        date_patterns=tuple(
+            pattern
+            for language, data in zip(languages, loaded, strict=True)
+            for pattern in _date_patterns(language, data)
+        ),
     )
 
 
@@ -153,8 +178,12 @@ def _phrases(loaded: Iterable[Mapping[str, Any]]) -> dict[tuple[str, ...], str]:
     return found
 
 
-def _date_patterns(data: Mapping[str, Any]) -> Iterable[DatePattern]:
-    """Fill the slots of a language's patterns; a slot may stand in several alternatives, so its groups are numbered."""
+def _date_patterns(language: str, data: Mapping[str, Any]) -> Iterable[DatePattern]:
+    """Fill the slots of a language's patterns; a slot may stand in several alternatives, so its groups are numbered.
+
+    Raises:
+        SettingError: One is no expression, or does not say what it means.
+    """
     slots = dict(_DIGITS)
     for slot, key in {"month": "months", "weekday": "weekdays", "unit": "units", "number": "numbers"}.items():
         names = {str(name) for name in data.get(key) or ()}
@@ -162,7 +191,14 @@ def _date_patterns(data: Mapping[str, Any]) -> Iterable[DatePattern]:
         slots[slot] = "|".join([*map(re.escape, alternatives), *([r"\d{1,3}"] if slot == "number" else [])])
     for entry in data.get("dates") or ():
         counter = iter(range(99))
-        body = _SLOT.sub(lambda slot: f"(?P<{slot[1]}_{next(counter)}>{slots[slot[1]]})", entry["pattern"])  # noqa: B023
-        edges = ("", "") if HAS_CJK.search(body) else (r"(?<!\w)", r"(?!\w)")
-        regex = re.compile(f"{edges[0]}(?:{body}){edges[1]}", re.IGNORECASE)
-        yield DatePattern(entry["means"], int(entry.get("value", 0)), regex)
+        try:
+            body = _SLOT.sub(lambda slot: f"(?P<{slot[1]}_{next(counter)}>{slots[slot[1]]})", entry["pattern"])  # noqa: B023
+            edges = ("", "") if HAS_CJK.search(body) else (r"(?<!\w)", r"(?!\w)")
+            expression = re.compile(f"{edges[0]}(?:{body}){edges[1]}", re.IGNORECASE)
+            means, value = entry["means"], int(entry.get("value", 0))
+        except (re.error, RecursionError, OverflowError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise SettingError(
+                f"languages: {language!r} has a date that cannot be read, {str(entry)[:_SHOWN]} ({error}). Cure: "
+                "pattern, means and value, as in data/languages/en.yaml"
+            ) from error
+        yield DatePattern(means, value, expression, own=language not in DEFAULT_LANGUAGES)

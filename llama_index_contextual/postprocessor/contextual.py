@@ -110,6 +110,9 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             made = resolve_generator(**{key: generator[key] for key in generator if key not in ("version", "state")})
         else:
             made = resolve_generator(context if generator is None else generator, **settings)
+        keep, leave_out = _keys("keep_keys", keep_keys), _keys("leave_out_keys", leave_out_keys)
+        if both := sorted({*keep} & {*leave_out}):
+            raise SettingError(f"and leave_out_keys both name {both}. Cure: name a key in one of them.", keep_keys=keep)
         kept = added if callback_manager is None else {"callback_manager": callback_manager, **added}
         with explained():
             super().__init__(
@@ -121,8 +124,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                 show_context_to_llm=show_context_to_llm,
                 show_progress=show_progress,
                 descriptions=dict(descriptions or {}),
-                keep_keys=_keys("keep_keys", keep_keys),
-                leave_out_keys=_keys("leave_out_keys", leave_out_keys),
+                keep_keys=keep,
+                leave_out_keys=leave_out,
                 **kept,
             )
 

@@ -224,7 +224,7 @@ def test_a_wrong_setting_is_named_with_its_cure(wrong):
 
 
 def test_the_modes_are_listed_as_they_are_written():
-    with pytest.raises(SettingError, match=r"mode='rrf'\. Cure: one of 'reciprocal_rerank', 'relative_score', "):
+    with pytest.raises(SettingError, match=r"mode='rrf' is not known\. Cure: one of 'reciprocal_rerank', "):
         ContextualFusionRetriever([Fixed()], mode="rrf")
 
 
