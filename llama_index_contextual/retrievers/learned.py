@@ -12,7 +12,7 @@ nearness   how near to each other the question's neighbouring words stand, weigh
 date       1 on a day that the question names, less over the week after it
 ========== ==========================================================================================================
 
-A vector arm counts for less where its model knows little of the question's language: see :func:`trust_in_english`.
+A vector arm counts for less where its model knows little of the question's language: see :func:`trust_in`.
 
 The first two compare candidates of one answer and fit arms of any kind. The others need a keyword arm of ours, mean
 the same for every question, and are 0 for all candidates where there is none. ``benchmarks/train_fusion.py`` trains the
@@ -38,6 +38,7 @@ from llama_index_contextual.keyword.dates_in_text import closeness, find_dates
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, stretch
+from llama_index_contextual.retrievers.vector import E5, MINILM
 from llama_index_contextual.tokens import share_spelled
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 _LEAST: Final = 1e-6  # scores stay greater than 0
 _KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is at home
 _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
+_E5_TRUST: Final = 0.6  # of multilingual-e5 where the words are found; where none is, one more
+_FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
 FEATURES: Final = ("vector", "keyword", "match", "nearness", "date")
 
 
@@ -71,14 +74,6 @@ def shipped_model() -> FusionModel:
     """Return the model that comes with the package."""
     content = json.loads(files("llama_index_contextual.retrievers").joinpath("learned.json").read_text("utf-8"))
     return FusionModel(content["weights"])
-
-
-def trust_in_english(query: str) -> float:
-    """Return what the vectors of all-MiniLM-L6-v2 count for a question, 0.2 to 1: all where it is in English.
-
-    The model's vocabulary says how much of the question it knows. Figures: ``benchmarks/results/languages.md``.
-    """
-    return max(_LEAST_TRUST, min(1.0, share_spelled(query) / _KNOWN))
 
 
 class Words(NamedTuple):
@@ -114,6 +109,35 @@ def words_of(
     days = arm.values(DATE, node_ids) if named else {}
     on_date = {node_id: closeness(parse_day(value), named) for node_id, value in days.items() if value}
     return Words(name, near.weight, dict(zip(node_ids, near.shares.tolist(), strict=True)), on_date)
+
+
+def trust_in(
+    models: Mapping[str, str], query: str, rankings: Sequence[Ranking], words: Words | None
+) -> dict[str, float]:
+    """Return what the scores of arms count, by the arm's name; of arms that are not named they count 1.
+
+    The vectors of all-MiniLM-L6-v2 count by the share of the question that its vocabulary knows: all for an English
+    question, a fifth for a Japanese one. Those of multilingual-e5 count for more, and the keywords for less, where no
+    chunk holds much of the question: it may be in another language than the notes. No answers are needed to know
+    either. Figures: ``benchmarks/results/languages.md``.
+
+    Args:
+        models: Of vector arms whose model is known, by the arm's name; see ``ContextualVectorRetriever.cosines_of``.
+        query: The question.
+        rankings: What the arms answered.
+        words: What the keyword arm knows; None where there is none.
+    """
+    trust = {name: english_trust(query) for name, model in models.items() if model == MINILM}
+    if words and words.weight and (multilingual := [name for name, model in models.items() if model == E5]):
+        scores = (one.score or 0.0 for ranking in rankings if ranking.arm == words.arm for one in ranking.candidates)
+        held = min(max(scores, default=0.0) / words.weight / _FOUND, 1.0)
+        trust |= {words.arm: held, **dict.fromkeys(multilingual, _E5_TRUST + 1 - held)}
+    return trust
+
+
+def english_trust(query: str) -> float:
+    """Return what the vectors of all-MiniLM-L6-v2 count for a question, 0.2 to 1: all where it is in English."""
+    return max(_LEAST_TRUST, min(1.0, share_spelled(query) / _KNOWN))
 
 
 class _Column(NamedTuple):

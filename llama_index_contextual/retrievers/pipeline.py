@@ -27,11 +27,11 @@ from llama_index_contextual.retrievers.arms import (
 )
 from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of
 from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
-from llama_index_contextual.retrievers.learned import fuse_learned, trust_in_english, words_of
+from llama_index_contextual.retrievers.learned import fuse_learned, trust_in, words_of
 from llama_index_contextual.retrievers.messages import HALF_LIFE_DAYS, fuse_sessions, sentences_of, sessions_of
 from llama_index_contextual.retrievers.neighbours import expand_hits
 from llama_index_contextual.retrievers.relevance import AUTO, Evidence, evidence_of, least_relevance, relevance
-from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.retrievers.vector import MINILM, ContextualVectorRetriever
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
@@ -215,8 +215,8 @@ class Search:
             name = next(arm.name for arm in arms if arm.retriever is keyword)
             words = words_of(query, name, keyword, ids, self.today)
         kinds = {arm.name: arm.is_keyword for arm in arms}
-        english = [arm.name for arm in arms if getattr(arm.retriever, "gives_local_cosines", False)]
-        trust = dict.fromkeys(english, trust_in_english(query)) if english else {}
+        models = {arm.name: model for arm in arms if (model := getattr(arm.retriever, "cosines_of", ""))}
+        trust = trust_in(models, query, rankings, words)
         if self.mode is Mode.MESSAGE and keyword is not None and words is not None:
             today = self.today or datetime.now().astimezone().date()
             sessions = sessions_of(keyword, ids, today, half_life_days=self.half_life_days, ageless=self.ageless)
@@ -328,5 +328,5 @@ def _cosines(arms: Sequence[Arm], rankings: Sequence[Ranking]) -> tuple[dict[str
         if isinstance(arm.retriever, ContextualVectorRetriever):
             answers = (one.candidates for one in rankings if one.query == 0 and one.arm == arm.name)
             cosines = {one.node_id: one.score for answer in answers for one in answer if one.score is not None}
-            return cosines, arm.retriever.gives_local_cosines
+            return cosines, arm.retriever.cosines_of == MINILM
     return {}, False

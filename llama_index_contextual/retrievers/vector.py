@@ -7,7 +7,7 @@ import copy
 import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
 
     from llama_index_contextual.retrievers.search import Candidate, DenseSearch, NodeSearch, StoreReader, T
+
+MINILM: Final = "all-minilm"
+E5: Final = "multilingual-e5"
 
 
 class _Held:
@@ -213,13 +216,14 @@ class ContextualVectorRetriever(BaseRetriever):
         return self.companion is not None and is_chroma(self._held.store)
 
     @property
-    def gives_local_cosines(self) -> bool:
-        """Return whether scores are cosines of all-MiniLM-L6-v2, whoever runs that model.
+    def cosines_of(self) -> str:
+        """Return whose cosines the scores are, whoever runs that model: :data:`MINILM`, :data:`E5`, or "" for others.
 
-        It is the local embedding's model, and what other cosines mean for relevance is not known.
+        What other cosines mean for fusion and relevance is not known.
         """
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
-        return self._gives_cosines and "all-minilm" in str(getattr(model, "model_name", "")).lower()
+        name = str(getattr(model, "model_name", "")).lower() if self._gives_cosines else ""
+        return next((known for known in (MINILM, E5) if known in name), "")
 
     @property
     def _gives_cosines(self) -> bool:

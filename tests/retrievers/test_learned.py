@@ -22,9 +22,10 @@ from llama_index_contextual.retrievers.fusion import Ranking
 from llama_index_contextual.retrievers.learned import (
     FusionModel,
     Words,
+    english_trust,
     fuse_learned,
     shipped_model,
-    trust_in_english,
+    trust_in,
     words_of,
 )
 from llama_index_contextual.retrievers.search import Candidate
@@ -239,7 +240,7 @@ def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
 class EnglishOnly(Fixed):
     """An arm that says that its scores are cosines of all-MiniLM-L6-v2."""
 
-    gives_local_cosines = True
+    cosines_of = "all-minilm"
 
 
 @pytest.mark.parametrize(
@@ -254,7 +255,7 @@ class EnglishOnly(Fixed):
     ],
 )
 def test_english_vectors_count_by_the_share_of_the_question_that_their_model_knows(question, low, high):
-    assert low <= trust_in_english(question) <= high
+    assert low <= english_trust(question) <= high
 
 
 def test_where_the_english_model_knows_nothing_the_words_decide():
@@ -268,6 +269,18 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
         parts = [(one.node_id, part) for one in found for part in one.fused.credits]
         earned.append({name: part.credit for name, part in parts if part.arm == arm.__name__})
     assert earned[1] == pytest.approx({name: 0.2 * credit for name, credit in earned[0].items()})
+
+
+@pytest.mark.parametrize(
+    ("best", "vectors", "keywords"), [(0.0, 1.6, 0.0), (1.0, 1.1, 0.5), (2.0, 0.6, 1.0), (8.0, 0.6, 1.0)]
+)
+def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best, vectors, keywords):
+    words = Words("k", 8.0, {}, {})
+    rankings = [Ranking("k", 0, 0.5, [Candidate("a", best)]), Ranking("v", 0, 0.5, [Candidate("a", 0.9)])]
+    trust = trust_in({"v": "multilingual-e5"}, "¿Cuándo?", rankings, words)
+    assert trust == pytest.approx({"v": vectors, "k": keywords})
+    assert trust_in({}, "¿Cuándo?", rankings, words) == {}
+    assert trust_in({"v": "multilingual-e5"}, "¿Cuándo?", rankings, None) == {}
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
