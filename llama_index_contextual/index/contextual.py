@@ -234,6 +234,10 @@ class ContextualIndex:
         """What is indexed, by path or id: hashes, sizes, numbers of nodes."""
         return {key: one for key, one in self._storage.documents().items() if one.is_indexed}
 
+    def failed(self) -> dict[str, str]:
+        """Why files could not be indexed when a refresh met them last, by path."""
+        return {key: one.failed for key, one in self._storage.documents().items() if one.failed}
+
     def files(self, below: str = "") -> list[str]:
         """List the paths of the files that the index reads: POSIX, relative to the folder, in order.
 

@@ -185,12 +185,16 @@ class MemoryContext:
         return self.settings.changed(max_results=min(most, self._search.pool), max_tokens=_SEARCH_TOKENS * most)
 
     def _searched(self, query: str, pool: HitPool, settings: MemorySettings) -> MemoryDigest:
-        chosen = select(rank(pool, HitPool(), (), None, settings), settings)
+        ranked = rank(pool, HitPool(), (), None, settings)
+        chosen = select(ranked, settings)
         groups = self._search.alternatives(clean_message(query))
         entries = entries_of(chosen, groups, self._search.terms, settings.max_tokens)
         reason = "found" if entries else "nothing found"
         notes = tuple(map(_note, filter(None, (*pool.notes, pool.unknown, _doubt(pool)))))
-        return MemoryDigest(applicable=True, reason=reason, entries=entries, queries=(query,), notes=notes)
+        left_out = pool.left_out + len(ranked) - len(entries)
+        return MemoryDigest(
+            applicable=True, reason=reason, entries=entries, queries=(query,), notes=notes, left_out=left_out
+        )
 
 
 def _note(text: str) -> str:

@@ -72,6 +72,8 @@ class HitPool:
     """What was asked: the text, and the sentences of a message."""
     aged: bool = False
     """Whether the ages of sessions count in the scores."""
+    left_out: int = 0
+    """How many more were found, which are not relevant enough."""
 
 
 class PoolSearch:
@@ -214,6 +216,7 @@ class PoolSearch:
             explanation.unknown,
             explanation.queries,
             search.mode is Mode.MESSAGE,
+            search.left_out,
         )
 
     def _held(self, node: BaseNode, groups: Sequence[tuple[str, ...]]) -> dict[str, float]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from collections import Counter
-from dataclasses import asdict
+import re
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.files import find_files
@@ -18,21 +18,63 @@ from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
-from llama_index_contextual.memory.digest import shown_path
+from llama_index_contextual.memory.digest import MemoryEntry, shown_path
 from llama_index_contextual.metadata import split_page
 from llama_index_contextual.notes.commands import ROOT, MemoryCommands
 from llama_index_contextual.notes.writing import appended, change, turn
+from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.text import counted, decode, replace_surrogates
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from llama_index.core.vector_stores.types import MetadataFilters
 
     from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 
 MOST_LISTED: Final = 500
 _EMPTY: Final = "nothing is indexed yet"
+_K: Final = 20.0  # of reciprocal rank fusion
+_LINK: Final = re.compile(r"!?\[\[([^\[\]]{1,500})\]\]")
+_LINES: Final = re.compile(r"#L(\d{1,9})(?:-L?(\d{1,9}))?$")
 _MOST_NOTES: Final = 20  # of one multi_get
 _MOST_CHARS: Final = 64_000  # of one answer
+
+
+By = Literal["both", "words", "meaning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some lines of a note; both ends are included, and count from 1."""
+
+    path: str
+    from_line: int
+    to_line: int
+    total_lines: int
+    text: str
+
+    def __str__(self) -> str:
+        if self.from_line == 1 and self.to_line >= self.total_lines:
+            return self.text
+        return f"{self.text}\n\n(lines {self.from_line} to {self.to_line} of {self.total_lines})"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Paths of notes, the first of them; how many there are, and of which kinds."""
+
+    paths: list[str]
+    total: int
+    kinds: dict[str, int]
+
+    def __str__(self) -> str:
+        more: list[str] = []
+        if self.total > len(self.paths):
+            more.append(f"({len(self.paths)} of {self.total}; name a folder for the others)")
+        if set(self.kinds) - {"md"}:
+            more.append(f"({', '.join(f'{number} {kind}' for kind, number in self.kinds.items())})")
+        return "\n".join([*self.paths, *more]) or "(no notes)"
 
 
 class Notes:
@@ -57,79 +99,132 @@ class Notes:
             return MemoryDigest(applicable=True, reason=_EMPTY).noting(f"{_EMPTY}; {note}")
         return (await ask()).noting(str(note))
 
-    def part(self, path: str, first: int, count: int) -> str:
-        """Return some lines of a note, and where to go on."""
-        path = self._named(path)
+    async def search(
+        self, queries: Sequence[tuple[str, By]], max_results: int, filters: MetadataFilters | None
+    ) -> MemoryDigest:
+        """Return what several queries find together, each by words, by meaning or by both; one alone as it is.
+
+        A hit ranks by its places in all of them (reciprocal rank fusion). Its text is that of the query that has it
+        highest.
+
+        Raises:
+            SettingError: A query is by an arm that the index lacks.
+        """
+        digests = await asyncio.gather(
+            *(self._memory_by(by).asearch(text, max_results=max_results, filters=filters) for text, by in queries)
+        )
+        return digests[0] if len(digests) == 1 else _merged(digests, max_results)
+
+    def _memory_by(self, by: By) -> MemoryContext:
+        if by == "both":
+            return self.memory
+        arms = self.index.as_retriever(similarity_top_k=self.memory.settings.candidate_pool).retrievers
+        chosen = [arm for arm in arms if isinstance(arm, ContextualBM25Retriever) == (by == "words")]
+        if not chosen:
+            raise SettingError("cannot be: this index has no embedding. Cure: by='words'", by=by)
+        return MemoryContext(ContextualFusionRetriever(chosen), self.memory.settings)
+
+    def part(self, target: str, first: int, count: int) -> Part:
+        """Return some lines of what a tool has cited: a note, lines or a page of one, a name in double brackets.
+
+        Args:
+            target: ``a.md``, ``a.md#L3-L9``, ``report.pdf#page=4``, ``[[Name]]``, ``[[Name#Heading]]``.
+            first: The first line, from 1, where the target names no lines.
+            count: Most lines, where it names none.
+
+        Raises:
+            DocumentError: There is no such note, page, heading or line, or it is no text.
+        """
+        path, lines_named, heading = self._target(target)
         text = self.index.read(path)
         if text is None:
             file, page = split_page(path)
             raise DocumentError(f"{file!r} has no page {page!r}" if page else f"the note {path!r} is not a text file")
         lines = text.splitlines()
+        if heading:
+            lines_named = _section(lines, heading)
+        if lines_named:
+            first, count = lines_named[0], lines_named[1] - lines_named[0] + 1
         if first > max(len(lines), 1):
             raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
         shown = "\n".join(lines[first - 1 : first - 1 + count])[:_MOST_CHARS]
-        last = first - 1 + len(shown.splitlines())
-        rest = f"\n\n(lines {first} to {last} of {len(lines)})" if first > 1 or last < len(lines) else ""
-        return shown + rest
+        last = first + shown.count("\n") if lines else 0
+        return Part(shown_path(path), first, last, len(lines), shown)
 
-    def _named(self, path: str) -> str:
-        """Return the path of a note that is named by it, or as a citation shows it.
+    def _target(self, target: str) -> tuple[str, tuple[int, int] | None, str]:
+        """Return the path that a target names, perhaps with a page, and the lines or the heading in it."""
+        target = target.strip()
+        if (path := self._path(target)) is not None:
+            return path, None, ""
+        if link := _LINK.fullmatch(target):
+            name, _, heading = link[1].partition("|")[0].partition("#")
+            return self._linked(name.strip()), None, heading.rpartition("#")[2].strip()
+        plain = target.removeprefix("[").removesuffix("]").removeprefix("note:///").removeprefix(f"{ROOT}/")
+        lines = _LINES.search(plain)
+        if (path := self._path(plain[: lines.start()] if lines else plain)) is None:
+            raise DocumentError(f"there is no note {target!r} that the index reads. Cure: list shows them")
+        return path, (int(lines[1]), max(int(lines[1]), int(lines[2] or lines[1]))) if lines else None, ""
 
-        Raises:
-            DocumentError: There is none.
-        """
+    def _path(self, path: str) -> str | None:
+        """Return the path of a note that is named by it or as a citation shows it, with its page; None without one."""
         if path in self.index.files(path):
             return path
         file = split_page(path)[0]
-        found = next((one for one in self.index.files() if shown_path(one) in {path, file}), None)
-        if found is None:
-            raise DocumentError(f"there is no note {path!r} that the index reads. Cure: list shows them")
-        return found if shown_path(found) == path else found + path[len(file) :]
+        match = next((one for one in self.index.files() if shown_path(one) in {path, file}), None)
+        return match if match is None or shown_path(match) == path else match + path[len(file) :]
 
-    def several(self, glob: str) -> list[str]:
-        """Return notes whose path a pattern matches, each with its path as the first line, and what was left out."""
-        paths = [one for one in self.index.files() if fnmatchcase(one, glob) or fnmatchcase(shown_path(one), glob)]
+    def _linked(self, name: str) -> str:
+        """Return the note that ``[[name]]`` means: by its path, else by its file's name, the least deep one."""
+        wanted = name.casefold().removesuffix(".md")
+        paths = [(path.casefold().removesuffix(".md"), path) for path in self.index.files()]
+        matches = [path for key, path in paths if key == wanted or key.endswith(f"/{wanted}")]
+        if not matches:
+            raise DocumentError(f"there is no note that [[{name}]] means. Cure: list shows them")
+        return min(matches, key=lambda path: (path.count("/"), path))
+
+    def several(self, glob: str) -> tuple[list[tuple[str, str]], int]:
+        """Return notes whose path a pattern matches, each path with its text, and how many there are."""
+        paths = [one for one in self._readable() if fnmatchcase(one, glob) or fnmatchcase(shown_path(one), glob)]
         if not paths:
             raise DocumentError(f"no note matches {glob!r}. Cure: list shows them")
-        blocks: list[str] = []
+        notes: list[tuple[str, str]] = []
         room = _MOST_CHARS
         for path in paths[:_MOST_NOTES]:
             text = self.index.read(path)
             if text is None:
                 text = "(no text that can be read)"
-            if len(text) > room and blocks:
+            if len(text) > room and notes:
                 break
-            blocks.append(f"{shown_path(path)}\n\n{text[:room]}")
+            notes.append((shown_path(path), text[:room]))
             room -= len(text)
-        if len(blocks) < len(paths):
-            blocks.append(f"({len(blocks)} of {len(paths)} notes; for the others: get)")
-        return blocks
+        return notes, len(paths)
 
-    def listing(self, below: str) -> str:
-        """Return the paths of the notes, one a line, and how many there are of which kind where it is not Markdown."""
+    def listing(self, below: str = "") -> Listing:
+        """Return the paths of the notes, all or those below a folder."""
         below = below.strip("/")
-        paths = self.index.files(below) or [
-            one for one in self.index.files() if f"{shown_path(one)}/".startswith(f"{below}/")
+        paths = self._readable(below) or [
+            one for one in self._readable() if f"{shown_path(one)}/".startswith(f"{below}/")
         ]
-        more = [f"({MOST_LISTED} of {len(paths)}; name a folder for the others)"] if len(paths) > MOST_LISTED else []
         kinds = Counter(suffix_of(path).removeprefix(".") or "without a suffix" for path in paths)
-        if set(kinds) - {"md"}:
-            more.append(f"({', '.join(f'{number} {kind}' for kind, number in kinds.most_common())})")
-        return "\n".join([*map(shown_path, paths[:MOST_LISTED]), *more]) or "(no notes)"
+        return Listing([*map(shown_path, paths[:MOST_LISTED])], len(paths), dict(kinds.most_common()))
 
-    async def status(self) -> str:
+    def _readable(self, below: str = "") -> list[str]:
+        """Return the paths of the files that the index reads, without those that it could not read."""
+        failed = self.index.failed() if self.index.exists else {}
+        return [path for path in self.index.files(below) if path not in failed]
+
+    async def status(self) -> dict[str, Any]:
         """Return what is indexed, and how far that is behind."""
         note = await self.keeper.alook()
         documents = await asyncio.to_thread(self.index.documents)
         state = await asyncio.to_thread(self.index.settings.state)
-        held = {
+        return {
             "folder": str(self.index.folder),
             "documents": len(documents),
             "chunks": sum(one.nodes for one in documents.values()),
             "complete": state.complete,
             "freshness": {**asdict(note), "text": str(note) or "up to date"},
         }
-        return json.dumps(held, ensure_ascii=False, indent=2)
 
     def add(self, text: str, now: datetime) -> str:
         """Append to the note of the day, as one list item with the time; return a sentence that says where.
@@ -168,7 +263,7 @@ class Notes:
             LockedError: Others have been writing for half a minute.
             StorageError: The note cannot be read or written; it is unharmed.
         """
-        path = self._named(path)
+        path, _, _ = self._target(path)
         line, _ = self.commands.replace(f"{ROOT}/{path}", old, new)
         return f"Edited {shown_path(path)}, line {line}."
 
@@ -182,6 +277,40 @@ class Notes:
         except DocumentError as error:
             return str(error)
         return ""
+
+
+def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
+    """Return the hits of several searches in one ranking."""
+    scores: defaultdict[str, float] = defaultdict(float)
+    places: dict[str, tuple[int, MemoryEntry]] = {}
+    texts: dict[str, list[str]] = {}
+    for digest in digests:
+        for rank, entry in enumerate(digest.entries, 1):
+            scores[entry.id] += 1 / (_K + rank)
+            texts.setdefault(entry.id, []).extend(digest.queries)
+            if entry.id not in places or rank < places[entry.id][0]:
+                places[entry.id] = rank, entry
+    order = sorted(scores, key=lambda one: (-scores[one], one))
+    entries = tuple(replace(places[one][1], queries=tuple(texts[one])) for one in order[:max_results])
+    return MemoryDigest(
+        applicable=True,
+        reason="found" if entries else digests[0].reason,
+        entries=entries,
+        queries=tuple(query for digest in digests for query in digest.queries),
+        notes=tuple(dict.fromkeys(note for digest in digests for note in digest.notes)),
+        left_out=sum(digest.left_out for digest in digests) + len(order) - len(entries),
+    )
+
+
+def _section(lines: list[str], heading: str) -> tuple[int, int]:
+    """Return the first and the last line of what stands below a heading, with it."""
+    levels = {number: len(line) - len(line.lstrip("#")) for number, line in enumerate(lines, 1) if line.startswith("#")}
+    wanted = heading.casefold()
+    first = next((one for one in levels if lines[one - 1].strip("# ").casefold() == wanted), None)
+    if first is None:
+        raise DocumentError(f"there is no heading {heading!r} in the note. Cure: the name without it")
+    after = (one for one, level in levels.items() if one > first and level <= levels[first])
+    return first, next(after, len(lines) + 1) - 1
 
 
 def day_note(paths: list[str], day: date) -> str:

@@ -100,6 +100,8 @@ class Search:
     # … fuse …
     fused: list[Fused] = field(default_factory=list)
     """The pool: all that the arms proposed and that is relevant enough, best first."""
+    left_out: int = 0
+    """How many were not relevant enough."""
     evidence: Evidence = field(default_factory=Evidence)
     relevance: float | None = None
     measured: bool = False
@@ -237,6 +239,7 @@ class Search:
         if least and self.relevance is not None and not (self.min_score == AUTO and likely >= least):
             pool = self.fused
             self.fused = [one for one in pool if likely * one.score >= least]
+            self.left_out = len(pool) - len(self.fused)
             if self.explained and len(self.fused) < len(pool):
                 self.notes.append(self._left_out(pool[len(self.fused) :], likely, least))
         if self.explained:

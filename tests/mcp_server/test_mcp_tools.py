@@ -208,3 +208,110 @@ async def test_a_page_of_a_document_is_read_by_its_citation_and_kinds_are_counte
         result = await client.call_tool("get", {"path": "report.pdf#page=99"})
         assert result.is_error
         assert "'report.pdf' has no page '99'" in result.content[0].text
+
+
+async def test_tools_have_titles_say_whether_they_write_and_describe_their_answers(index):
+    async with mcp.Client(mcp_server.build_server(index, allow_write=True)) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        writing = {name for name, tool in tools.items() if not tool.annotations.read_only_hint}
+        assert writing == {"memory_add", "memory_edit", "memory"}
+        assert {name for name in writing if tools[name].annotations.destructive_hint} == {"memory_edit", "memory"}
+        assert all(tool.title and tool.description and tool.output_schema for tool in tools.values())
+        calls = {
+            "memory_context": {"message": "what does JC's dog love?"}, "memory_search": {"query": "carrots"},
+            "get": {"path": "MEMORY.md"}, "multi_get": {"glob": "*.md"}, "list": {}, "status": {},
+            "memory_add": {"text": "Tea"}, "memory_edit": {"path": "MEMORY.md", "old_text": "blue", "new_text": "red"},
+            "memory": {"command": "view", "path": "/memories"},
+        }  # fmt: skip
+        assert set(calls) == set(tools)
+        answers = {name: await client.call_tool(name, arguments) for name, arguments in calls.items()}
+        for name, answer in answers.items():  # the client holds the data to the schema
+            assert answer.structured_content, name
+            assert answer.content[0].text
+        [hit, *_] = answers["memory_search"].structured_content["entries"]
+        assert hit["citation"] == "memory/2026-04-09.md#L1-L3"
+        assert answers["list"].structured_content["paths"] == ["MEMORY.md", "memory/2026-04-09.md"]
+        assert answers["get"].structured_content["total_lines"] == 3
+
+
+CITED = {
+    "people/ana.md": (1, 7), "[people/ana.md]": (1, 7), "people/ana.md#L3-L4": (3, 4), "people/ana.md#L3-4": (3, 4),
+    "[people/ana.md#L5]": (5, 5), "people/ana.md#L6-L99": (6, 7), "[[Ana]]": (1, 7), "[[people/ana]]": (1, 7),
+    "[[ana.md|my friend]]": (1, 7), "![[Ana#Work]]": (3, 5), "[[Ana#Home]]": (6, 7), "note:///people/ana.md": (1, 7),
+    "/memories/people/ana.md": (1, 7), " people/ana.md#L7-L6 ": (7, 7),
+}  # fmt: skip
+
+
+async def test_get_takes_what_any_tool_cites(folder, index):
+    (folder / "people").mkdir()
+    (folder / "people" / "ana.md").write_text("# Ana\n\n## Work\nPilot\n\n## Home\nLima\n", "utf-8")
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        for target, (first, last) in CITED.items():
+            part = (await client.call_tool("get", {"path": target})).structured_content
+            assert (part["path"], part["from_line"], part["to_line"]) == ("people/ana.md", first, last), target
+        for target, error in {
+            "[[Bob]]": "no note that [[Bob]] means", "[[Ana#Dogs]]": "no heading 'Dogs'",
+            "people/ana.md#L9": "from_line=9 is too high", "[[.secret]]": "no note",
+            "people/bob.md#L3": "there is no note",
+            "note:///../outside.md": "there is no note", "/memories/../outside.md": "there is no note",
+        }.items():  # fmt: skip
+            answer = await client.call_tool("get", {"path": target})
+            assert answer.is_error
+            assert error in answer.content[0].text
+
+
+async def test_several_queries_are_asked_at_once(index):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+
+        async def found(*queries, **more):
+            answer = await client.call_tool("memory_search", {"queries": list(queries), **more})
+            assert not answer.is_error, answer.content
+            return [entry["path"] for entry in answer.structured_content["entries"]]
+
+        both = await found("carrots", {"text": "blue", "by": "words"})
+        assert sorted(both) == ["MEMORY.md", "memory/2026-04-09.md"]
+        assert await found({"text": "blue", "by": "words"}) == ["MEMORY.md"]
+        assert (await found({"text": "vegetables that a pet eats", "by": "meaning"}))[0] == "memory/2026-04-09.md"
+        assert await found("carrots", "blue", path="memory/") == ["memory/2026-04-09.md"]
+        assert len(await found("carrots", "blue", max_results=1)) == 1
+        twice = await found({"text": "carrots", "by": "words"}, {"text": "color", "by": "words"}, "Cookie carrots")
+        assert twice[0] == "memory/2026-04-09.md"
+        assert (await client.call_tool("memory_search", {"queries": []})).is_error
+
+
+async def test_an_index_without_vectors_says_that_it_knows_words_only(folder):
+    with ContextualIndex.open(folder, embed_model="none", storage=folder.parent / "words") as index:
+        index.refresh()
+        async with mcp.Client(mcp_server.build_server(index)) as client:
+            answer = await client.call_tool("memory_search", {"queries": [{"text": "x", "by": "meaning"}]})
+            assert answer.is_error
+            assert "this index has no embedding. Cure: by='words'" in answer.content[0].text
+
+
+async def test_an_error_is_one_sentence_without_links_of_a_library(index):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        for tool, arguments in [
+            ("memory_search", {"query": "x", "max_results": 0}), ("memory_context", {}), ("get", {"path": 3}),
+            ("get", {"path": "none.md"}), ("multi_get", {"glob": "none*"}), ("no_such_tool", {}),
+            ("memory_search", {"queries": [{"text": "x", "by": "smell"}]}),
+        ]:  # fmt: skip
+            [content] = (await client.call_tool(tool, arguments)).content
+            assert "\n" not in content.text
+            assert "http" not in content.text
+            assert "Error executing tool" not in content.text
+
+
+async def test_the_list_leaves_out_what_could_not_be_read(folder, index):
+    (folder / "binary.md").write_bytes(b"\0\0")
+    index.refresh()
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        assert await text_of(client, "list") == "MEMORY.md\nmemory/2026-04-09.md"
+        assert not [one for one in (await client.list_resources()).resources if "binary" in one.name]
+
+
+async def test_what_a_search_leaves_out_is_counted_as_its_note_says(index):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        answer = await client.call_tool("memory_search", {"query": "zzzqq"})
+        [note] = [one for one in answer.structured_content["notes"] if "left out" in one]
+        assert f"left out {answer.structured_content['left_out']} hit" in note
+        assert json.loads(await text_of(client, "memory_search", query="zzzqq", format="json"))["left_out"] > 0

@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import yaml
+
 from llama_index_contextual.memory.digest import HEADER, NOTHING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -11,11 +13,22 @@ DOC = (ROOT / "docs" / "memory.md").read_text("utf-8")
 
 
 def test_configuration_blocks_are_json():
-    blocks = re.findall(r"```json\n(.*?)```", DOC, re.DOTALL)
-    assert len(blocks) == 3
-    assert json.loads(blocks[0])["mcpServers"]["notes"]["args"][0] == "mcp"
-    assert json.loads(blocks[1])["hooks"]["UserPromptSubmit"]
-    assert "import claude-code -" in json.loads(blocks[2])["hooks"]["SessionEnd"][0]["hooks"][0]["command"]
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", DOC, re.DOTALL)]
+    servers = [block.get("mcpServers") or block.get("servers") for block in blocks]
+    assert [one["notes"]["args"][0] for one in servers if one] == ["mcp", "mcp"]
+    [prompt, end] = [block["hooks"] for block in blocks if "hooks" in block]
+    assert prompt["UserPromptSubmit"]
+    assert "import claude-code -" in end["SessionEnd"][0]["hooks"][0]["command"]
+
+
+def test_the_skill_names_tools_that_there_are():
+    text = (ROOT / "examples" / "notes-memory" / "SKILL.md").read_text("utf-8")
+    _, head, body = text.split("---\n", 2)
+    assert yaml.safe_load(head)["name"] == "notes-memory"
+    assert len(yaml.safe_load(head)["description"]) < 1024
+    source = (ROOT / "llama_index_contextual" / "mcp_server" / "tools.py").read_text("utf-8")
+    named = set(re.findall(r"`((?:memory_)\w+|get|multi_get|list|status)`", body))
+    assert named == set(re.findall(r"async def (memory_\w+|get|multi_get|status)\(", source)) | {"list"}
 
 
 def test_the_turn_start_instruction_shows_what_the_tool_answers():

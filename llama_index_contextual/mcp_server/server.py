@@ -13,24 +13,24 @@ import socket
 import sys
 import threading
 from contextlib import asynccontextmanager
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote
 
-from pydantic import Field
+from pydantic import ValidationError
 
 from llama_index_contextual import __version__
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, is_refreshing
-from llama_index_contextual.memory import MemoryContext, MemoryDigest, MemorySettings, note_filters
-from llama_index_contextual.notes.folder import MOST_LISTED, Notes
+from llama_index_contextual.memory import MemoryContext, MemorySettings
+from llama_index_contextual.notes import Notes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
     from mcp_types import Resource
     from starlette.requests import Request
     from starlette.responses import Response
@@ -38,34 +38,11 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.background import Mode
 
 DEFAULT_PORT: Final = 8765
-MAX_RESULTS: Final = 50
-MAX_QUERY: Final = 2000
-_MAX_ADDED: Final = 16_384
-_MAX_FILE: Final = 1_000_000
 _SWITCH: Final = 0.001  # seconds; while a refresh computes, an answer gets its turn five times as soon as by default
 _ENDING: Final = 0.5  # seconds that a refresh may take when the client has left, and clients when the process ends
 _SESSION_IDLE: Final = 900.0  # seconds after which an HTTP session without requests ends
 _MOST_SESSIONS: Final = 100
 _LOOPBACK: Final = {"127.0.0.1": "127.0.0.1", "localhost": "localhost", "::1": "[::1]"}
-
-Format = Literal["markdown", "json"]
-Message = Annotated[str, Field(description="The user's message, as written.")]
-Style = Annotated[Format, Field(description="json adds scores, headings, context, reasons and queries.")]
-# a hundred thousand characters would keep the embedding busy for a minute
-SearchQuery = Annotated[str, Field(description="What to look for.", min_length=1, max_length=MAX_QUERY)]
-Count = Annotated[int, Field(description="Most hits.", ge=1, le=MAX_RESULTS)]
-PathPart = Annotated[str, Field(description="Only notes with this in their path, e.g. people/.")]
-TagPart = Annotated[str, Field(description="Only notes with this tag.")]
-Day = Annotated[str, Field(description="Only dated notes, from or to this day: 2026-04-09.")]
-NotePath = Annotated[str, Field(description="As cited before #L.")]
-FirstLine = Annotated[int, Field(description="First line, from 1.", ge=1)]
-Lines = Annotated[int, Field(description="Most lines.", ge=1, le=2000)]
-Glob = Annotated[str, Field(description="E.g. memory/2026-04-*.md", min_length=1, max_length=500)]
-Below = Annotated[str, Field(description="A folder or note; empty for all.")]
-Quoted = Annotated[str, Field(description="A passage of the note, exactly as get shows it.", min_length=1)]
-Text = Annotated[str, Field(max_length=_MAX_FILE)]
-Command = Literal["view", "create", "str_replace", "insert", "delete", "rename"]
-Added = Annotated[str, Field(description="Markdown, a fact or two.", min_length=1, max_length=_MAX_ADDED)]
 
 INSTRUCTIONS: Final = (
     "The user's notes. Call memory_context with the user's message at the start of every turn. What stands after '> ' "
@@ -180,15 +157,26 @@ def build_server(
     """
     try:
         from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
         from mcp_types import Resource
+
+        from llama_index_contextual.mcp_server.tools import add_questions, add_reading, add_writing
     except ImportError as error:
         raise MissingExtraError("The MCP SDK (mcp 2)", "mcp") from error
     notes = Notes(index, MemoryContext(index, settings), BackgroundRefresh(index, refresh))
 
     class NotesServer(MCPServer[None]):
         async def list_resources(self) -> list[Resource]:
-            paths = (await asyncio.to_thread(index.files))[:MOST_LISTED]
+            paths = (await asyncio.to_thread(notes.listing)).paths
             return [Resource(uri=f"note:///{quote(path)}", name=path, mime_type="text/markdown") for path in paths]
+
+        async def call_tool(self, name: str, *arguments: Any, **more: Any) -> Any:
+            try:
+                return await super().call_tool(name, *arguments, **more)
+            except UnexpectedToolError:  # the SDK logs it
+                raise
+            except ToolError as error:
+                raise ToolError(_sentence(name, error)) from error.__cause__
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
@@ -205,75 +193,12 @@ def build_server(
         lifespan=lifespan,
         log_level="WARNING",
     )
-    _add_questions(server, notes)
-    _add_reading(server, notes)
+    add_questions(server, notes)
+    add_reading(server, notes)
     _add_health(server, notes)
     if allow_write:
-        _add_writing(server, notes)
+        add_writing(server, notes)
     return server
-
-
-def _add_questions(server: MCPServer[None], notes: Notes) -> None:
-    """Add the tools that search."""
-
-    @server.tool(structured_output=False)
-    async def memory_context(message: Message, format: Style = "markdown") -> str:  # noqa: A002
-        """What the user's notes say about a message. Call it at the start of every turn."""
-        with _told():
-            return _shown(await notes.context(message), format)
-
-    @server.tool(structured_output=False)
-    async def memory_search(
-        query: SearchQuery,
-        max_results: Count = 10,
-        path: PathPart = "",
-        tag: TagPart = "",
-        since: Day = "",
-        until: Day = "",
-        format: Style = "markdown",  # noqa: A002
-    ) -> str:
-        """Search the user's notes for something precise; for dates and keywords it is better than a whole message."""
-        with _told():
-            filters = note_filters(path=path, tag=tag, since=since, until=until)
-            found = await notes.fresh(lambda: notes.memory.asearch(query, max_results=max_results, filters=filters))
-            return _shown(found, format)
-
-
-def _add_reading(server: MCPServer[None], notes: Notes) -> None:
-    """Add the tools and the resource that show notes as they are."""
-    from mcp.server.mcpserver.exceptions import ResourceNotFoundError
-
-    @server.tool(structured_output=False)
-    async def get(path: NotePath, from_line: FirstLine = 1, lines: Lines = 200) -> str:
-        """Read a note, or some lines of it."""
-        with _told():
-            return await asyncio.to_thread(notes.part, path, from_line, lines)
-
-    @server.tool(structured_output=False)
-    async def multi_get(glob: Glob) -> list[str]:
-        """Read several notes, one block each, its path first."""
-        with _told():
-            return await asyncio.to_thread(notes.several, glob)
-
-    @server.tool("list", structured_output=False)
-    async def list_notes(path: Below = "") -> str:
-        """List the paths of the notes."""
-        with _told():
-            return await asyncio.to_thread(notes.listing, path)
-
-    @server.tool(structured_output=False)
-    async def status() -> str:
-        """What is indexed, and what is not yet."""
-        with _told():
-            return await notes.status()
-
-    @server.resource("note:///{+path}", mime_type="text/markdown")
-    async def note(path: str) -> str:
-        """A whole note, by the path that a citation shows before ``#L``."""
-        found = await asyncio.to_thread(notes.index.read, path)
-        if found is None:
-            raise ResourceNotFoundError(f"There is no note {path!r}.")
-        return found
 
 
 def _add_health(server: MCPServer[None], notes: Notes) -> None:
@@ -293,57 +218,9 @@ def _add_health(server: MCPServer[None], notes: Notes) -> None:
     server.custom_route("/health", methods=["GET"])(health)
 
 
-def _add_writing(server: MCPServer[None], notes: Notes) -> None:
-    """Add the tools that write."""
-
-    async def write(what: Callable[[], str]) -> str:
-        with _told():
-            answer = await asyncio.to_thread(what)
-            notes.keeper.start()
-            return answer
-
-    @server.tool(structured_output=False)
-    async def memory_add(text: Added) -> str:
-        """Keep something the user wants remembered, in the note of the day."""
-        return await write(lambda: notes.add(text, datetime.now().astimezone()))
-
-    @server.tool(structured_output=False)
-    async def memory_edit(path: NotePath, old_text: Quoted, new_text: Text) -> str:
-        """Correct a note: replace a passage that stands in it exactly once."""
-        return await write(lambda: notes.edit(path, old_text, new_text))
-
-    @server.tool(structured_output=False)
-    async def memory(
-        command: Command,
-        path: str = "",
-        view_range: list[int] | None = None,
-        file_text: Text | None = None,
-        old_str: Text | None = None,
-        new_str: Text | None = None,
-        insert_line: int | None = None,
-        insert_text: Text | None = None,
-        old_path: str = "",
-        new_path: str = "",
-    ) -> str:
-        """View, create and change notes as files below /memories, with the commands of Anthropic's memory tool."""
-        fields = {
-            "command": command, "path": path, "view_range": view_range, "file_text": file_text, "old_str": old_str,
-            "new_str": new_str, "insert_line": insert_line, "insert_text": insert_text,
-            "old_path": old_path or path, "new_path": new_path,
-        }  # fmt: skip
-        return await write(lambda: notes.commands.call(fields))
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Tell the client what is wrong and its cure; of other exceptions the SDK says only that there was one."""
-    from mcp.server.mcpserver.exceptions import ToolError
-
-    try:
-        yield
-    except ContextualError as error:
-        raise ToolError(str(error)) from error
-
-
-def _shown(digest: MemoryDigest, style: Format) -> str:
-    return digest.to_json() if style == "json" else digest.markdown
+def _sentence(tool: str, error: ToolError) -> str:
+    """Return what is wrong with a call as one sentence: the SDK's holds lines, classes and a link of its library."""
+    if not isinstance(error.__cause__, ValidationError):
+        return str(error).removeprefix(f"Error executing tool {tool}: ")
+    wrong = {".".join(map(str, one["loc"][:1])): one["msg"] for one in error.__cause__.errors()}
+    return f"{tool} cannot be called so: " + "; ".join(f"{name}: {text}" for name, text in wrong.items())
