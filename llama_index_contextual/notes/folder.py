@@ -283,15 +283,18 @@ def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
     """Return the hits of several searches in one ranking."""
     scores: defaultdict[str, float] = defaultdict(float)
     places: dict[str, tuple[int, MemoryEntry]] = {}
-    texts: dict[str, list[str]] = {}
+    counts: Counter[str] = Counter()
     for digest in digests:
         for rank, entry in enumerate(digest.entries, 1):
             scores[entry.id] += 1 / (_K + rank)
-            texts.setdefault(entry.id, []).extend(digest.queries)
+            counts[entry.id] += 1
             if entry.id not in places or rank < places[entry.id][0]:
                 places[entry.id] = rank, entry
     order = sorted(scores, key=lambda one: (-scores[one], one))
-    entries = tuple(replace(places[one][1], queries=tuple(texts[one])) for one in order[:max_results])
+    entries = tuple(
+        replace(entry, reasons=(*entry.reasons, f"found by {counts[one]} of {len(digests)} queries"))
+        for one, (_, entry) in ((one, places[one]) for one in order[:max_results])
+    )
     return MemoryDigest(
         applicable=True,
         reason="found" if entries else digests[0].reason,
