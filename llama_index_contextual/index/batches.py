@@ -14,7 +14,8 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import Loaded
 from llama_index_contextual.errors import DocumentError, EmbeddingError
-from llama_index_contextual.index.nodes import Chunk
+from llama_index_contextual.index.nodes import Chunk, Indexed
+from llama_index_contextual.index.tables import DocumentRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,25 +44,11 @@ class _Cut:
 
 
 @dataclass(slots=True)
-class Work:
-    """One document on its way into the database, with its chunks."""
-
-    source: Source
-    loaded: Loaded
-    chunks: list[Chunk]
-
-    @property
-    def fresh(self) -> list[Chunk]:
-        """Return the chunks whose embedded text is new."""
-        return [chunk for chunk in self.chunks if chunk.is_fresh]
-
-
-@dataclass(slots=True)
 class Batch:
-    """Documents that are written together, and those that cannot be, with the reason."""
+    """Documents that are written together, and why others cannot be, by key."""
 
-    works: list[Work] = field(default_factory=list)
-    failed: list[tuple[Source, str]] = field(default_factory=list)
+    documents: list[Indexed] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -70,6 +57,7 @@ class Batches:
 
     Attributes:
         pipeline: Documents to nodes.
+        made_with: Gives the hash of what shapes the nodes of a document.
         workers: Who parses.
         vectors: Is shown documents, for embeddings that see them whole.
         stored: Gives the nodes that the database has of some documents.
@@ -78,6 +66,7 @@ class Batches:
     """
 
     pipeline: NodePipeline
+    made_with: Callable[[str], str]
     workers: Workers
     vectors: Vectorizer
     stored: Callable[[list[str]], Mapping[str, Sequence[NodeRow]]]
@@ -89,9 +78,9 @@ class Batches:
         batch, waiting = Batch(), 0
         for group in iter_batch(self._cut(sources), GROUP):
             stored = self.stored([cut.source.id for cut in group])
-            for work in self._prepare(group, stored, batch):
-                batch.works.append(work)
-                waiting += len(work.fresh)
+            for document in self._prepare(group, stored, batch):
+                batch.documents.append(document)
+                waiting += len(document.fresh)
                 if waiting >= BATCH_CHUNKS * self.workers.embedders:
                     yield batch
                     batch, waiting = Batch(), 0
@@ -120,13 +109,13 @@ class Batches:
             self.progress.read(len(cut.nodes))
             yield cut
 
-    def _prepare(self, group: Sequence[_Cut], stored: Mapping[str, Sequence[NodeRow]], batch: Batch) -> list[Work]:
+    def _prepare(self, group: Sequence[_Cut], stored: Mapping[str, Sequence[NodeRow]], batch: Batch) -> list[Indexed]:
         """Give some sources contexts; one that cannot be read or parsed is reported, and concerns it alone."""
         parsed: list[tuple[_Cut, dict[str, NodeRow]]] = []
         for cut in group:
             known = {node.node_id: node for node in stored.get(cut.source.id, [])}
             if cut.problem:
-                batch.failed.append((cut.source, cut.problem))
+                batch.failed[cut.source.id] = cut.problem
                 continue
             self.pipeline.take_over(cut.nodes, known)
             parsed.append((cut, known))
@@ -137,13 +126,23 @@ class Batches:
         if not self.workers.write_contexts:
             self.pipeline.contextualize(nodes, documents, self.progress.contexts)
         self.progress.group_done(len(nodes))
-        works = []
+        indexed = []
         for cut, known in parsed:
             chunks = [Chunk.of(node, known.get(node.node_id)) for node in cut.nodes]
             try:
                 self.vectors.see_documents(chunks)
             except EmbeddingError as error:  # one of its chunks is too long for the model
-                batch.failed.append((cut.source, str(error)))
+                batch.failed[cut.source.id] = str(error)
                 continue
-            works.append(Work(cut.source, cut.loaded, chunks))
-        return works
+            source, loaded = cut.source, cut.loaded
+            document = DocumentRow(
+                source.id,
+                source.kind,
+                loaded.sha256,
+                loaded.size,
+                loaded.stamp,
+                self.made_with(source.id),
+                len(chunks),
+            )
+            indexed.append(Indexed(document, chunks))
+        return indexed

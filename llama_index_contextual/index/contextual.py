@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from inspect import signature
+import json
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, cast
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from llama_index_contextual.checks import one_of, refuse_unknown, whole
 from llama_index_contextual.documents.sources import gather, readable_documents
 from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, model_id
-from llama_index_contextual.errors import DamagedError, DocumentError, FingerprintError, SettingError
+from llama_index_contextual.errors import DamagedError, DocumentError, SettingError
 from llama_index_contextual.index import inspection
+from llama_index_contextual.index.asked import Asked
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
 from llama_index_contextual.index.inspection import Pending
-from llama_index_contextual.index.nodes import to_node
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.writing import Storage
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
-from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
-from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
-from llama_index_contextual.retrievers.relevance import said_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.chat_engine.types import BaseChatEngine
     from llama_index.core.node_parser import NodeParser
-    from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.readers.base import BaseReader
-    from llama_index.core.schema import BaseNode, Document
-    from llama_index.core.vector_stores import MetadataFilters
+    from llama_index.core.schema import Document
     from typing_extensions import Self, Unpack
 
     from llama_index_contextual.config import Configuration
@@ -48,13 +39,10 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.plan import Plan, RefreshReport
     from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.index.tables import DocumentRow
-    from llama_index_contextual.index.vector_store import ContextualVectorStore
-    from llama_index_contextual.index.view import View
     from llama_index_contextual.preview import Preview
-    from llama_index_contextual.retrievers.options import FusionOptions
 
 
-class ContextualIndex:
+class ContextualIndex(Asked):
     """A folder of documents, indexed with contexts, kept up to date, and asked.
 
     ::
@@ -377,139 +365,6 @@ class ContextualIndex:
         """
         self._storage.drop()
 
-    def as_retriever(
-        self,
-        similarity_top_k: int | None = None,
-        *,
-        filters: MetadataFilters | None = None,
-        recency: bool | float | None = None,
-        rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
-        **options: Unpack[FusionOptions],
-    ) -> ContextualFusionRetriever:
-        """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
-
-        An index without an embedding has the keyword arm alone.
-
-        Args:
-            similarity_top_k: How many chunks to return. Default: what the configuration says, else 10.
-            filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
-            recency: Whether newer notes win among near equals; a number is the half-life in days. Default: what the
-                configuration says, else False.
-            rerank: What ranks the hits of the arms again, by context and text: ``"cohere:MODEL"``, ``"jina:MODEL"``,
-                ``"llama.cpp:http://HOST"``, ``"fastembed:MODEL"``, ``"sentence-transformers:MODEL"``, ``"llm"``,
-                ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex postprocessor. False is none. Default: what
-                the configuration says, else none.
-            **options: More settings of :class:`ContextualFusionRetriever`. ``mode``, ``retriever_weights`` or ``rrf_k``
-                come before the fusion of the configuration. ``node_postprocessors`` replace those of the configuration,
-                of ``recency`` and of ``rerank``.
-
-        Raises:
-            SettingError: A setting is wrong, or a reranker has no key.
-            MissingExtraError: The package that runs a reranker is not installed.
-        """
-        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
-        refuse_unknown("as_retriever", options, known - {"self", "retrievers"})
-        if self._storage.replaces():
-            raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
-        said = self.settings.configuration.retrieval
-        if similarity_top_k is None:
-            similarity_top_k = said.top_k or 10
-        similarity_top_k = whole("similarity_top_k", similarity_top_k)
-        arms = self._storage.reader.arms(filters)
-        options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
-        options.setdefault("min_score", said.min_score or 0.0)
-        if "node_postprocessors" not in options:
-            options["node_postprocessors"] = chosen_postprocessors(
-                said,
-                recency,
-                rerank,
-                pool=options["candidate_pool"],
-                llm=self.settings.configuration.context.llm.llm,
-            )
-        if len(arms) > 1 and not {"mode", "retriever_weights", "rrf_k"} & set(options):
-            options["mode"] = said.mode
-            if "keyword_weight" in said.explicit():
-                options["retriever_weights"] = [1 - said.keyword_weight, said.keyword_weight]
-        return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
-
-    @property
-    def vector_store(self) -> ContextualVectorStore:
-        """This index as LlamaIndex's ``VectorStoreIndex.from_vector_store(…)`` takes it, whatever keeps the vectors."""
-        from llama_index_contextual.index.vector_store import ContextualVectorStore
-
-        return ContextualVectorStore(self)
-
-    def as_query_engine(
-        self, llm: Any = None, *, similarity_top_k: int = 5, citations: bool = False, **options: Any
-    ) -> BaseQueryEngine:
-        """A query engine that answers from the index.
-
-        Args:
-            llm: Answers. Default: LlamaIndex's ``Settings.llm``; with ``citations`` it may also be a name, as for
-                :class:`~llama_index_contextual.answering.CitedSynthesizer`, which has a default of its own.
-            similarity_top_k: Most chunks of a prompt.
-            citations: Whether each sentence names its source, ``[1]`` for the first of ``source_nodes``. A number or a
-                quotation that is wrong is marked, and where nothing is relevant no model is asked.
-            **options: Of :meth:`as_retriever` and of LlamaIndex's ``RetrieverQueryEngine.from_args``.
-        """
-        from llama_index.core.query_engine import RetrieverQueryEngine
-
-        make = RetrieverQueryEngine.from_args
-        if citations:
-            from llama_index_contextual.answering import CitedSynthesizer
-
-            refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
-            options.setdefault("min_score", said_least(self.settings.configuration.retrieval.min_score))
-            writer = CitedSynthesizer(llm, streaming=options.get("streaming", False))
-            options, llm = {**options, "response_synthesizer": writer}, writer.llm
-        retriever, rest = self._retriever_of("as_query_engine", make, similarity_top_k, options)
-        return make(retriever, llm=llm, **rest)
-
-    def as_chat_engine(
-        self, chat_mode: str = "condense_plus_context", llm: Any = None, *, similarity_top_k: int = 5, **options: Any
-    ) -> BaseChatEngine:
-        """A chat engine that answers from the index, and also what the index knows nothing of, such as a greeting.
-
-        Args:
-            chat_mode: As LlamaIndex names them. ``"condense_plus_context"`` (also ``"best"``) makes a question of the
-                conversation, ``"context"`` searches for the message as it is, ``"condense_question"`` asks a query
-                engine.
-            llm: Answers; default LlamaIndex's ``Settings.llm``.
-            similarity_top_k: Most chunks of a prompt.
-            **options: Of :meth:`as_retriever` and of the engine's ``from_defaults``: ``memory``, ``chat_history``,
-                ``system_prompt``, ``context_prompt`` ...
-
-        Raises:
-            SettingError: A setting is wrong, or neither the retriever nor the engine takes it.
-        """
-        from llama_index.core import chat_engine
-        from llama_index.core.query_engine import RetrieverQueryEngine
-
-        engines: dict[str, Any] = {
-            "condense_plus_context": chat_engine.CondensePlusContextChatEngine,
-            "best": chat_engine.CondensePlusContextChatEngine,
-            "context": chat_engine.ContextChatEngine,
-            "condense_question": chat_engine.CondenseQuestionChatEngine,
-        }
-        one_of("chat_mode", chat_mode, tuple(engines))
-        make = engines[chat_mode].from_defaults
-        retriever, rest = self._retriever_of("as_chat_engine", make, similarity_top_k, options)
-        if chat_mode == "condense_question":
-            asked = RetrieverQueryEngine.from_args(retriever, llm=llm)
-            return cast("BaseChatEngine", make(query_engine=asked, llm=llm, **rest))
-        return cast("BaseChatEngine", make(retriever=retriever, llm=llm, **rest))
-
-    def _retriever_of(
-        self, what: str, make: Callable[..., Any], similarity_top_k: int, options: Mapping[str, Any]
-    ) -> tuple[ContextualFusionRetriever, dict[str, Any]]:
-        """Return the retriever of an engine, and those options that are the engine's own."""
-        own = {*signature(make).parameters} - {"kwargs"}
-        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
-        refuse_unknown(what, options, (known | own) - {"self", "retriever", "retrievers"})
-        retrieving = {key: value for key, value in options.items() if key in known - {"node_postprocessors"}}
-        rest = {key: value for key, value in options.items() if key not in retrieving}
-        return self.as_retriever(similarity_top_k, **retrieving), rest
-
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
         pending = Pending.of(*self._planned())
@@ -539,23 +394,6 @@ class ContextualIndex:
         reader = self.settings.reading.reader_of(file.name)
         return preview_file(file, pipeline.parser, pipeline.contexts, self.folder, reader)
 
-    def nodes(self, document: str | None = None) -> list[BaseNode]:
-        """Every node of the index, as new objects without vectors, in the order in which they were written.
-
-        Args:
-            document: Only those of this path or id.
-        """
-
-        def read(view: View) -> list[BaseNode]:
-            rows = view.snapshot.nodes() if document is None else view.snapshot.nodes_of([document]).get(document, ())
-            return [to_node(row) for row in rows]
-
-        return self._storage.reader.ask(read)
-
-    def values(self, key: str) -> list[Any]:
-        """The value of a metadata key of every node; None where one has none."""
-        return self._storage.reader.ask(lambda view: view.snapshot.column(key))
-
     def likeness(self) -> Likeness:
         """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""
         if isinstance(self.settings.embedding, NoEmbedding):
@@ -565,14 +403,14 @@ class ContextualIndex:
 
     def export(self, target: str | Path | IO[str]) -> int:
         """Write every chunk as one JSON object a line, to a path or an open file; returns how many."""
-        with contextlib.ExitStack() as stack:
-            nodes = self._storage.reader.ask(lambda view: inspection.exported(view.snapshot))
-            file = (
-                stack.enter_context(Path(target).open("w", encoding="utf-8"))
-                if isinstance(target, str | Path)
-                else target
-            )
-            return inspection.export(nodes, file)
+        nodes = self._storage.reader.ask(lambda view: inspection.exported(view.snapshot))
+        lines = (json.dumps(node, ensure_ascii=False) + "\n" for node in nodes)
+        if isinstance(target, str | Path):
+            with Path(target).open("w", encoding="utf-8") as file:
+                file.writelines(lines)
+        else:
+            target.writelines(lines)
+        return len(nodes)
 
     def _found(self, below: str = "") -> Discovery:
         known = [key for key, one in self._storage.documents().items() if one.kind == "file"]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass, field, replace
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -389,13 +388,6 @@ def exported(snapshot: Snapshot) -> list[dict[str, Any]]:
     lines = [_exported(document, row) for document, row in snapshot.nodes_with_document()]
     lines.sort(key=lambda line: (line["document"], line["place"], line["id"]))
     return [{key: value for key, value in line.items() if key != "place"} for line in lines]
-
-
-def export(nodes: Sequence[dict[str, Any]], target: IO[str]) -> int:
-    """Write nodes as one JSON object a line; returns how many."""
-    for node in nodes:
-        target.write(json.dumps(node, ensure_ascii=False) + "\n")
-    return len(nodes)
 
 
 def _exported(document: str, row: NodeRow) -> dict[str, Any]:

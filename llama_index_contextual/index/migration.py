@@ -13,10 +13,9 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.index.nodes import Chunk
+from llama_index_contextual.index.nodes import Chunk, Indexed
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.index.tables import DocumentRow
-from llama_index_contextual.index.writing import Indexed
 from llama_index_contextual.metadata import (
     END_LINE,
     HEADER_PATH,
@@ -127,7 +126,7 @@ def _copy(
         report.embedded += writer.vectors.embed_all(chunks)
         written = writer.write(indexed)
         report.refused |= written.refused
-        sound = [one for one in indexed if one.document.key not in written.refused]
+        sound = [one for one in indexed if one.key not in written.refused]
         counts.update(chunk.row.context_source for one in sound for chunk in one.chunks)
         for chunk, old in zip(chunks[: _SAMPLES - len(report.samples)], before, strict=False):
             report.samples.append((old, chunk.node.get_content(metadata_mode=MetadataMode.EMBED)))

@@ -20,6 +20,8 @@ from llama_index_contextual.text import storable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from llama_index_contextual.index.tables import DocumentRow
+
 _CLASSES: Final[dict[str, type[BaseNode]]] = {"T": TextNode, "I": IndexNode, "P": ImageNode, "N": Node}
 _LETTERS: Final = {cls: letter for letter, cls in _CLASSES.items()}
 # Text that most nodes have, so that zlib writes it as a reference. A change needs another layout of the database.
@@ -68,10 +70,28 @@ class Chunk:
         """Return whether its id is new, or its embedded text changed."""
         return self.stored is None or self.stored.embed_hash != self.embed_hash
 
+
+@dataclass(slots=True)
+class Indexed:
+    """A document as it is to be written.
+
+    Attributes:
+        document: What is known of it.
+        chunks: Its nodes.
+    """
+
+    document: DocumentRow
+    chunks: list[Chunk]
+
     @property
-    def is_unchanged(self) -> bool:
-        """Return whether the database has it as it is."""
-        return self.stored is not None and self.stored[1:] == self.row[1:]
+    def key(self) -> str:
+        """Return its path or id."""
+        return self.document.key
+
+    @property
+    def fresh(self) -> list[Chunk]:
+        """Return the chunks whose embedded text is new."""
+        return [chunk for chunk in self.chunks if chunk.is_fresh]
 
 
 def row_of(node: BaseNode) -> NodeRow:
@@ -141,12 +161,7 @@ def _filled(related: dict[str, Any]) -> dict[str, Any]:
 
 def embed_hash(node: BaseNode) -> str:
     """Return the hash of what is embedded of a node: the text with its context."""
-    return hash_of(text_of(node))
-
-
-def hash_of(text: str) -> str:
-    """Return the hash of an embedded text."""
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:32]
+    return hashlib.sha256(text_of(node).encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 def text_of(node: BaseNode) -> str:

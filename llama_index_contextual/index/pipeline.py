@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.document_embedding import DocumentEmbedding
@@ -158,13 +158,7 @@ class Fingerprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for the database."""
-        return {
-            "parser": self.parser,
-            "context": self.context,
-            "embedding": self.embedding,
-            "reading": self.reading,
-            "files": self.files,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.text import counted
@@ -159,22 +159,10 @@ class RefreshReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for ``--json``."""
         return {
-            "added": self.added,
-            "changed": self.changed,
-            "outdated": self.outdated,
+            **asdict(self),
             "moved": [{"from": old, "to": new} for old, new in self.moved],
-            "deleted": self.deleted,
             "unchanged": self.skipped,
-            "failed": [{"path": problem.path, "reason": problem.reason} for problem in self.failed],
-            "repaired": [{"path": problem.path, "reason": problem.reason} for problem in self.repaired],
             "differences": [str(difference) for difference in self.differences],
-            "chunks": self.chunks,
-            "embedded": self.embedded,
-            "embedded_for_moves": self.embedded_for_moves,
-            "reused": self.reused,
-            "relocated": self.relocated,
-            "removed": self.removed,
-            "context_sources": self.context_sources,
             "seconds": round(self.seconds, 3),
         }
 

@@ -24,13 +24,12 @@ from llama_index_contextual.document_services import VendorEmbedding
 from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import UNREAD, check_source, gather, settled
 from llama_index_contextual.errors import ConfirmationError, DamagedError, SettingError
-from llama_index_contextual.index.batches import Batch, Batches, Work
+from llama_index_contextual.index.batches import Batch, Batches
 from llama_index_contextual.index.jobs import jobs_of
 from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
 from llama_index_contextual.index.progress import RefreshProgress
 from llama_index_contextual.index.settings import PAID
 from llama_index_contextual.index.tables import DocumentRow
-from llama_index_contextual.index.writing import Indexed
 from llama_index_contextual.text import storable
 from llama_index_contextual.watching import in_thread, step
 
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.distributed.workers import Hiring, Workers
     from llama_index_contextual.documents.sources import Source
+    from llama_index_contextual.index.nodes import Indexed
     from llama_index_contextual.index.pipeline import NodePipeline
     from llama_index_contextual.index.writing import Storage, Writer
 
@@ -290,7 +290,13 @@ class Refresh:
         try:
             report = self.report
             batches = Batches(
-                self.pipeline, self.workers, self.writer.vectors, self.writer.nodes_of, self.progress, report.repaired
+                self.pipeline,
+                self.made_with,
+                self.workers,
+                self.writer.vectors,
+                self.writer.nodes_of,
+                self.progress,
+                report.repaired,
             )
             for batch in batches.of(sources):
                 if written is not None:
@@ -304,45 +310,45 @@ class Refresh:
             with self._writing:
                 raise
 
-    def _failed(self, source: Source, reason: str) -> None:
-        self.report.failed.append(Problem(source.id, reason))
+    def _failed(self, key: str, reason: str) -> None:
+        self.report.failed.append(Problem(key, reason))
         for names in (self.report.added, self.report.changed, self.report.outdated):
-            if source.id in names:
-                names.remove(source.id)
+            if key in names:
+                names.remove(key)
 
     def _write(self, batch: Batch) -> None:
         """Embed a batch and write it; called in a thread of its own, which alone changes the report meanwhile."""
-        for source, why in batch.failed:
-            self._failed(source, why)
-        if not batch.works:
+        for key, reason in batch.failed.items():
+            self._failed(key, reason)
+        if not batch.documents:
             return
-        embedded = self.writer.vectors.embed([chunk for work in batch.works for chunk in work.chunks], self._embedded)
-        sound: list[Work] = []
-        for work in batch.works:
-            reasons = [reason for chunk in work.chunks if (reason := embedded.failed.get(chunk.embed_hash))]
+        embedded = self.writer.vectors.embed([chunk for one in batch.documents for chunk in one.chunks], self._embedded)
+        sound: list[Indexed] = []
+        for one in batch.documents:
+            reasons = [fault for chunk in one.chunks if (fault := embedded.failed.get(chunk.embed_hash))]
             if reasons:
-                self._failed(work.source, reasons[0])
+                self._failed(one.key, reasons[0])
             else:
-                sound.append(work)
+                sound.append(one)
         if not sound:
             return
         with self._writing:
             self._check_stopped()
-            written = self.writer.write([Indexed(self._document(work), work.chunks) for work in sound])
-        for work in sound:
-            if reason := written.refused.get(work.source.id):
-                self._failed(work.source, reason)
-        fresh = [chunk for work in sound for chunk in work.fresh]
+            written = self.writer.write(sound)
+        for one in sound:
+            if refusal := written.refused.get(one.key):
+                self._failed(one.key, refusal)
+        fresh = [(one.key, chunk) for one in sound for chunk in one.fresh]
         moved = {new for _, new in self.report.moved}
         self.report.embedded += len(embedded.fresh)
         self.report.embedded_for_moves += sum(
-            chunk.embed_hash in embedded.fresh for work in sound if work.source.id in moved for chunk in work.fresh
+            key in moved and chunk.embed_hash in embedded.fresh for key, chunk in fresh
         )
         if self.writer.vectors.embeds:
-            self.report.reused += sum(chunk.embed_hash not in embedded.fresh for chunk in fresh)
+            self.report.reused += sum(chunk.embed_hash not in embedded.fresh for _, chunk in fresh)
         self.report.relocated += written.relocated
         self.report.removed += written.removed
-        self.progress.batch_done(sum(len(work.chunks) for work in batch.works))
+        self.progress.batch_done(sum(len(one.chunks) for one in batch.documents))
 
     def _embedded(self, texts: int) -> None:
         self.progress.embedded(texts)
@@ -351,14 +357,3 @@ class Refresh:
     def _check_stopped(self) -> None:
         if self._stopped:
             raise CancelledError
-
-    def _document(self, work: Work) -> DocumentRow:
-        return DocumentRow(
-            key=work.source.id,
-            kind=work.source.kind,
-            sha256=work.loaded.sha256,
-            size=work.loaded.size,
-            stamp=work.loaded.stamp,
-            made_with=self.made_with(work.source.id),
-            nodes=len(work.chunks),
-        )

@@ -27,6 +27,7 @@ from llama_index_contextual.index.tables import (
     VECTORS,
     DocumentRow,
     NodeRow,
+    name_of_model,
     node_of,
     vector_of,
 )
@@ -148,7 +149,7 @@ def take_over_former(folder: Path, database: Database) -> None:
         if (folder / name).is_file():
             with _opened(folder / name) as old, database.writing() as new:
                 vectors += _copy_former_vectors(old, new)
-                contexts += _copy_former_contexts(old, new)
+                contexts += _copy_contexts(old, new, "kv")
     for name in (*_FORMER[1:], *_FORMER_CACHES, *(f"{one}{end}" for one in _FORMER_CACHES for end in ("-wal", "-shm"))):
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).unlink(missing_ok=True) if not (folder / name).is_dir() else None
@@ -203,12 +204,8 @@ def _copy_vectors(old: sqlite3.Connection, new: Transaction) -> int:
 
 
 def _copy_former_vectors(old: sqlite3.Connection, new: Transaction) -> int:
-    from llama_index_contextual.index.tables import name_of_model
-
-    rows = (
-        (name_of_model(str(model)), key, blob) for model, key, blob in _read(old, "vectors", "model", "hash", "vector")
-    )
-    return _copy(new.copy_vectors, (one for one in rows if _is_vector(one)))
+    rows = _read(old, "vectors", "model", "hash", "vector")
+    return _copy(new.copy_vectors, ((name_of_model(str(one[0])), *one[1:]) for one in rows if _is_vector(one)))
 
 
 def _plain(row: Sequence[Any]) -> list[Any]:
@@ -224,12 +221,8 @@ def _is_vector(row: Sequence[Any]) -> bool:
     return fault_of(np.frombuffer(row[2], "<f4")) is None
 
 
-def _copy_contexts(old: sqlite3.Connection, new: Transaction) -> int:
-    return _copy(lambda part: _put_values(new, part), _read(old, CONTEXTS, "collection", "key", "value"))
-
-
-def _copy_former_contexts(old: sqlite3.Connection, new: Transaction) -> int:
-    return _copy(lambda part: _put_values(new, part), _read(old, "kv", "collection", "key", "value"))
+def _copy_contexts(old: sqlite3.Connection, new: Transaction, table: str = CONTEXTS.name) -> int:
+    return _copy(lambda part: _put_values(new, part), _read(old, table, "collection", "key", "value"))
 
 
 def _put_values(new: Transaction, rows: Sequence[Any]) -> None:

@@ -13,7 +13,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
-from llama_index_contextual.index.nodes import Chunk, to_node
+from llama_index_contextual.index.nodes import Chunk, Indexed, to_node
 from llama_index_contextual.index.rescue import finish_salvage, is_former, salvage, take_over_former
 from llama_index_contextual.index.state import IndexState, WriteLock
 from llama_index_contextual.index.vectors import Vectorizer
@@ -148,19 +148,6 @@ class Storage:
 
 
 @dataclass(slots=True)
-class Indexed:
-    """A document as it is to be written.
-
-    Attributes:
-        document: What is known of it.
-        chunks: Its nodes.
-    """
-
-    document: DocumentRow
-    chunks: list[Chunk]
-
-
-@dataclass(slots=True)
 class Written:
     """What a write changed, in nodes.
 
@@ -253,7 +240,7 @@ class Writer:
                         break
                 self.vectors.embed_all(lost)
             facts |= {"added": result.added, "changed": result.changed, "deleted": result.removed}
-        sound = (one.document for one in documents if one.document.key not in result.refused)
+        sound = (one.document for one in documents if one.key not in result.refused)
         self.documents.update((one.key, one) for one in sound)
         return result
 
@@ -266,13 +253,13 @@ class Writer:
 
     def _put(self, transaction: Transaction, documents: Sequence[Indexed]) -> Written:
         result = Written(refused=self._conflicts(transaction, documents))
-        sound = [one for one in documents if one.document.key not in result.refused]
+        sound = [one for one in documents if one.key not in result.refused]
         numbers = transaction.put_documents(one.document for one in sound)
         stored = transaction.nodes_of(list(numbers))
         gone: list[int] = []
         fresh: list[tuple[int, NodeRow]] = []
         for one in sound:
-            before = {node.node_id: node for node in stored.get(one.document.key, [])}
+            before = {node.node_id: node for node in stored.get(one.key, [])}
             for chunk in one.chunks:
                 known = before.pop(chunk.row.node_id, None)
                 if known is not None and known[1:] == chunk.row[1:]:
@@ -283,7 +270,7 @@ class Writer:
                     gone.append(known.row)
                     result.changed += 1
                     result.relocated += known.embed_hash == chunk.embed_hash
-                fresh.append((numbers[one.document.key], chunk.row))
+                fresh.append((numbers[one.key], chunk.row))
             gone += [node.row for node in before.values()]
             result.removed += len(before)
         transaction.delete_nodes(gone)
@@ -292,7 +279,7 @@ class Writer:
 
     def _conflicts(self, transaction: Transaction, documents: Sequence[Indexed]) -> dict[str, str]:
         """Return why documents cannot be written: a node of another document has the id of one of theirs."""
-        owners = {chunk.row.node_id: one.document.key for one in documents for chunk in one.chunks}
+        owners = {chunk.row.node_id: one.key for one in documents for chunk in one.chunks}
         twice = Counter(chunk.row.node_id for one in documents for chunk in one.chunks)
         refused = {owners[node_id]: node_id for node_id, count in twice.items() if count > 1}
         for node_id, row, key in transaction.owners(owners):

@@ -60,7 +60,7 @@ def test_options_reach_the_retriever_and_the_engine_and_no_others_pass(index):
         index.as_chat_engine(chat_historyy=[])
     with pytest.raises(SettingError, match=r"as_query_engine does not take similarity_topk\. Cure: "):
         index.as_query_engine(similarity_topk=3)
-    with pytest.raises(SettingError, match=r"chat_mode='react'\. Cure: one of 'condense_plus_context'"):
+    with pytest.raises(SettingError, match=r"chat_mode='react' is not known\. Cure: one of 'condense_plus_context'"):
         index.as_chat_engine("react")
 
 

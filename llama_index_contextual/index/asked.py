@@ -1,0 +1,186 @@
+"""How an index is asked: for its nodes, by a retriever, as a vector store of LlamaIndex's, by engines that answer."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from llama_index_contextual.checks import one_of, refuse_unknown, whole
+from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.index.nodes import to_node
+from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
+from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
+from llama_index_contextual.retrievers.relevance import said_least
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from llama_index.core.base.base_query_engine import BaseQueryEngine
+    from llama_index.core.chat_engine.types import BaseChatEngine
+    from llama_index.core.postprocessor.types import BaseNodePostprocessor
+    from llama_index.core.schema import BaseNode
+    from llama_index.core.vector_stores import MetadataFilters
+    from typing_extensions import Unpack
+
+    from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.vector_store import ContextualVectorStore
+    from llama_index_contextual.index.view import View
+    from llama_index_contextual.index.writing import Storage
+    from llama_index_contextual.retrievers.options import FusionOptions
+
+
+class Asked:
+    """The questions of :class:`~llama_index_contextual.ContextualIndex`, which has the rest."""
+
+    settings: IndexSettings
+    _storage: Storage
+
+    def nodes(self, document: str | None = None) -> list[BaseNode]:
+        """Every node of the index, as new objects without vectors, in the order in which they were written.
+
+        Args:
+            document: Only those of this path or id.
+        """
+
+        def read(view: View) -> list[BaseNode]:
+            rows = view.snapshot.nodes() if document is None else view.snapshot.nodes_of([document]).get(document, ())
+            return [to_node(row) for row in rows]
+
+        return self._storage.reader.ask(read)
+
+    def values(self, key: str) -> list[Any]:
+        """The value of a metadata key of every node; None where one has none."""
+        return self._storage.reader.ask(lambda view: view.snapshot.column(key))
+
+    def as_retriever(
+        self,
+        similarity_top_k: int | None = None,
+        *,
+        filters: MetadataFilters | None = None,
+        recency: bool | float | None = None,
+        rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
+        **options: Unpack[FusionOptions],
+    ) -> ContextualFusionRetriever:
+        """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
+
+        An index without an embedding has the keyword arm alone.
+
+        Args:
+            similarity_top_k: How many chunks to return. Default: what the configuration says, else 10.
+            filters: LlamaIndex metadata filters, e.g. on ``path`` or ``date_ts``.
+            recency: Whether newer notes win among near equals; a number is the half-life in days. Default: what the
+                configuration says, else False.
+            rerank: What ranks the hits of the arms again, by context and text: ``"cohere:MODEL"``, ``"jina:MODEL"``,
+                ``"llama.cpp:http://HOST"``, ``"fastembed:MODEL"``, ``"sentence-transformers:MODEL"``, ``"llm"``,
+                ``"ollama:MODEL"``, ``"openai:MODEL"``, or any LlamaIndex postprocessor. False is none. Default: what
+                the configuration says, else none.
+            **options: More settings of :class:`ContextualFusionRetriever`. ``mode``, ``retriever_weights`` or ``rrf_k``
+                come before the fusion of the configuration. ``node_postprocessors`` replace those of the configuration,
+                of ``recency`` and of ``rerank``.
+
+        Raises:
+            SettingError: A setting is wrong, or a reranker has no key.
+            MissingExtraError: The package that runs a reranker is not installed.
+        """
+        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
+        refuse_unknown("as_retriever", options, known - {"self", "retrievers"})
+        if self._storage.replaces():
+            raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
+        said = self.settings.configuration.retrieval
+        if similarity_top_k is None:
+            similarity_top_k = said.top_k or 10
+        similarity_top_k = whole("similarity_top_k", similarity_top_k)
+        arms = self._storage.reader.arms(filters)
+        options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
+        options.setdefault("min_score", said.min_score or 0.0)
+        if "node_postprocessors" not in options:
+            options["node_postprocessors"] = chosen_postprocessors(
+                said,
+                recency,
+                rerank,
+                pool=options["candidate_pool"],
+                llm=self.settings.configuration.context.llm.llm,
+            )
+        if len(arms) > 1 and not {"mode", "retriever_weights", "rrf_k"} & set(options):
+            options["mode"] = said.mode
+            if "keyword_weight" in said.explicit():
+                options["retriever_weights"] = [1 - said.keyword_weight, said.keyword_weight]
+        return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
+
+    @property
+    def vector_store(self) -> ContextualVectorStore:
+        """This index as LlamaIndex's ``VectorStoreIndex.from_vector_store(…)`` takes it, whatever keeps the vectors."""
+        from llama_index_contextual.index.vector_store import ContextualVectorStore
+
+        return ContextualVectorStore(self)
+
+    def as_query_engine(
+        self, llm: Any = None, *, similarity_top_k: int = 5, citations: bool = False, **options: Any
+    ) -> BaseQueryEngine:
+        """A query engine that answers from the index.
+
+        Args:
+            llm: Answers. Default: LlamaIndex's ``Settings.llm``; with ``citations`` it may also be a name, as for
+                :class:`~llama_index_contextual.answering.CitedSynthesizer`, which has a default of its own.
+            similarity_top_k: Most chunks of a prompt.
+            citations: Whether each sentence names its source, ``[1]`` for the first of ``source_nodes``. A number or a
+                quotation that is wrong is marked, and where nothing is relevant no model is asked.
+            **options: Of :meth:`as_retriever` and of LlamaIndex's ``RetrieverQueryEngine.from_args``.
+        """
+        from llama_index.core.query_engine import RetrieverQueryEngine
+
+        make = RetrieverQueryEngine.from_args
+        if citations:
+            from llama_index_contextual.answering import CitedSynthesizer
+
+            refuse_unknown("citations=True", {"response_synthesizer"} & options.keys(), ())
+            options.setdefault("min_score", said_least(self.settings.configuration.retrieval.min_score))
+            writer = CitedSynthesizer(llm, streaming=options.get("streaming", False))
+            options, llm = {**options, "response_synthesizer": writer}, writer.llm
+        retriever, rest = self._retriever_of("as_query_engine", make, similarity_top_k, options)
+        return make(retriever, llm=llm, **rest)
+
+    def as_chat_engine(
+        self, chat_mode: str = "condense_plus_context", llm: Any = None, *, similarity_top_k: int = 5, **options: Any
+    ) -> BaseChatEngine:
+        """A chat engine that answers from the index, and also what the index knows nothing of, such as a greeting.
+
+        Args:
+            chat_mode: As LlamaIndex names them. ``"condense_plus_context"`` (also ``"best"``) makes a question of the
+                conversation, ``"context"`` searches for the message as it is, ``"condense_question"`` asks a query
+                engine.
+            llm: Answers; default LlamaIndex's ``Settings.llm``.
+            similarity_top_k: Most chunks of a prompt.
+            **options: Of :meth:`as_retriever` and of the engine's ``from_defaults``: ``memory``, ``chat_history``,
+                ``system_prompt``, ``context_prompt`` ...
+
+        Raises:
+            SettingError: A setting is wrong, or neither the retriever nor the engine takes it.
+        """
+        from llama_index.core import chat_engine
+        from llama_index.core.query_engine import RetrieverQueryEngine
+
+        engines: dict[str, Any] = {
+            "condense_plus_context": chat_engine.CondensePlusContextChatEngine,
+            "best": chat_engine.CondensePlusContextChatEngine,
+            "context": chat_engine.ContextChatEngine,
+            "condense_question": chat_engine.CondenseQuestionChatEngine,
+        }
+        one_of("chat_mode", chat_mode, tuple(engines))
+        make = engines[chat_mode].from_defaults
+        retriever, rest = self._retriever_of("as_chat_engine", make, similarity_top_k, options)
+        if chat_mode == "condense_question":
+            asked = RetrieverQueryEngine.from_args(retriever, llm=llm)
+            return cast("BaseChatEngine", make(query_engine=asked, llm=llm, **rest))
+        return cast("BaseChatEngine", make(retriever=retriever, llm=llm, **rest))
+
+    def _retriever_of(
+        self, what: str, make: Callable[..., Any], similarity_top_k: int, options: Mapping[str, Any]
+    ) -> tuple[ContextualFusionRetriever, dict[str, Any]]:
+        """Return the retriever of an engine, and those options that are the engine's own."""
+        own = {*signature(make).parameters} - {"kwargs"}
+        known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
+        refuse_unknown(what, options, (known | own) - {"self", "retriever", "retrievers"})
+        retrieving = {key: value for key, value in options.items() if key in known - {"node_postprocessors"}}
+        rest = {key: value for key, value in options.items() if key not in retrieving}
+        return self.as_retriever(similarity_top_k, **retrieving), rest
