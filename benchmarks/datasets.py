@@ -7,6 +7,7 @@ licences are listed in ``benchmarks/README.md``.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llama_index.core.schema import BaseNode, Document, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Iterable
 
 DATA = Path(
     os.environ.get("LLAMA_INDEX_CONTEXTUAL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data",
@@ -202,6 +204,24 @@ class Message:
     day: date
     earlier: tuple[str, ...]
     gold: frozenset[str]
+
+    @property
+    def before(self) -> MetadataFilters:
+        """Admits the earlier notes."""
+        notes = MetadataFilter(key="path", value=list(self.earlier), operator=FilterOperator.IN)
+        return MetadataFilters(filters=[notes])
+
+    def measure(self, notes: Iterable[str]) -> list[float]:
+        """Recall of notes at 5, 10 and 20, all of them at 10 and 20, and nDCG at 10, in per cent.
+
+        Args:
+            notes: Paths, best first; each counts at its first place.
+        """
+        hits = [note in self.gold for note in dict.fromkeys(notes)]
+        ideal = sum(1 / math.log2(place + 2) for place in range(min(len(self.gold), 10)))
+        gain = sum(hit / math.log2(place + 2) for place, hit in enumerate(hits[:10])) / ideal
+        shares = [sum(hits[:depth]) / len(self.gold) for depth in (5, 10, 20)]
+        return [100 * one for one in (*shares, *(float(share == 1) for share in shares[1:]), gain)]
 
 
 def realmem_notes() -> list[Message]:

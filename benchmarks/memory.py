@@ -1,6 +1,7 @@
 """Memory on real notes: what the digest finds and shows, what recency costs and gives, how long it takes.
 
-Each conversation of ``locomo-notes`` and of ``chat-notes`` is an index of its own; now is the day of its last note.
+Each person of ``realmem-notes``, and each conversation of ``locomo-notes`` and of ``chat-notes``, is an index of its
+own. Now is the day of a message, or else of the last note.
 Recall@k is the mean share of a question's gold lines that stand in the first k chunks. Words shown is the mean share of
 the words of a gold line, other than stop words and those of the question, that the snippet of a chunk with that line
 holds: a digest of four lines may cite the right chunk and still leave out what was asked for.
@@ -23,8 +24,9 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+import messages
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import DATA, kubernetes_docs
+from datasets import DATA, kubernetes_docs, realmem_notes
 from llama_index.core.bridge.pydantic import PrivateAttr
 from shipped import shipped_index
 
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.memory.message import Query
     from llama_index_contextual.memory.search import HitPool, PoolSearch
 
 Hit = tuple[str, int, int]  # path, first line, last line
@@ -97,9 +98,9 @@ def recall(hits: Sequence[Hit], gold: Iterable[tuple[str, int]], top: int) -> fl
     return sum(covered) / len(wanted)
 
 
-def plain(index: ContextualIndex) -> Callable[[str, date], Sequence[Hit]]:
-    """Hybrid search with the original question."""
-    retriever = index.as_retriever(similarity_top_k=10)
+def plain(index: ContextualIndex, mode: str | None = None) -> Callable[[str, date], Sequence[Hit]]:
+    """Hybrid search."""
+    retriever = index.as_retriever(similarity_top_k=10, mode=mode)
 
     def ask(question: str, _: date) -> list[Hit]:
         found = [hit.node.metadata for hit in retriever.retrieve(question)]
@@ -118,11 +119,11 @@ class OneSearchAQuestion:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._search, name)
 
-    def search(self, queries: Sequence[Query], filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
+    def search(self, text: str, filters: MetadataFilters | None = None, **asked: Any) -> HitPool:
         """The pool, searched for once."""
-        key = (tuple(queries), repr(filters), *asked.values())
+        key = (text, repr(filters), *asked.values())
         if key not in self._pools:
-            self._pools[key] = self._search.search(queries, filters, **asked)
+            self._pools[key] = self._search.search(text, filters, **asked)
         return self._pools[key]
 
 
@@ -138,16 +139,15 @@ def digest(index: ContextualIndex, **settings: Any) -> Callable[[str, date], Seq
     return ask
 
 
-RELEVANCE = (0.0, 0.05, 0.2, 0.5)  # settings of min_relevance beside the default; 0 never abstains
+RELEVANCE = (0.0, 0.2, 0.5)  # settings of min_relevance beside the default; 0 never abstains
 WAYS: dict[str, Callable[[ContextualIndex], Callable[[str, date], Sequence[Hit]]]] = {
-    "hybrid search, original question": plain,
+    "hybrid search": plain,
+    "the same, taken for messages": functools.partial(plain, mode="message"),
     "digest (defaults)": digest,
     "digest, recency off": lambda index: digest(index, include_recency=False),
     "digest, named dates not boosted": lambda index: digest(index, date_boost=0.0),
     **{f"digest, min_relevance {least}": functools.partial(digest, min_relevance=least) for least in RELEVANCE},
-    "digest, recency weight .05": lambda index: digest(index, recency_weight=0.05),
     "digest, recency weight .2": lambda index: digest(index, recency_weight=0.2),
-    "digest, recency weight .2, floor .5": lambda index: digest(index, recency_weight=0.2, recency_floor=0.5),
     "digest, recency weight .5": lambda index: digest(index, recency_weight=0.5),
     "digest, recency weight 1 (as the source)": lambda index: digest(index, recency_weight=1.0),
 }
@@ -355,7 +355,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--questions", type=int, default=None, help="a sample of so many")
     options.add_argument("--chunks", type=int, default=10_000, help="size of the index for latency")
-    parts = ("recall", "shown", "updates", "latency")
+    parts = ("messages", "recall", "shown", "updates", "latency")
     options.add_argument("--parts", nargs="+", choices=parts, default=parts)
     options.add_argument("--sets", nargs="+", default=["locomo-notes", "chat-notes"], help="for recall and shown")
     options.add_argument("--chats", type=int, help="of chat-notes for the part updates, the first so many")
@@ -363,6 +363,9 @@ def main() -> None:
     embedding = OneEmbeddingAQuestion()
     print("# Memory\n")
     print(machine(), "\n")
+    if "messages" in given.parts:
+        print("## Sessions for messages (realmem-notes)\n")
+        print(messages.found(conversations("realmem-notes", realmem_notes(), embedding)), "\n", flush=True)
     if "recall" in given.parts:
         for name in given.sets:
             print(f"## Recall of gold lines on {name}, %\n")
@@ -380,7 +383,8 @@ def main() -> None:
         print(updates([one for one in asked if one.conversation in kept], embedding), "\n")
     if "latency" in given.parts:
         print("## Latency\n")
-        print(latency(given.chunks, 60))
+        print(latency(given.chunks, 60), "\n", flush=True)
+        print(messages.waited(StandIn(), 200))
 
 
 if __name__ == "__main__":

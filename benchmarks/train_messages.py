@@ -25,7 +25,6 @@ import numpy as np
 from common import RememberingEmbedding, intervals, machine, markdown_table
 from datasets import Message, realmem_notes
 from llama_index.core.schema import MetadataMode, QueryBundle
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 from memory import conversations
 
 from llama_index_contextual.metadata import PATH
@@ -70,15 +69,6 @@ class Asked(NamedTuple):
         """Whether an answer needs a session, shape (sessions,)."""
         return np.array([note in self.message.gold for note in self.notes])
 
-    def measure(self, notes: Sequence[str]) -> list[float]:
-        """Recall of sessions at 5, 10 and 20, all of them at 10 and 20, and nDCG at 10, in per cent."""
-        order = [note in self.message.gold for note in dict.fromkeys(notes)]
-        needed = len(self.message.gold)
-        ideal = sum(1 / np.log2(place + 2) for place in range(min(needed, 10)))
-        gain = sum(1 / np.log2(place + 2) for place, hit in enumerate(order[:10]) if hit) / ideal
-        counts = [sum(order[:depth]) for depth in (5, 10, 20)]
-        return [100 * one for one in (*(n / needed for n in counts), *(n == needed for n in counts[1:]), gain)]
-
 
 def collect(asked: Sequence[Message], index: ContextualIndex, *, extra: bool) -> list[Asked]:
     """Ask all messages of a person and note the features of the sessions that are candidates."""
@@ -88,10 +78,7 @@ def collect(asked: Sequence[Message], index: ContextualIndex, *, extra: bool) ->
 
 
 def _asked(message: Message, index: ContextualIndex, nodes: Mapping[str, Any], centres: Mapping[str, Any]) -> Asked:
-    earlier = MetadataFilters(
-        filters=[MetadataFilter(key=PATH, value=list(message.earlier), operator=FilterOperator.IN)]
-    )
-    vector, keyword = (one.with_filters(earlier) for one in index.as_retriever().retrievers)  # type: ignore[attr-defined]
+    vector, keyword = (one.with_filters(message.before) for one in index.as_retriever().retrievers)  # type: ignore[attr-defined]
     texts = [message.text, *sentences_of(message.text)]
     answers = [Ranking("vector", at, 1.0, vector.candidates(QueryBundle(text), POOL)) for at, text in enumerate(texts)]
     answers.append(Ranking("keyword", 0, 1.0, keyword.candidates(QueryBundle(message.text), POOL)))
@@ -196,7 +183,7 @@ def left_out(people: Sequence[Sequence[Asked]], columns: Sequence[int]) -> Any:
     found = []
     for own in people:
         weights = train([one for other in people if other is not own for one in other], columns)
-        found += [one.measure(ranked(one, weights, columns)) for one in own]
+        found += [one.message.measure(ranked(one, weights, columns)) for one in own]
     return np.array(found)
 
 
@@ -204,7 +191,7 @@ def report(people: Sequence[Sequence[Asked]], *, tried: bool) -> str:
     """The tables."""
     header = ["%", "recall @5", "@10", "@20", "all @10", "all @20", "nDCG@10"]
     model = list(range(len(TRAINED)))
-    before = np.array([one.measure(one.chunks) for own in people for one in own])
+    before = np.array([one.message.measure(one.chunks) for own in people for one in own])
     after = left_out(people, model)
     rows: list[list[object]] = [
         ["learned fusion, as for questions", *before.mean(axis=0).tolist()],
