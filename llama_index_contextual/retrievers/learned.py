@@ -93,7 +93,13 @@ class Words(NamedTuple):
 
 
 def words_of(
-    query: str, name: str, arm: ContextualBM25Retriever, node_ids: Sequence[str], today: date | None = None
+    query: str,
+    name: str,
+    arm: ContextualBM25Retriever,
+    node_ids: Sequence[str],
+    today: date | None = None,
+    *,
+    near: bool = True,
 ) -> Words:
     """Return what a keyword arm knows of a question's words in some nodes.
 
@@ -103,12 +109,14 @@ def words_of(
         arm: The keyword arm.
         node_ids: The candidates.
         today: From which "last week" counts; default the day it is.
+        near: Look how near to each other the words stand, which takes long for a long text.
     """
-    near = arm.nearness(query, node_ids)
+    looked = list(node_ids) if near else []
+    nearness = arm.nearness(query, looked)
     named = find_dates(query, today or datetime.now().astimezone().date(), lexicon())
     days = arm.values(DATE, node_ids) if named else {}
     on_date = {node_id: closeness(parse_day(value), named) for node_id, value in days.items() if value}
-    return Words(name, near.weight, dict(zip(node_ids, near.shares.tolist(), strict=True)), on_date)
+    return Words(name, nearness.weight, dict(zip(looked, nearness.shares.tolist(), strict=True)), on_date)
 
 
 def trust_in(

@@ -81,7 +81,7 @@ class Sessions(NamedTuple):
 
     Args:
         of: The session of each chunk, by id.
-        ages: Days from each session to the message; None where it has no day, or never ages.
+        ages: Days between each session and the message; None where it has no day, or never ages.
         half_life_days: After so many days the feature age is one half.
     """
 
@@ -109,7 +109,7 @@ def sessions_of(
     Args:
         arm: Knows the metadata of the chunks.
         node_ids: Of the chunks.
-        today: The day of the message; what is of a later day is as new as today.
+        today: The day of the message. A later day is as far away as an earlier one.
         half_life_days: Of the feature age.
         ageless: Globs of paths that never age.
     """
@@ -122,7 +122,7 @@ def sessions_of(
         if day is None or any(PurePosixPath(path).match(one) for one in ageless):
             ages[session] = None
         else:
-            ages[session] = max(0, (today - day).days)
+            ages[session] = abs((today - day).days)
     return Sessions(of, ages, half_life_days)
 
 

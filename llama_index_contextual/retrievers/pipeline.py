@@ -215,7 +215,7 @@ class Search:
         if keyword is not None:
             ids = list(dict.fromkeys(one.node_id for ranking in rankings for one in ranking.candidates))
             name = next(arm.name for arm in arms if arm.retriever is keyword)
-            words = words_of(query, name, keyword, ids, self.today)
+            words = words_of(query, name, keyword, ids, self.today, near=self.mode is Mode.LEARNED)
         kinds = {arm.name: arm.is_keyword for arm in arms}
         models = {arm.name: model for arm in arms if (model := getattr(arm.retriever, "cosines_of", ""))}
         trust = trust_in(models, query, rankings, words)

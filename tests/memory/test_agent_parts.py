@@ -44,7 +44,10 @@ async def test_the_tool_answers_in_markdown_and_json(context):
     assert tool.call(message="does JC like ginger?").content.startswith(HEADER)
     assert (await tool.acall(message="thanks!")).content == NOTHING
     data = json.loads((await tool.acall(message="does JC like ginger?", format="json")).content)
-    assert data["entries"][0]["path"] == "memory/2026-04-05.md"
+    assert (data["form"], data["entries"][0]["path"]) == ("question", "memory/2026-04-05.md")
+    told = "I am back home. The ginger tea that JC had at Blue Bottle was really good."
+    data = json.loads(tool.call(message=told, format="json").content)
+    assert (data["form"], data["entries"][0]["path"]) == ("message", "memory/2026-04-05.md")
     assert set(tool.metadata.get_parameters_dict()["properties"]) == {"message", "format"}
 
 

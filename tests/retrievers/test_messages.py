@@ -105,7 +105,7 @@ def test_sessions_are_days_of_a_note_else_sections():
     assert found.of["heading"] == found.of["heading2"]
     assert len(set(found.of.values())) == 6
     ages = {node_id: found.ages[session] for node_id, session in found.of.items()}
-    assert ages == {"day": 5, "heading": 1, "heading2": 1, "section": None, "section2": None, "later": 0, "bare": None}
+    assert ages == {"day": 5, "heading": 1, "heading2": 1, "section": None, "section2": None, "later": 21, "bare": None}
     ageless = sessions_of(arm, ["day"], NOW, ageless=["*"])
     assert list(ageless.ages.values()) == [None]
 
