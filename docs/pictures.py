@@ -1,8 +1,8 @@
 """Make the pictures of README and documentation again: `python docs/pictures.py`.
 
-They show real output: of `examples/demo.py`, of the command line, and of the HTML page of a file's chunks. Chromium
-draws the page. asciinema 2 (`pip install asciinema`) records the command line, and svg-term draws the recording
-(`npm install svg-term-cli`). A picture whose program is absent stays as it is.
+They show real output: of `examples/demo.py`, of the command line, of the HTML page of a file's chunks, and of the page
+that `serve` shows. Chromium draws the pages. asciinema 2 (`pip install asciinema`) records the command line, and
+svg-term draws the recording (`npm install svg-term-cli`). A picture whose program is absent stays as it is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from pathlib import Path
 from llama_index.core import Document
 from rich.console import Console
 
-from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
+from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.report import chunks_page
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+from browser import CHROMIUM, Browser  # noqa: E402  the tests' own
+
 IMAGES = ROOT / "docs" / "images"
 
 
@@ -72,26 +75,50 @@ def chunks() -> None:
     path = ROOT / "examples" / "notes" / "docs" / "gateway.md"
     document = Document(text=path.read_text("utf-8"), id_="docs/gateway.md", metadata={"path": "docs/gateway.md"})
     nodes = ContextualNodePostprocessor()(HeadingAwareMarkdownNodeParser(chunk_size=120, min_chunk_size=20)([document]))
-    page = chunks_page(nodes, title="docs/gateway.md", budget=120).replace("<details>", "<details open>", 1)
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, Browser(960, 720) as browser:
         file = Path(folder) / "page.html"
-        file.write_text(page, "utf-8")
-        picture = f"--screenshot={IMAGES / 'chunks.png'}"
-        options = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            "--window-size=1240,720",
-            picture,
-        ]
-        subprocess.run([chromium, *options, f"file://{file}"], check=True, capture_output=True)  # noqa: S603
+        file.write_text(chunks_page(nodes, title="docs/gateway.md", budget=120), "utf-8")
+        browser.go(file.as_uri())
+        browser.wait("document.querySelector('details')")
+        browser.eval("document.querySelector('details').open = true")
+        browser.screenshot(IMAGES / "chunks.png")
+
+
+def page() -> None:
+    """Draw the page of `serve`: a document beside its hits, why a hit is there in the dark, and a narrow window."""
+    with tempfile.TemporaryDirectory() as folder:
+        notes = Path(folder) / "notes"
+        shutil.copytree(ROOT / "examples" / "notes", notes, ignore=shutil.ignore_patterns(".contextual"))
+        with ContextualIndex.open(notes) as index:
+            index.refresh()
+        command = [sys.executable, "-m", "llama_index_contextual", "serve", "-f", str(notes), "--port", "0"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:  # noqa: S603
+            try:
+                draw((server.stderr or sys.stdin).readline().split()[-1])
+            finally:
+                server.terminate()
+
+
+def draw(address: str) -> None:
+    """Draw the page at an address."""
+    question = "q=what+is+the+default+timeout+of+the+gateway%3F"
+    for name, size in (("page", (1280, 800)), ("page-dark", (960, 640)), ("page-narrow", (320, 640))):
+        with Browser(*size, dark=name == "page-dark") as browser:
+            browser.go(f"{address}&{question}")
+            browser.wait("document.querySelector('#hits .hit')")
+            browser.key("ArrowDown")
+            if name == "page":
+                browser.type("a")
+                browser.key("Enter")
+                browser.wait("document.querySelector('.band.here') && document.querySelector('[aria-pressed=true]')")
+            if name == "page-dark":
+                browser.type("e")
+            browser.screenshot(IMAGES / f"{name}.png")
 
 
 if __name__ == "__main__":
     demo()
     session()
-    chunks()
+    if CHROMIUM is not None:
+        chunks()
+        page()

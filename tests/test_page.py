@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -162,6 +164,18 @@ def test_state_says_what_can_be_chosen_and_how_far_the_index_is(client, folder):
     assert (state["share"], state["note"], state["llm"], state["instant"]) == (None, "", "fake", True)
     (folder / "new.md").write_text("# New\n")
     assert client.get("/api/state").json()["note"].startswith("1 file changed")
+
+
+def test_while_somebody_indexes_the_state_has_a_share(client, folder):
+    for number in range(5):
+        (folder / f"new{number}.md").write_text(f"# New {number}\n")
+    with contextlib.closing(sqlite3.connect(folder / ".contextual" / "index.sqlite3")) as database:
+        database.execute("UPDATE state SET value = 'false' WHERE key = 'complete'")  # as a refresh has it at its start
+        database.commit()
+    state = client.get("/api/state").json()
+    assert state["share"] == 3 / 8
+    assert state["note"].startswith("being indexed")
+    assert client.get("/api/search", params={"q": "gateway"}).json()["count"] > 0, "it answers meanwhile"
 
 
 def test_a_document_is_shown_in_bands_that_hold_all_its_text(client):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 DEFAULT_PORT: Final = 8766
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _ANY: Final = ("0.0.0.0", "::", "[::]", "*", "")  # noqa: S104  refused
+_INTERRUPTED: Final = 130  # what a shell reports for a program that Ctrl-C ended
 _MOST_BODY: Final = 64_000
 _STATIC: Final = {
     "/": ("page/static/page.html", "text/html"),

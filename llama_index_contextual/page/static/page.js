@@ -60,7 +60,7 @@ function show(html, text) {
 }
 function welcome() {
   const start = element("div", "", "start");
-  start.append(element("h1", state.name || "Notes"), element("p", state.documents ? `${count(state.documents, "document")}, ${count(state.chunks, "chunk")}. Type to search; ? shows the keys.` : ""));
+  start.append(element("h1", state.name || "Notes"), element("p", state.documents ? `${count(state.documents, "document")}, ${count(state.chunks, "chunk")}. Type to search.` : ""));
   $("hits").replaceChildren(start);
 }
 const count = (number, thing) => `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
@@ -165,7 +165,7 @@ function tell() {
   $("known").textContent = [`${count(state.documents, "document")}, ${count(state.chunks, "chunk")}`, state.note].filter(Boolean).join(" · ");
   $("share").hidden = state.share === null; $("share").value = state.share || 0;
   $("ask").hidden = !state.llm; $("ask").title = state.llm ? `${state.llm} answers (Ctrl Enter)` : "";
-  $("questions").textContent = `${state.marked} of ${state.needed} questions marked`;
+  $("questions").textContent = state.marked < state.needed ? `${state.marked} of ${state.needed} questions marked` : `${count(state.marked, "question")} marked`;
   $("progress").textContent = state.marked < state.needed ? `${count(state.marked, "question")} with “This answers it” in ${state.file}. From ${state.needed} on they tell which settings find more here.` : `${count(state.marked, "question")} in ${state.file}.`;
   const job = state.job;
   for (const button of document.querySelectorAll("[data-kind]")) button.disabled = state.marked < state.needed || !!(job && job.running);
