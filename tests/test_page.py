@@ -186,6 +186,19 @@ def test_a_document_is_shown_in_bands_that_hold_all_its_text(client):
     assert "L5–" in html
 
 
+def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder, labels):
+    (folder / "long.md").write_text("".join(f"# Part {number}\n\n{'Word ' * 60}{number}.\n\n" for number in range(400)))
+    with ContextualIndex.open(folder, embed_model="none", storage=folder / "other") as index:
+        index.refresh()
+        desk = Desk(index, labels)
+        asked = next(node for node in index.nodes("long.md") if "# Part 350\n" in node.text)
+        html = desk.document("long.md", asked.node_id)["html"]
+        assert html.count('<section class="band"') == 300
+        assert f'data-id="{asked.node_id}"' in html
+        assert "chunks 101 to 400 of 400" in html
+        assert "chunks 1 to 300 of 400" in desk.document("long.md")["html"]
+
+
 def test_an_answer_comes_with_its_sources_sentence_by_sentence(client, fake_model):
     fake_model.reply = always(Reply(text="It waits 60 seconds [1]. It stops [9]."))
     lines = [

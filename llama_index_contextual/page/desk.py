@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _HITS: Final = 10
 _SOURCES: Final = 5
+_BANDS: Final = 300  # chunks of a document that are shown at once
 _MOST_CHARS: Final = 2000  # of a question
 _MOST_CHOICES: Final = 200  # folders, and tags
 _LOOK_SECONDS: Final = 0.3
@@ -132,21 +133,28 @@ class Desk:
             view["marked"] = self._labels.line(question, node) in marked
         return render("found.html", hits=hits, warnings=explanation.said)
 
-    def document(self, path: str) -> dict[str, Any]:
+    def document(self, path: str, node_id: str = "") -> dict[str, Any]:
         """Return an indexed document as HTML, each chunk a band that has its lines.
+
+        Args:
+            path: Of the document.
+            node_id: A chunk that is to be seen; of a long document those around it are shown.
 
         Raises:
             DocumentError: There is none of this path.
         """
         nodes = self._nodes(path)
-        chunks = []
-        for chunk in chunk_views(nodes):
+        at = next((place for place, node in enumerate(nodes) if node.node_id == node_id), 0)
+        start = max(0, min(at - _BANDS // 2, len(nodes) - _BANDS))
+        shown, chunks = nodes[start : start + _BANDS], []
+        for chunk in chunk_views(shown):
             first, last = (chunk.values.get(key) for key in (metadata.START_LINE, metadata.END_LINE))
             page = metadata.page_path(".", chunk.node.metadata.get(metadata.PAGE_LABEL)).removeprefix(".#")
             lines = page if page != "." else f"L{first}–{last}" if first else ""
             html = node_html(chunk.node, Marker(), address, chunk.text)
             chunks.append({"id": chunk.node.node_id, "first": first, "last": last, "lines": lines, "html": html})
-        return {"html": render("document.html", chunks=chunks), "path": path}
+        part = f"chunks {start + 1:,} to {start + len(shown):,} of {len(nodes):,}" if len(shown) < len(nodes) else ""
+        return {"html": render("document.html", chunks=chunks, part=part), "path": path}
 
     def mark(self, question: str, path: str, node_id: str, *, answers: bool) -> dict[str, Any]:
         """Write down that a chunk answers a question, or take that back; return the state of the questions."""

@@ -151,7 +151,7 @@ def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> St
         return JSONResponse(desk.search(request.query_params))
 
     def document(request: Request) -> Response:
-        return JSONResponse(desk.document(request.query_params.get("path", "")))
+        return JSONResponse(desk.document(*(request.query_params.get(key, "") for key in ("path", "id"))))
 
     async def ask(request: Request) -> Response:
         lines = (json.dumps(part) + "\n" for part in desk.answer(await _body(request)))

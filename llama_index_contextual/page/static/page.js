@@ -92,10 +92,11 @@ async function mark(hit) {
 
 // The document beside
 
+const bandOf = id => [...document.querySelectorAll("#text .band")].find(band => band.dataset.id === id);
 async function read(place, hit) {
   try {
-    if (open !== place.path) {
-      const found = await data(`/api/document?${new URLSearchParams({ path: place.path })}`);
+    if (open !== place.path || (place.id && !bandOf(place.id))) {
+      const found = await data(`/api/document?${new URLSearchParams({ path: place.path, id: place.id || "" })}`);
       $("text").innerHTML = found.html;
       $("path").textContent = found.path;
       open = place.path;
