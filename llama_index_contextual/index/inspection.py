@@ -16,6 +16,7 @@ from llama_index_contextual.index.nodes import Chunk, text_of
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.vectors import fault_of, see_documents
+from llama_index_contextual.language import in_words, sample_of, shares_of_languages
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.recall import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted
@@ -77,6 +78,7 @@ class IndexStatus:
         store: What keeps vectors beside the matrix, as ``vector_store=`` says it.
         documents: How many documents.
         chunks: How many nodes.
+        languages: The share of each language in a sample of the chunks, by its code.
         contexts: Nodes by what made their context; "" counts those without.
         stand_ins: Nodes whose free context stands in for a language model's, or that have none of it yet.
         bytes_on_disk: Size of each part of the storage folder.
@@ -93,6 +95,7 @@ class IndexStatus:
     store: str
     documents: int
     chunks: int
+    languages: dict[str, float]
     contexts: dict[str, int]
     stand_ins: int
     bytes_on_disk: dict[str, int]
@@ -124,6 +127,7 @@ class IndexStatus:
             f"database    {self.database}",
             f"store       {self.store}",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
+            f"languages   {in_words(self.languages) or 'none'}",
             f"contexts    {contexts}",
             f"to refresh  {self.pending}",
             f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",
@@ -250,6 +254,7 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
         store=settings.store.name or "an object that was given as the vector store",
         documents=sum(one.is_indexed for one in snapshot.documents().values()),
         chunks=sum(contexts.values()),
+        languages=shares_of_languages(one.text for one in snapshot.nodes(sample_of(snapshot.rows()))),
         contexts=contexts,
         stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
         bytes_on_disk=sizes(settings.layout),
