@@ -265,6 +265,39 @@ def chunking_evaluation() -> DataSet:
     return DataSet("chunking-evaluation", {"": documents}, questions, covers, {})
 
 
+def german_judgments() -> DataSet:
+    """60 German judgments, 60 questions; gold: a passage, of which a chunk holds at least half."""
+    return _passages("german-judgments")
+
+
+def japanese_articles(questions: int | None = None) -> DataSet:
+    """29 Japanese articles, 685 questions or the first so many; gold: a paragraph, of which a chunk holds half."""
+    data = _passages("japanese-articles")
+    return replace(data, questions=data.questions[:questions])
+
+
+def _passages(name: str) -> DataSet:
+    folder = _folder(name)
+    documents = [
+        Document(text=path.read_text("utf-8"), id_=path.name, metadata={"path": path.name})
+        for path in sorted((folder / "corpus").glob("*.md"))
+    ]
+    questions = [
+        Question(row["query"], frozenset((g["path"], g["start"], g["end"]) for g in row["gold"]))
+        for row in _rows(folder / "queries.jsonl")
+    ]
+    passages: dict[str, set[tuple[str, int, int]]] = {}
+    for path, start, end in (item for question in questions for item in question.gold):  # type: ignore[misc]
+        passages.setdefault(path, set()).add((path, start, end))
+
+    def covers(node: BaseNode) -> frozenset[Hashable]:
+        first, last = node.start_char_idx, node.end_char_idx  # type: ignore[attr-defined]
+        own = passages.get(node.ref_doc_id or "", set())
+        return frozenset(one for one in own if 2 * (min(one[2], last) - max(one[1], first)) >= one[2] - one[1])
+
+    return DataSet(name, {"": documents}, questions, covers, {})
+
+
 def first_collections(data: DataSet, count: int | None) -> DataSet:
     """Return a part of a set: its first collections, and the questions that are asked of them."""
     kept = dict(sorted(data.documents.items())[:count])

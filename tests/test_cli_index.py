@@ -39,7 +39,9 @@ def test_a_file_that_had_to_be_repaired_is_named_once_and_is_no_failure(run, tmp
     assert "repaired" not in run("index", tmp_path).stderr
 
 
-GERMAN = "# Kündigung\n\nDas Gericht hat die Kündigung der Angestellten für unwirksam erklärt, weil niemand sie gehört hat.\n"
+GERMAN = (
+    "# Kündigung\n\nDas Gericht hat die Kündigung der Angestellten für unwirksam erklärt, weil niemand sie kannte.\n"
+)
 
 
 def test_a_folder_that_the_default_embedding_does_not_read_is_told_before_it_is_embedded(run, tmp_path):
