@@ -26,16 +26,32 @@ _MONTHS: Final = {
     "en": "january jan,february feb,march mar,april apr,may,june jun,july jul,august aug,september sep sept,"
     "october oct,november nov,december dec",
     "es": "enero,febrero,marzo,abril,mayo,junio,julio,agosto,septiembre setiembre,octubre,noviembre,diciembre",
+    "de": "januar jänner,februar,märz maerz,april,mai,juni,juli,august,september,oktober,november,dezember",
+    "fr": "janvier,février fevrier,mars,avril,mai,juin,juillet,août aout,septembre,octobre,novembre,décembre decembre",
+    "it": "gennaio,febbraio,marzo,aprile,maggio,giugno,luglio,agosto,settembre,ottobre,novembre,dicembre",
+    "nl": "januari,februari,maart,april,mei,juni,juli,augustus,september,oktober,november,december",
+    "pt": "janeiro,fevereiro,março marco,abril,maio,junho,julho,agosto,setembro,outubro,novembro,dezembro",
+    "ru": "январь января январе,февраль февраля феврале,март марта марте,апрель апреля апреле,май мая мае,"
+    "июнь июня июне,июль июля июле,август августа августе,сентябрь сентября сентябре,октябрь октября октябре,"
+    "ноябрь ноября ноябре,декабрь декабря декабре",
 }
 _WEEKDAYS: Final = {
     "en": "monday mon,tuesday tue tues,wednesday wed,thursday thu thur thurs,friday fri,saturday,sunday",
     "es": "lunes,martes,miércoles miercoles,jueves,viernes,sábado sabado,domingo",
+    "de": "montag,dienstag,mittwoch,donnerstag,freitag,samstag sonnabend,sonntag",
+    "fr": "lundi,mardi,mercredi,jeudi,vendredi,samedi,dimanche",
+    "it": "lunedì lunedi,martedì martedi,mercoledì mercoledi,giovedì giovedi,venerdì venerdi,sabato,domenica",
+    "nl": "maandag,dinsdag,woensdag,donderdag,vrijdag,zaterdag,zondag",
+    "pt": "segunda-feira segunda,terça-feira terça terca,quarta-feira quarta,quinta-feira quinta,sexta-feira sexta,"
+    "sábado sabado,domingo",
+    "ru": "понедельник понедельника,вторник вторника,среда среду среды,четверг четверга,пятница пятницу пятницы,"
+    "суббота субботу субботы,воскресенье воскресенья",
 }
 LANGUAGES: Final = tuple(_MONTHS)
 
 
 def month_words(language: str) -> dict[str, int]:
-    """Return the words for months in a language (``"en"``, ``"es"``), each with its number, 1 to 12; {} for others."""
+    """Return the words for months in a language (``"en"``), each with its number, 1 to 12; {} for others."""
     return {word: number for number, words in enumerate(_names(_MONTHS, language), 1) for word in words}
 
 

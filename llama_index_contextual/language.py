@@ -156,14 +156,18 @@ def fold(word: str) -> str:
 
 
 @cache
-def stop_words(code: str) -> frozenset[str]:
-    """Return the folded stop words of a language, from llama-index-core's lists of NLTK; none where no list exists."""
+def listed_stop_words(code: str) -> frozenset[str]:
+    """Return the stop words of a language, from llama-index-core's lists of NLTK; none where no list exists."""
     if code not in NAMES:
         return frozenset()
     listing = resources.files("llama_index.core") / "_static" / "nltk_cache" / "corpora" / "stopwords" / NAMES[code]
-    if not listing.is_file():
-        return frozenset()
-    return frozenset(fold(word) for word in listing.read_text(encoding="utf-8").split())
+    return frozenset(listing.read_text(encoding="utf-8").split()) if listing.is_file() else frozenset()
+
+
+@cache
+def stop_words(code: str) -> frozenset[str]:
+    """Return the stop words of a language as :func:`fold` gives them."""
+    return frozenset(map(fold, listed_stop_words(code)))
 
 
 @cache

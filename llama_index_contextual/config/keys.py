@@ -310,9 +310,10 @@ class MemorySettings(Section):
     )
     evergreen: Texts = setting("Patterns of notes that never age.", ("MEMORY.md",), safe=True)
     languages: Texts = setting(
-        "Languages of the messages: bundled names, or YAML files.",
+        "Languages of the messages: bundled names, or YAML files. With the default, German, French, Italian, Dutch, "
+        "Portuguese and Russian count, too, where a message is in them.",
         ("en", "es", "zh", "ja"),
-        safe=("en", "es", "zh", "ja"),
+        safe=("en", "es", "zh", "ja", "de", "fr", "it", "nl", "pt", "ru"),
     )
     commands: Texts = setting(
         "Messages that begin with such a command are never looked up: patterns of the first word.", ("/*",), safe=True

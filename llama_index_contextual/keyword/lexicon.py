@@ -1,7 +1,7 @@
 """Words of languages: phrases that need no memory, stop words, how dates are named.
 
 Each language is one YAML file of ``data/languages/``. A user's own file with the same keys works as well. The names
-of English and Spanish months and weekdays stand in ``dates.py``; a file of yours may hold ``months`` and ``weekdays``.
+of months and weekdays stand in ``dates.py``; a file of yours may hold ``months`` and ``weekdays``.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from __future__ import annotations
 import re
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import regex  # type: ignore[import-untyped]
 import yaml
 
 from llama_index_contextual import dates
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.language import fold, normalise
+from llama_index_contextual.language import fold, listed_stop_words, normalise, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 DEFAULT_LANGUAGES: Final = ("en", "es", "zh", "ja")
+# Those that count besides where a text is in one of them: "hier" is yesterday in French, and here in German.
+OWN_LANGUAGES: Final = ("de", "fr", "it", "nl", "pt", "ru")
+_BUNDLED: Final = (*DEFAULT_LANGUAGES, *OWN_LANGUAGES)
+T = TypeVar("T")
 _PHRASES: Final = {
     "greetings": "greeting",
     "thanks": "thanks",
@@ -98,23 +102,35 @@ def unaccented(text: str) -> str:
     return fold(normalise(text))
 
 
+def lexicon_of(text: str, languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
+    """Return the words that count in a text: of some languages, and of its own where they are the default ones."""
+    own = tell_language(text) if languages == DEFAULT_LANGUAGES else ""
+    return lexicon(languages, own if own in OWN_LANGUAGES else "")
+
+
 @lru_cache(maxsize=16)
-def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
-    """Load languages by name (``en``, ``es``, ``zh``, ``ja``) or by the path of a YAML file.
+def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES, own: str = "") -> Lexicon:
+    """Load languages by name or by the path of a YAML file.
+
+    Args:
+        languages: Names of :data:`DEFAULT_LANGUAGES` and :data:`OWN_LANGUAGES`, or paths.
+        own: One more name, "" for none. (Phrases are whole messages: with the default, those of all names count.)
 
     Raises:
         SettingError: A language is unknown or its file is malformed.
     """
+    phrases = [*languages, *(OWN_LANGUAGES if languages == DEFAULT_LANGUAGES else ())]
+    languages = (*languages, own) if own else languages
     loaded = [_load(language) for language in languages]
     numbers: dict[str, int] = {}
     units: dict[str, str] = {}
     for data in loaded:
         for key in ("months", "weekdays", "numbers"):
-            numbers.update({str(word).casefold(): int(number) for word, number in (data.get(key) or {}).items()})
-        units.update({str(word).casefold(): unit for word, unit in (data.get("units") or {}).items()})
-    stop_words = _all_words(loaded, "stop_words")
+            numbers.update(_with_unaccented({str(word): int(n) for word, n in (data.get(key) or {}).items()}))
+        units.update(_with_unaccented({str(word): unit for word, unit in (data.get("units") or {}).items()}))
+    stop_words = _all_words(loaded, "stop_words").union(*map(listed_stop_words, set(OWN_LANGUAGES) & {*languages}))
     return Lexicon(
-        phrases=_phrases(loaded),
+        phrases=_phrases(map(_load, phrases)),
         stop_words=stop_words | {unaccented(word) for word in stop_words},
         weekdays=frozenset(str(word) for data in loaded for word in data.get("weekdays") or ()),
         numbers=numbers,
@@ -127,16 +143,21 @@ def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES) -> Lexicon:
     )
 
 
+def _with_unaccented(words: Mapping[str, T]) -> dict[str, T]:
+    return {form: value for word, value in words.items() for form in (word.casefold(), unaccented(word))}
+
+
+@cache
 def _load(language: str) -> Mapping[str, Any]:
     bundled = files("llama_index_contextual").joinpath("data", "languages", f"{language}.yaml")
     try:
-        with bundled.open("rb") if language in DEFAULT_LANGUAGES else Path(language).open("rb") as file:
+        with bundled.open("rb") if language in _BUNDLED else Path(language).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         data = _plain_yaml(content)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise SettingError(
             f"languages: {language!r} cannot be read ({error}). "
-            f"Cure: one of {', '.join(DEFAULT_LANGUAGES)}, or the path of a YAML file like those"
+            f"Cure: one of {', '.join(_BUNDLED)}, or the path of a YAML file like those"
         ) from error
     if not isinstance(data, dict) or not all(isinstance(data.get(key) or {}, dict) for key in _MAPPINGS):
         raise SettingError(

@@ -11,7 +11,7 @@ from llama_index_contextual.config import MOST_HITS, Configuration, MemorySettin
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
-from llama_index_contextual.keyword.lexicon import lexicon
+from llama_index_contextual.keyword.lexicon import lexicon_of
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import entries_of, left_out, rank, select
@@ -36,7 +36,7 @@ def gate_digest(message: str, settings: MemorySettings) -> MemoryDigest | None:
     """Return the digest of a message that needs no memory, without asking an index; None for any other message."""
     if not settings.enabled:
         return MemoryDigest(applicable=False, reason=DISABLED)
-    decision = gate(message, lexicon(settings.languages), commands=settings.commands)
+    decision = gate(message, lexicon_of(message, settings.languages), commands=settings.commands)
     return None if decision.applicable else MemoryDigest(applicable=False, reason=decision.reason)
 
 
@@ -70,7 +70,7 @@ class MemoryContext:
         **changes: Any,
     ) -> None:
         self.settings = (settings or _configured(source)).changed(**changes)
-        self._lexicon = lexicon(self.settings.languages)
+        lexicon_of("", self.settings.languages)  # a language that cannot be read is told now
         self._clock = clock
         self._search = PoolSearch(source, self.settings)
 
@@ -133,7 +133,9 @@ class MemoryContext:
 
     def _read(self, message: str, now: datetime) -> tuple[Asked, dict[str, Any]]:
         """Return what a message asks, and how a pool is asked for it."""
-        asked = read_message(message, self._lexicon, now.date(), plain=self._search.plain)
+        asked = read_message(
+            message, lexicon_of(message, self.settings.languages), now.date(), plain=self._search.plain
+        )
         return asked, {"form": asked.form, "subject": asked.subject, "today": now.date()}
 
     def _digest(

@@ -19,7 +19,7 @@ from llama_index_contextual.dates import epoch_seconds
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates_in_text import find_dates
-from llama_index_contextual.keyword.lexicon import lexicon
+from llama_index_contextual.keyword.lexicon import lexicon_of
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.metadata import DATE_TS, PATH, TAGS
 from llama_index_contextual.postprocessor import RecencyPostprocessor
@@ -284,7 +284,7 @@ def _day(name: str, text: str) -> date | None:
         return None
     with contextlib.suppress(ValueError):
         return date.fromisoformat(text.strip())
-    [named] = find_dates(text, date.today(), lexicon())[:1] or [None]  # noqa: DTZ011  the user's own day
+    [named] = find_dates(text, date.today(), lexicon_of(text))[:1] or [None]  # noqa: DTZ011  the user's own day
     if named is None:
         raise SettingError("is no date. Cure: write it as 2026-04-09, or in words: last week, in May.", **{name: text})
     return named.first if name == "since" else named.last

@@ -35,7 +35,7 @@ import numpy as np
 
 from llama_index_contextual.dates import parse_day
 from llama_index_contextual.keyword.dates_in_text import closeness, find_dates
-from llama_index_contextual.keyword.lexicon import lexicon
+from llama_index_contextual.keyword.lexicon import lexicon_of
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, stretch
 from llama_index_contextual.retrievers.vector import E5, MINILM
@@ -113,7 +113,7 @@ def words_of(
     """
     looked = list(node_ids) if near else []
     nearness = arm.nearness(query, looked)
-    named = find_dates(query, today or datetime.now().astimezone().date(), lexicon())
+    named = find_dates(query, today or datetime.now().astimezone().date(), lexicon_of(query))
     days = arm.values(DATE, node_ids) if named else {}
     on_date = {node_id: closeness(parse_day(value), named) for node_id, value in days.items() if value}
     return Words(name, nearness.weight, dict(zip(looked, nearness.shares.tolist(), strict=True)), on_date)

@@ -22,7 +22,7 @@ from pathspec import GitIgnoreSpec
 import llama_index_contextual as package
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.documents.files import _spec
-from llama_index_contextual.keyword.lexicon import lexicon
+from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon
 
 LONGEST = 1_000_000
 SHORT = 2_000
@@ -99,7 +99,7 @@ def walked():
             yield f"{name}.{key}", value
         for function, pattern in calls_of(module):
             yield f"{name}.{function}", pattern
-    for pattern in lexicon().date_patterns:
+    for pattern in lexicon((*DEFAULT_LANGUAGES, *OWN_LANGUAGES)).date_patterns:
         yield "keyword.lexicon.date_patterns", pattern.regex
 
 

@@ -1,0 +1,88 @@
+"""What each bundled language knows: the same keys in every file, and how its messages are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date
+
+import pytest
+
+from llama_index_contextual.keyword.dates_in_text import MEANINGS, find_dates
+from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon, lexicon_of
+from llama_index_contextual.memory.message import gate
+
+TODAY = date(2026, 4, 10)  # a Friday
+SPACED = [code for code in (*DEFAULT_LANGUAGES, *OWN_LANGUAGES) if code not in {"zh", "ja"}]
+
+SMALL_TALK = {
+    "greeting": ["Guten Morgen!", "Bonjour", "Buongiorno a tutti", "Hoe gaat het?", "Tudo bem?", "Добрый день!"],
+    "thanks": ["Vielen Dank!", "Merci beaucoup", "Grazie mille!", "Dank je wel", "Muito obrigada!", "Большое спасибо"],
+    "acknowledgement": ["Alles klar", "d'accord", "va bene, perfetto", "prima, ga door", "tá bom", "да, хорошо"],
+}
+ASKED = [
+    "Was haben wir gestern besprochen?",
+    "Qu'est-ce qu'on a décidé pour le jardin ?",
+    "Dove sono le chiavi di Marta?",
+    "Wat is het wachtwoord van de router?",
+    "Onde fica o hotel de Lisboa?",
+    "Где лежит договор аренды?",
+]
+DAYS = [
+    ("Was haben wir gestern über den Garten besprochen?", "2026-04-09", "2026-04-09"),
+    ("Was haben wir vorgestern mit der Werkstatt vereinbart?", "2026-04-08", "2026-04-08"),
+    ("Wer hat am Montag wegen der Heizung angerufen?", "2026-04-06", "2026-04-06"),
+    ("Was wurde am 5. März 2025 beschlossen?", "2025-03-05", "2025-03-05"),
+    ("Welche Rechnungen kamen im März für das Haus?", "2026-03-01", "2026-03-31"),
+    ("Was haben wir letzte Woche über die Reise gesagt?", "2026-03-30", "2026-04-05"),
+    ("Wo waren wir vor drei Tagen mit den Kindern?", "2026-04-07", "2026-04-07"),
+    ("Qu'est-ce que nous avons décidé hier pour le jardin ?", "2026-04-09", "2026-04-09"),
+    ("Qui a appelé lundi dernier pour le chauffage ?", "2026-04-06", "2026-04-06"),
+    ("Que s'est-il passé il y a deux jours avec la voiture ?", "2026-04-08", "2026-04-08"),
+    ("Quelles factures sont arrivées en février 2026 pour nous ?", "2026-02-01", "2026-02-28"),
+    ("Che cosa abbiamo deciso ieri per il giardino?", "2026-04-09", "2026-04-09"),
+    ("Chi ha chiamato il 5 marzo per la caldaia?", "2026-03-05", "2026-03-05"),
+    ("Dove siamo andati la settimana scorsa con i bambini?", "2026-03-30", "2026-04-05"),
+    ("Wat hebben we gisteren over de tuin besloten?", "2026-04-09", "2026-04-09"),
+    ("Wie heeft er afgelopen maandag over de verwarming gebeld?", "2026-04-06", "2026-04-06"),
+    ("Wat hebben we drie dagen geleden met de garage afgesproken?", "2026-04-07", "2026-04-07"),
+    ("O que nós decidimos ontem sobre o jardim?", "2026-04-09", "2026-04-09"),
+    ("Quem ligou no dia 5 de março para falar da caldeira?", "2026-03-05", "2026-03-05"),
+    ("Onde estivemos na semana passada com as crianças?", "2026-03-30", "2026-04-05"),
+    ("Что мы решили вчера насчёт сада?", "2026-04-09", "2026-04-09"),
+    ("Кто звонил в понедельник по поводу отопления?", "2026-04-06", "2026-04-06"),
+    ("Что было 5 марта 2025 года на даче?", "2025-03-05", "2025-03-05"),
+    ("Где мы были на прошлой неделе летом?", "2026-03-30", "2026-04-05"),
+]
+
+
+@pytest.mark.parametrize("code", SPACED)
+def test_no_language_lacks_a_kind_of_words(code):
+    words = lexicon((code,))
+    assert set(words.phrases.values()) == {"greeting", "thanks", "acknowledgement", "filler"}
+    assert len(words.stop_words) > 100
+    assert len(words.weekdays) >= 7
+    counts = Counter(words.numbers.values())
+    assert all(counts[number] >= 1 for number in range(1, 13)), "the months"
+    assert set(words.units.values()) == {"day", "week", "month", "year"}
+    assert {pattern.means for pattern in words.date_patterns} == set(MEANINGS), "the ways to name a day"
+
+
+@pytest.mark.parametrize(("reason", "message"), [(kind, text) for kind, texts in SMALL_TALK.items() for text in texts])
+def test_small_talk_needs_no_memory_in_any_language(reason, message):
+    assert gate(message, lexicon_of(message)).reason == reason
+
+
+@pytest.mark.parametrize("message", ASKED)
+def test_questions_ask_memory_in_any_language(message):
+    assert gate(message, lexicon_of(message)).applicable
+
+
+@pytest.mark.parametrize(("text", "first", "last"), DAYS)
+def test_days_that_a_question_names_in_its_language(text, first, last):
+    [named] = find_dates(text, TODAY, lexicon_of(text))
+    assert (named.first.isoformat(), named.last.isoformat()) == (first, last)
+
+
+def test_a_word_is_a_day_only_in_its_own_language():
+    for text in ("Was liegt hier in der Schublade von Herrn Meier?", "Wat ligt hier op de tafel van de buren?"):
+        assert find_dates(text, TODAY, lexicon_of(text)) == ()
