@@ -14,7 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 # ISO 639-1 code -> the name that Snowball and NLTK's stop word files share. (Not Tamil or Nepali, whose vowel signs are
 # no letters to Python's re: their words would fall apart.)
@@ -85,8 +85,8 @@ def tell_language(text: str) -> str:
     return _told(text[:_LONGEST])
 
 
-def sample_of(items: Sequence[Any]) -> Any:
-    """Return at most 200 of some things, evenly spread."""
+def sample_of(items: Any) -> Any:
+    """Return at most 200 of the items of a list or an array, evenly spread."""
     return items[:: max(1, -(-len(items) // _TOLD))]
 
 
