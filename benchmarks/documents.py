@@ -1,7 +1,9 @@
 """How fast documents are converted, in how much memory, and how well their pages are found.
 
-    python benchmarks/documents.py [--speed] [--reports FILE.pdf …] [--converter pdfium] [--embed-model local]
+    python benchmarks/documents.py [--speed | --mixed] [--reports FILE.pdf …] [--converter pdfium] [--embed-model local]
 
+``--reports`` without a file takes all. ``--mixed`` indexes a folder of 1,000 files of eight kinds, made from pages of
+``kubernetes-docs``, and then the text that they were converted to as Markdown; both as files with the local embedding.
 The reports and questions are those of ``pdf-reports``. A page is found where one of the first 1, 5 or 10 pages that the
 hits name is one that holds the answer. Pages count once, in the order of their best chunk.
 """
@@ -16,17 +18,18 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from email.message import EmailMessage
+from html import escape
+from pathlib import Path
 
 from common import machine, markdown_table
 from datasets import DATA
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.config import Configuration
+from llama_index_contextual.documents import DocumentReader
+from llama_index_contextual.documents.reader import _WORKER
 from llama_index_contextual.documents.worker import Limits, Worker
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)
@@ -45,6 +48,101 @@ def speed(corpus: Path, converter: str) -> str:
     cpu = used.ru_utime + used.ru_stime
     row = [converter, f"{pages:,}", f"{pages / cpu:.0f}", f"{pages / elapsed:.0f}", f"{used.ru_maxrss / 1024:.0f} MB"]
     return markdown_table(["converter", "pages", "pages a CPU second", "pages a second", "peak memory"], [row])
+
+
+def mixed(count: int) -> str:
+    """Index files of many kinds, and the same text as Markdown; CPU seconds with those of processes that convert."""
+    pages = [text for path in sorted((DATA / "kubernetes-docs" / "corpus").rglob("*.md")) if (text := _plain(path))]
+    rows = []
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        for number in range(count):
+            write = _WRITERS[number % len(_WRITERS)]
+            write(Path(one) / f"{number:04}", pages[number % len(pages)])
+        reader = DocumentReader()
+        for path in sorted(Path(one).iterdir()):
+            text = "\n\n".join(part.text for part in reader.load_data(path))
+            (Path(other) / f"{path.name.replace('.', '-')}.md").write_text(text, "utf-8")
+        _WORKER.close()
+        for name, folder in (("mixed files", one), ("their text as Markdown", other)):
+            before = _cpu()
+            with ContextualIndex.open(folder, embed_model="local") as index:
+                report = index.refresh()
+            _WORKER.close()
+            rows.append([name, str(len(report.added)), f"{report.chunks:,}", f"{_cpu() - before:.0f}"])
+    return markdown_table(["folder", "files", "chunks", "CPU seconds to index"], rows)
+
+
+def _cpu() -> float:
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _plain(path: Path) -> list[str]:
+    """Return some paragraphs of a page."""
+    blocks = path.read_text("utf-8", "replace").split("\n\n")
+    prose = (" ".join(block.split()) for block in blocks)
+    return [block for block in prose if block[:1].isalpha() and len(block) > 80][:12]
+
+
+def _docx(path: Path, text: list[str]) -> None:
+    import docx
+
+    document = docx.Document()
+    for block in text:
+        document.add_paragraph(block)
+    document.save(str(path.with_suffix(".docx")))
+
+
+def _pptx(path: Path, text: list[str]) -> None:
+    import pptx
+
+    slides = pptx.Presentation()
+    for block in text:
+        slide = slides.slides.add_slide(slides.slide_layouts[1])
+        slide.shapes.title.text, slide.placeholders[1].text = block[:40], block
+    slides.save(str(path.with_suffix(".pptx")))
+
+
+def _xlsx(path: Path, text: list[str]) -> None:
+    import openpyxl
+
+    book = openpyxl.Workbook()
+    for number, block in enumerate(text):
+        book.active.append([number, block])
+    book.save(path.with_suffix(".xlsx"))
+
+
+def _pdf(path: Path, text: list[str]) -> None:
+    from reportlab.lib.styles import getSampleStyleSheet
+    from reportlab.platypus import Paragraph, SimpleDocTemplate
+
+    style = getSampleStyleSheet()["BodyText"]
+    SimpleDocTemplate(str(path.with_suffix(".pdf"))).build([Paragraph(escape(block), style) for block in text])
+
+
+def _html(path: Path, text: list[str]) -> None:
+    body = "".join(f"<p>{escape(block)}</p>" for block in text)
+    path.with_suffix(".html").write_text(f"<html><body><nav>Menu</nav>{body}</body></html>", "utf-8")
+
+
+def _eml(path: Path, text: list[str]) -> None:
+    message = EmailMessage()
+    message["Subject"], message["From"] = text[0][:40], "iris@example.org"
+    message.set_content("\n\n".join(text))
+    path.with_suffix(".eml").write_bytes(bytes(message))
+
+
+def _ipynb(path: Path, text: list[str]) -> None:
+    cells = [{"cell_type": "markdown", "metadata": {}, "source": block} for block in text]
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}
+    path.with_suffix(".ipynb").write_text(json.dumps(book), "utf-8")
+
+
+def _rst(path: Path, text: list[str]) -> None:
+    path.with_suffix(".rst").write_text("\n\n".join(text), "utf-8")
+
+
+_WRITERS = (_pdf, _docx, _pptx, _xlsx, _html, _eml, _ipynb, _rst)
 
 
 def recall(corpus: Path, questions: list[dict[str, object]], names: tuple[str, ...], converter: str, model: str) -> str:
@@ -82,6 +180,8 @@ def main() -> None:
     """Measure what the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--mixed", action="store_true")
+    parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--reports", nargs="*", default=THREE)
     parser.add_argument("--converter", default="pdfium")
     parser.add_argument("--embed-model", default="local")
@@ -90,6 +190,9 @@ def main() -> None:
     print(machine(), os.linesep)
     if options.speed:
         print(speed(corpus, options.converter))
+        return
+    if options.mixed:
+        print(mixed(options.files))
         return
     lines = map(json.loads, (corpus.parent / "queries.jsonl").read_text("utf-8").splitlines())
     names = tuple(options.reports) or tuple(sorted(path.name for path in corpus.glob("*.pdf")))
