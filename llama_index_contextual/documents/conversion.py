@@ -20,7 +20,7 @@ PDFIUM: Final = "pdfium"
 # What a converter needs besides Python, and its revision: raised when the same file gives another text, so that it is
 # converted again.
 PACKAGES: Final = {PDFIUM: "pypdfium2", KREUZBERG: "kreuzberg"}
-REVISIONS: Final = {PDFIUM: 2, KREUZBERG: 1, PYTHON: 1}
+REVISIONS: Final = {PDFIUM: 3, KREUZBERG: 1, PYTHON: 1}
 # By suffix who can read it; the first does by default.
 FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     ".pdf": (PDFIUM, KREUZBERG),

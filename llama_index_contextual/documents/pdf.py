@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
 from llama_index_contextual.documents.pdf_lines import LARGER, SAME_PLACE, Line, lines_of
 from llama_index_contextual.documents.pdf_tables import markdown_of, tables_of
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,8 +49,8 @@ def read_pdf(path: Path) -> Converted:
     pages = [lines_of(document, number) for number in range(len(document))]
     if not any(pages):
         raise ConversionError(
-            f"its {len(pages)} pages are pictures without text (scanned). Cure: a reader with OCR, in Python: "
-            "readers={'.pdf': …}; or ignore it."
+            f"it has no text, but pictures on {counted(len(pages), 'page')} (scanned). Cure: a reader with OCR, in "
+            "Python: readers={'.pdf': …}; or ignore it."
         )
     _drop_edges(pages)
     _find_headings(pages)

@@ -82,7 +82,10 @@ def _is_row(line: Line) -> bool:
 
 
 def _is_years(line: Line) -> bool:
-    return all(_YEAR.search(cell.text) for cell in line.cells[1:])
+    """Return whether years stand above columns, perhaps beside names such as "Change"; no value is among them."""
+    texts = [cell.text for cell in line.cells[1:]]
+    named = [text for text in texts if _YEAR.search(text)]
+    return bool(named) and all(text in named or not any(map(str.isdigit, text)) for text in texts)
 
 
 def markdown_of(lines: Sequence[Line]) -> str:
@@ -93,15 +96,18 @@ def markdown_of(lines: Sequence[Line]) -> str:
     head = next((at for at, line in enumerate(lines) if not _in_columns(line, left) or line in values), 0)
     header = [""] * (len(columns) + 1)
     for line in lines[:head]:
-        named = line.cells[1:] if line.cells[0].right < left else line.cells
+        first = line.cells[0]
+        named = line.cells[1:] if first.left + first.right < 2 * columns[0][0] else line.cells
         if named != line.cells:
-            header[0] = f"{header[0]} {line.cells[0].text}".strip()
-        last = None
-        for at, column in enumerate(columns, start=1):
-            nearest = min(named, key=lambda cell: _apart(column, cell))
-            if nearest is not last:  # what stands above several columns is said of the first
-                header[at] = f"{header[at]} {nearest.text}".strip()
-            last = nearest
+            header[0] = f"{header[0]} {first.text}".strip()
+        nearest = [min(named, key=lambda cell: _apart(column, cell)) for column in columns] if named else []
+        for at, cell in enumerate(nearest, start=1):
+            if at == 1 or cell is not nearest[at - 2]:
+                header[at] = f"{header[at]} {cell.text}".strip()  # above several columns it is said of the first
+        for cell in named:
+            if not any(cell is one for one in nearest):
+                at = 1 + min(range(len(columns)), key=lambda at: _apart(columns[at], cell))
+                header[at] = f"{header[at]} {cell.text}".strip()
     cells: list[list[str]] = []
     for line in lines[head:]:
         row = [""] * (len(columns) + 1)

@@ -71,6 +71,13 @@ def test_what_stands_above_several_columns_is_said_of_the_first_of_them(drawn):
     )
 
 
+def test_years_beside_a_name_of_a_column_are_a_header_and_no_word_of_it_is_lost(drawn):
+    rows = [("(in millions, except ratios)", "2021", "2020", "Change"), ("Income", "14", "2", "7%")]
+    rows += [("Costs", "3", "4", "(1)"), ("Taxes", "1", "1", "NM")]
+    [text] = drawn([*table(50, 686, rows), (200, 700, "Three months ended March")])
+    assert text.startswith("| (in millions, except ratios) | Three months ended March 2021 | 2020 | Change |")
+
+
 def test_prose_between_two_tables_parts_them(drawn):
     first = table(50, 700, [("North", "120", "80"), ("South", "80", "7"), ("Old", "9", "1")])
     second = table(50, 630, [("East", "5", "6", "7"), ("West", "3", "4", "5"), ("New", "1", "2", "3")], width=160)
