@@ -160,7 +160,7 @@ def add_questions(server: MCPServer[None], notes: Notes) -> None:
         until: Day = "",
         format: Style = "markdown",  # noqa: A002
     ) -> Annotated[CallToolResult, DigestData]:
-        """Search the user's notes for something precise; for dates and keywords it is better than a whole message."""
+        """Search the user's notes for something precise: words, names, tags, days; better than a whole message."""
         with _told():
             filters = note_filters(path=path, tag=tag, since=since, until=until)
             several = [OneQuery(text=one) if isinstance(one, str) else one for one in queries or ()]
@@ -176,14 +176,14 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
 
     @server.tool(title="Read a note", annotations=_READS)
     async def get(path: NotePath, from_line: FirstLine = 1, lines: Lines = 200) -> Annotated[CallToolResult, PartData]:
-        """Read a note, or some lines of it: whatever another tool has cited."""
+        """Open and read one note, some lines or a page of it: whatever another tool has cited."""
         with _told():
             part = await asyncio.to_thread(notes.part, path, from_line, lines)
             return _answer(str(part), asdict(part))
 
     @server.tool(title="Read several notes", annotations=_READS)
     async def multi_get(glob: Glob) -> Annotated[CallToolResult, NotesData]:
-        """Read several notes, one block each, its path first."""
+        """Read all notes whose path matches a pattern, one block each, its path first."""
         with _told():
             parts, total = await asyncio.to_thread(notes.several, glob)
             blocks = [f"{path}\n\n{text}" for path, text in parts]
@@ -193,14 +193,14 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
 
     @server.tool("list", title="List the notes", annotations=_READS)
     async def list_notes(path: Below = "") -> Annotated[CallToolResult, ListData]:
-        """List the paths of the notes."""
+        """List which notes there are, all or in a folder: their paths."""
         with _told():
             listing = await asyncio.to_thread(notes.listing, path)
             return _answer(str(listing), {"paths": listing.paths, "total": listing.total})
 
     @server.tool(title="State of the index", annotations=_READS)
     async def status() -> Annotated[CallToolResult, StatusData]:
-        """What is indexed, and what is not yet."""
+        """Whether the index is up to date: how many notes it holds, and what is not indexed yet."""
         with _told():
             data = await notes.status()
             return _answer(json.dumps(data, ensure_ascii=False, indent=2), data)
@@ -225,7 +225,7 @@ def add_writing(server: MCPServer[None], notes: Notes) -> None:
 
     @server.tool(title="Add to today's note", annotations=_ADDS)
     async def memory_add(text: Added) -> str:
-        """Keep something the user wants remembered, in the note of the day."""
+        """Remember something new that the user wants kept: add it to the note of today."""
         return await write(lambda: notes.add(text, datetime.now().astimezone()))
 
     @server.tool(title="Correct a note", annotations=_CHANGES)
@@ -246,7 +246,7 @@ def add_writing(server: MCPServer[None], notes: Notes) -> None:
         old_path: str = "",
         new_path: str = "",
     ) -> str:
-        """View, create and change notes as files below /memories, with the commands of Anthropic's memory tool."""
+        """View, create, change, rename and delete notes as files below /memories: Anthropic's memory tool."""
         fields = {
             "command": command, "path": path, "view_range": view_range, "file_text": file_text, "old_str": old_str,
             "new_str": new_str, "insert_line": insert_line, "insert_text": insert_text,

@@ -1,0 +1,122 @@
+"""Does a small language model choose the right tool of the MCP server by its description?
+
+    python benchmarks/tool_choice.py [--url http://HOST/v1 --model NAME]
+
+Twenty tasks, as a user puts them to an agent, each with the tools that do it. The model sees the tools as the server
+lists them, and may answer with nothing but one of their names. A small model prefers what stands at certain places of a
+list, so each task is asked with the list turned round three ways. The same is asked with the names alone, which shows
+what the descriptions add. Without ``--url`` the model is SmolLM2-135M on llama.cpp's server, which ``tests/servers.py``
+starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import httpx
+import mcp
+from common import machine, markdown_table
+
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual.mcp_server import build_server
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import servers
+
+TASKS = [
+    ("A new turn begins. The user wrote: what did we say about the gateway?", {"memory_context"}),
+    ("The user's message is: hello again, I am back from Lima. See what the notes say about it.", {"memory_context"}),
+    ("Before you answer this message, look what is known: does JC like ginger?", {"memory_context"}),
+    ("Find the exact sentence about the freeze date in October.", {"memory_search"}),
+    ("Search the notes of last week for the word invoice.", {"memory_search"}),
+    ("Which notes with the tag health mention running?", {"memory_search"}),
+    ("Search for three wordings at once: timeout, time limit, deadline.", {"memory_search"}),
+    ("Open memory/2026-04-09.md.", {"get"}),
+    ("Show me lines 3 to 9 of people/ana.md.", {"get"}),
+    ("A hit cited report.pdf#page=4. Read that page.", {"get"}),
+    ("Read all notes of April: memory/2026-04-*.md.", {"multi_get"}),
+    ("Give me every note in people/ with its text.", {"multi_get"}),
+    ("What notes are there in the folder projects?", {"list"}),
+    ("Which files does the memory have?", {"list"}),
+    ("Is the index up to date? How many documents does it hold?", {"status"}),
+    ("Remember that Ana prefers tea.", {"memory_add"}),
+    ("Note down for later: we decided to use Postgres.", {"memory_add"}),
+    ("facts.md says that the color is blue. Change blue to green there.", {"memory_edit", "memory"}),
+    ("Correct the passage 'meets on Monday' in team.md: it is Tuesday.", {"memory_edit", "memory"}),
+    ("Rename /memories/old.md to /memories/new.md.", {"memory"}),
+]
+TURNS = 3
+
+
+def tools() -> dict[str, str]:
+    """The tools as the server lists them: descriptions by name."""
+
+    async def listed(index: ContextualIndex) -> dict[str, str]:
+        async with mcp.Client(build_server(index, refresh="never", allow_write=True)) as client:
+            return {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
+
+    with TemporaryDirectory() as folder, ContextualIndex.open(folder, embed_model="none") as index:
+        return asyncio.run(listed(index))
+
+
+def chosen(url: str, model: str, descriptions: Sequence[tuple[str, str]], task: str, *, described: bool) -> str:
+    """The tool that the model names for a task."""
+    lines = [f"- {name}: {text}" if described else f"- {name}" for name, text in descriptions]
+    names = [name for name, _ in descriptions]
+    schema = {"type": "object", "properties": {"tool": {"enum": names}}, "required": ["tool"]}
+    body = {
+        "model": model, "temperature": 0, "max_tokens": 40,
+        "messages": [
+            {"role": "system", "content": "Choose the tool that does the task.\n\nTools:\n" + "\n".join(lines)},
+            {"role": "user", "content": f"{task}\n\nWhich tool?"},
+        ],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "choice", "schema": schema}},
+    }  # fmt: skip
+    answer = httpx.post(f"{url}/chat/completions", json=body, timeout=300).raise_for_status().json()
+    return str(json.loads(answer["choices"][0]["message"]["content"])["tool"])
+
+
+def main() -> None:
+    """Ask, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="A server with OpenAI's interface, up to /v1.")
+    parser.add_argument("--model", default=servers.MODEL)
+    options = parser.parse_args()
+    if options.url is None and (reason := servers.missing()):
+        parser.error(reason)
+    listed = list(tools().items())
+    rows = []
+    with nullcontext(options.url) if options.url else servers.llama_cpp() as url:
+        for described in (True, False):
+            right, wrong = [], []
+            for turn in range(TURNS):
+                start = turn * len(listed) // TURNS
+                turned = listed[start:] + listed[:start]
+                base = url if options.url else f"{url}/v1"
+                for task, wanted in TASKS:
+                    tool = chosen(base, options.model, turned, task, described=described)
+                    (right if tool in wanted else wrong).append((tool, task))
+            rows.append(
+                [
+                    "names and descriptions" if described else "names alone",
+                    f"{len(right) / (len(right) + len(wrong)):.0%}",
+                ]
+            )
+            print(*sorted(set(wrong)), sep="\n", file=sys.stderr)
+    chance = sum(len(wanted) for _, wanted in TASKS) / len(TASKS) / len(listed)
+    print(f"{machine()}. Model: {options.model}. {len(listed)} tools, {len(TASKS)} tasks, {TURNS} orders.\n")
+    print(markdown_table(["the model sees", "right"], [*rows, ["chance", f"{chance:.0%}"]]))
+
+
+if __name__ == "__main__":
+    main()
