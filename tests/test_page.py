@@ -341,6 +341,23 @@ def test_typing_keys_and_marking_in_a_browser(address, folder):
 
 @needs_chromium
 @pytest.mark.process
+def test_filters_are_in_the_address_and_can_be_cleared(address):
+    paths = "[...document.querySelectorAll('#hits .hit')].map(one => one.dataset.path)"
+    with Browser() as browser:
+        browser.go(f"{address}&q=gateway+scheduler&folder=docs%2F")
+        browser.wait("document.querySelector('#hits .hit')")
+        assert set(browser.eval(paths)) == {"docs/gateway.md"}
+        assert browser.eval("document.getElementById('folder').value") == "docs/"
+        browser.eval("document.getElementById('clear').click()")
+        browser.wait(f"{paths}.includes('scheduler.md')")
+        assert "folder" not in browser.eval("location.hash")
+        browser.eval("look()")
+        assert not browser.eval("document.getElementById('folder').value"), "it stays cleared"
+        assert browser.eval("document.getElementById('count').textContent").endswith("hits")
+
+
+@needs_chromium
+@pytest.mark.process
 def test_nothing_of_a_hostile_note_runs_or_loads_and_no_width_is_too_small(address):
     with Browser() as browser:
         browser.go(f"{address}&q=hostile+gateway")

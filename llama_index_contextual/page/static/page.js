@@ -3,7 +3,7 @@
 const $ = id => document.getElementById(id);
 const FILTERS = ["folder", "tag", "since", "until"];
 const address = new URLSearchParams(location.hash.slice(1)), token = address.get("token") || "";
-let state = {}, running = null, timer = 0, poll = 0, open = "", asked = "";
+let state = {}, running = null, timer = 0, poll = 0, open = "", asked = "", lost = false;
 
 async function call(path, body, signal) {
   const headers = { Authorization: `Bearer ${token}`, "Content-Type": "application/json" };
@@ -50,6 +50,7 @@ async function search() {
   try {
     const found = await data(`/api/search?${new URLSearchParams(wanted)}`, null, mine.signal);
     show(found.html, wanted.q);
+    $("count").textContent = count(found.count, "hit");
   } catch (error) { say(error); } finally { if (mine === running) $("left").classList.remove("stale"); }
 }
 function show(html, text) {
@@ -177,18 +178,21 @@ function choices(id, names) {
   const box = $(id), chosen = box.value || address.get(id) || "";
   box.replaceChildren(box.options[0], ...names.map(name => { const one = element("option", name); one.value = name; return one; }));
   box.value = names.includes(chosen) ? chosen : "";
+  address.delete(id);
 }
 async function look() {
   clearTimeout(poll);
   try {
     const before = state.documents;
     state = await data("/api/state");
+    if (lost) say();
+    lost = false;
     for (const [id, names] of [["folder", state.folders], ["tag", state.tags]]) { choices(id, names); $(id).hidden = !names.length; }
     for (const id of ["since", "until"]) { $(id).min = state.days[0] || ""; $(id).max = state.days[1] || ""; $(id).parentElement.hidden = !state.days.length; }
     tell();
     if (!$("question").value.trim()) welcome();
     else if (before !== undefined && before !== state.documents && !current() && !open) search();
-  } catch (error) { say(error); }
+  } catch (error) { lost = true; say(error); }
   const busy = state.share !== null || (state.job && state.job.running);
   poll = setTimeout(look, document.hidden ? 60000 : busy ? 1500 : 20000);
 }
