@@ -13,6 +13,7 @@ import os
 import sqlite3
 import threading
 import warnings
+from abc import abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -190,7 +191,57 @@ def in_parts(keys: Iterable[_T]) -> Iterator[tuple[str, list[_T]]]:
         yield ",".join("?" * len(part)), part
 
 
-class SQLiteKVStore(BaseKVStore):
+class LocalKVStore(BaseKVStore):
+    """What key-value stores of this package share: several values at once, and async by threads."""
+
+    @abstractmethod
+    def put_all(
+        self,
+        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
+        collection: str = DEFAULT_COLLECTION,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> None:
+        """Write several values, all of them or none, however large a batch is said to be."""
+
+    @abstractmethod
+    def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return those of several values that there are."""
+
+    def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        """Write one value; it survives the death of the process from here on."""
+        self.put_all([(key, val)], collection)
+
+    def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """Return one value; None where there is none."""
+        return self.get_many([key], collection).get(key)
+
+    async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
+        """Write one value without blocking the event loop."""
+        await asyncio.to_thread(self.put, key, val, collection)
+
+    async def aput_all(
+        self,
+        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
+        collection: str = DEFAULT_COLLECTION,
+        batch_size: int = DEFAULT_BATCH_SIZE,
+    ) -> None:
+        """Write several values without blocking the event loop."""
+        await asyncio.to_thread(self.put_all, kv_pairs, collection, batch_size)
+
+    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
+        """Return one value without blocking the event loop."""
+        return await asyncio.to_thread(self.get, key, collection)
+
+    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return everything without blocking the event loop."""
+        return await asyncio.to_thread(self.get_all, collection)
+
+    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Delete one value without blocking the event loop."""
+        return await asyncio.to_thread(self.delete, key, collection)
+
+
+class SQLiteKVStore(LocalKVStore):
     """Key-value store in a file that several threads and processes may share.
 
     LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when it is told to persist; a process killed
@@ -217,10 +268,6 @@ class SQLiteKVStore(BaseKVStore):
         """Return the file's path."""
         return self._file.path
 
-    def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
-        """Write one value; it survives the death of the process from here on."""
-        self.put_all([(key, val)], collection)
-
     def put_all(
         self,
         kv_pairs: Iterable[tuple[str, dict[str, Any]]],
@@ -230,10 +277,6 @@ class SQLiteKVStore(BaseKVStore):
         """Write several values, all of them or none."""
         rows = [(collection, key, json.dumps(value)) for key, value in kv_pairs]
         self._file.write(lambda database: database.executemany("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", rows))
-
-    def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """Return one value; None where there is none."""
-        return self.get_many([key], collection).get(key)
 
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return those of several values that there are."""
@@ -252,31 +295,6 @@ class SQLiteKVStore(BaseKVStore):
         """Delete one value; return whether there was one."""
         query = "DELETE FROM kv WHERE collection = ? AND key = ?"
         return self._file.write(lambda database: database.execute(query, (collection, key)).rowcount) > 0
-
-    async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
-        """Write one value without blocking the event loop."""
-        await asyncio.to_thread(self.put, key, val, collection)
-
-    async def aput_all(
-        self,
-        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
-        collection: str = DEFAULT_COLLECTION,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-    ) -> None:
-        """Write several values without blocking the event loop."""
-        await asyncio.to_thread(self.put_all, kv_pairs, collection, batch_size)
-
-    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """Return one value without blocking the event loop."""
-        return await asyncio.to_thread(self.get, key, collection)
-
-    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return everything without blocking the event loop."""
-        return await asyncio.to_thread(self.get_all, collection)
-
-    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Delete one value without blocking the event loop."""
-        return await asyncio.to_thread(self.delete, key, collection)
 
     def close(self) -> None:
         """Close the file; the next access opens it again."""

@@ -7,7 +7,6 @@ what can still be read of it goes into a new file.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -21,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import sqlalchemy as sa
-from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
+from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION
 
 from llama_index_contextual.errors import DamagedError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.index.snapshot import Snapshot
 from llama_index_contextual.index.sqlite_file import moment_of, open_file
 from llama_index_contextual.index.tables import LAYOUT, STATE, TABLES, check_layout
 from llama_index_contextual.index.transaction import Transaction
+from llama_index_contextual.sqlite_store import LocalKVStore
 
 if TYPE_CHECKING:
     import tempfile
@@ -290,7 +290,7 @@ def _address(location: str) -> tuple[sa.URL, str]:
     return url.set(username=unquote(user) or None, password=unquote(password) or None), schema
 
 
-class DatabaseKVStore(BaseKVStore):
+class DatabaseKVStore(LocalKVStore):
     """A LlamaIndex key-value store in the database of an index: contexts that were paid for are kept in it.
 
     Args:
@@ -299,10 +299,6 @@ class DatabaseKVStore(BaseKVStore):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-
-    def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
-        """Write one value; it survives the death of the process from here on."""
-        self.put_all([(key, val)], collection)
 
     def put_all(
         self,
@@ -315,10 +311,6 @@ class DatabaseKVStore(BaseKVStore):
             self._database.create()
         with self._database.writing() as transaction:
             transaction.put_values(collection, dict(kv_pairs))
-
-    def get(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """Return one value; None where there is none."""
-        return self.get_many([key], collection).get(key)
 
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return those of several values that there are."""
@@ -338,19 +330,3 @@ class DatabaseKVStore(BaseKVStore):
         """Delete one value; return whether there was one."""
         with self._database.writing() as transaction:
             return transaction.delete_values(collection, [key]) > 0
-
-    async def aput(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
-        """Write one value without blocking the event loop."""
-        await asyncio.to_thread(self.put, key, val, collection)
-
-    async def aget(self, key: str, collection: str = DEFAULT_COLLECTION) -> dict[str, Any] | None:
-        """Return one value without blocking the event loop."""
-        return await asyncio.to_thread(self.get, key, collection)
-
-    async def aget_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return everything without blocking the event loop."""
-        return await asyncio.to_thread(self.get_all, collection)
-
-    async def adelete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
-        """Delete one value without blocking the event loop."""
-        return await asyncio.to_thread(self.delete, key, collection)

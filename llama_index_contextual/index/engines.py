@@ -124,17 +124,11 @@ class Engines:
             StorageError: The store cannot be filled; all else is there, and answers.
         """
         stamp, count = json.dumps(_moment(snapshot)), snapshot.count()
-        with contextlib.suppress(StorageError):
-            keywords = self._keywords.at(snapshot, wait=True)
-            if self._keywords.saved != stamp:
-                self._keywords.keep(keywords.save(self._folder / "keywords", stamp), stamp)
+        self._keywords.save(snapshot, self._folder / "keywords", stamp)
         if not embeds:
             return
-        with contextlib.suppress(StorageError):
-            if count <= self._limit and not self._store.is_exact:
-                matrix = self._matrix.at(snapshot, wait=True)
-                if self._matrix.saved != stamp:
-                    self._matrix.keep(matrix.save(self._folder / "matrix", stamp), stamp)
+        if count <= self._limit and not self._store.is_exact:
+            self._matrix.save(snapshot, self._folder / "matrix", stamp)
         if count > self._limit or self._store.is_shared:
             self._fill_store(snapshot)
 
@@ -201,7 +195,7 @@ class _Derived:
         self._engine: Any = None
         self._moment: list[Any] = []
         self.went_back = False  # an older copy of the database was put back
-        self.saved = ""
+        self._saved = ""
         self._lock = threading.Lock()
         self._cost = self._derived_at = 0.0
 
@@ -220,9 +214,9 @@ class _Derived:
                 return self._engine
             if self._engine is not None and _went_back(self._moment, wanted):
                 self.went_back = True
-            engine, self.saved = (self._engine, self.saved) if following else self._read(wanted)
+            engine, self._saved = (self._engine, self._saved) if following else self._read(wanted)
             rows = snapshot.rows()
-            if self.saved == json.dumps(wanted) and len(np.setdiff1d(engine.rows, rows)):
+            if self._saved == json.dumps(wanted) and len(np.setdiff1d(engine.rows, rows)):
                 snapshot.refuse("it lacks nodes that its engines have")
             engine = engine.without(np.setdiff1d(engine.rows, rows, assume_unique=True))
             self._engine = self._add(engine, snapshot, np.setdiff1d(rows, engine.rows, assume_unique=True))
@@ -244,10 +238,14 @@ class _Derived:
         self.went_back = self.went_back or _went_back(moment, wanted)
         return engine.without(engine.rows), ""
 
-    def keep(self, engine: Any, stamp: str) -> None:
-        """Go on with an engine that was kept on disk."""
-        with self._lock:
-            self._engine, self.saved = engine, stamp
+    def save(self, snapshot: Snapshot, folder: Path, stamp: str) -> None:
+        """Keep it on disk as of a moment, and go on with that. Where it fails, the next process derives it."""
+        with contextlib.suppress(StorageError):
+            engine = self.at(snapshot, wait=True)
+            if self._saved != stamp:
+                engine = engine.save(folder, stamp)
+                with self._lock:
+                    self._engine, self._saved = engine, stamp
 
     def forget(self) -> None:
         """Derive it again."""

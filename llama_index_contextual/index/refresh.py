@@ -13,8 +13,7 @@ import threading
 import time
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.utils import iter_batch
 
@@ -77,22 +76,15 @@ def refresh_index(
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
     source = check_source(source, storage.settings.folder)
-    refreshed = partial(
-        _refreshed,
-        storage,
-        source,
-        show_progress=show_progress,
-        retry_contexts=retry_contexts,
-        confirm=confirm,
-        hiring=resolve_workers(workers, storage.settings.configuration),
-    )
+    hiring = resolve_workers(workers, storage.settings.configuration)
+    options: Any = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
     with step("refresh") as facts:
         try:
-            report = refreshed()
+            report = _refreshed(storage, source, hiring, **options)
         except DamagedError as error:  # deeper than opening looks
             logger.info("%s", error)  # the repair warns of it
             storage.salvage()
-            report = refreshed()
+            report = _refreshed(storage, source, hiring, **options)
         facts |= {
             name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
         }
@@ -103,11 +95,11 @@ def refresh_index(
 def _refreshed(
     storage: Storage,
     source: str | Path | Sequence[Document] | None,
+    hiring: Hiring | None,
     *,
     show_progress: bool,
     retry_contexts: bool,
     confirm: bool,
-    hiring: Hiring | None,
 ) -> RefreshReport:
     started, report, settings = time.monotonic(), RefreshReport(), storage.settings
     if not settings.exists and isinstance(settings.embedding, VendorEmbedding):

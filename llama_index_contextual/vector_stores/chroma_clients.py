@@ -302,14 +302,14 @@ def _settings() -> ChromaSettings:
 
 
 def _local(folder: Path) -> ClientAPI:
-    """Open Chroma in a folder, apart from other clients of this process.
+    """Open Chroma in a folder, apart from other clients of this process. :func:`explained` says what its errors mean.
 
     Chroma shares one system among all clients of a path in a process, so that closing and opening again would give
     back the stale one. Another spelling of the same path is another system.
 
     Raises:
-        StoreDamagedError: Its database is broken.
-        StorageError: It cannot be opened now.
+        StoreDamagedError: Its database cannot be read.
+        StorageError: The folder cannot be written, or its path is not valid here.
     """
     name = str(folder) + "".join("/." if bit == "1" else "//." for bit in f"{secrets.randbits(20):020b}")
     try:
@@ -324,17 +324,6 @@ def _local(folder: Path) -> ClientAPI:
             f"Chroma cannot open {str(folder)!a}: its path is not valid in this locale ({error}). What is indexed "
             "is unharmed. Cure: PYTHONUTF8=1 in the environment, or a UTF-8 locale, or a plainly named storage folder."
         ) from error
-    except Exception as error:
-        if _is_damage(error):
-            raise damaged(f"Chroma cannot open {folder} ({error}).") from error
-        raise StorageError(
-            f"Chroma cannot open {folder} ({error}). What is indexed is unharmed. Cure: make it writable, see that "
-            "the disk has room, and end other programs that use it."
-        ) from error
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":
-            raise damaged(f"Chroma broke down when it opened {folder} ({error}).") from error
-        raise
 
 
 def _check_tables(file: Path) -> None:
