@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from llama_index_contextual.documents.sources import gather, readable_documents
-from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, model_id
+from llama_index_contextual.embedding import EmbeddingEstimate, model_id
 from llama_index_contextual.errors import DamagedError, DocumentError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.asked import Asked
@@ -396,8 +396,6 @@ class ContextualIndex(Asked):
 
     def likeness(self) -> Likeness:
         """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""
-        if isinstance(self.settings.embedding, NoEmbedding):
-            return inspection.Likeness(0.0, 0.0, 0.0)
         model = model_id(self.settings.embedding)
         return self._storage.reader.ask(lambda view: inspection.likeness(view.snapshot, model))
 
