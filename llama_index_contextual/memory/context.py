@@ -12,9 +12,10 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.keyword.lexicon import lexicon_of
+from llama_index_contextual.memory.current import Current, newer_values_first, newest_first
 from llama_index_contextual.memory.digest import DISABLED, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
-from llama_index_contextual.memory.ranking import entries_of, left_out, rank, select
+from llama_index_contextual.memory.ranking import entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers.relevance import AUTO, least_relevance
@@ -156,8 +157,15 @@ class MemoryContext:
         judged = None if pool.relevance is None or not least else least
         if judged and settings.min_relevance == AUTO and (pool.relevance or 0.0) >= judged:
             judged = _ANY
-        chosen = select(ranked, settings, least=judged, seen=seen, has_subject=asked.has_subject)
-        entries = entries_of(chosen, self._search.alternatives(asked.text), self._search.terms, settings.max_tokens)
+        terms, current = self._search.terms, dict[str, Current]()
+        ordered = ranked
+        if asked.form == "question" and not asked.dates:
+            ordered = newer_values_first(ranked, asked.text, terms)
+        chosen = select(ordered, settings, least=judged, seen=seen, has_subject=asked.has_subject)
+        if not asked.dates:  # "what was the timeout in March?" asks for what is older
+            chosen, current = newest_first(chosen, ranked, terms)
+            chosen = [one for one in chosen if not is_seen(one, seen)]
+        entries = entries_of(chosen, self._search.alternatives(asked.text), terms, settings.max_tokens, current)
         notes = [*([_CUT_NOTE] if asked.is_cut else []), *map(_note, pool.notes)]
         doubt = _doubt(pool)
         if doubt or not entries:  # of the many words of a message those that no note has matter where it finds little

@@ -37,6 +37,24 @@ _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
 
 
 @dataclass(frozen=True, slots=True)
+class OlderStatement:
+    """What notes said of a fact before they said something else."""
+
+    citation: str
+    snippet: str
+    """A slice of the note."""
+    since: str
+    """The first day of it that is known, ISO 8601."""
+    until: str
+    """The day from which notes say something else."""
+
+    @property
+    def block(self) -> str:
+        """Its lines of the digest, below the newer hit."""
+        return f"  - [{self.citation}] older, until {self.until}\n{quoted(self.snippet, '  ' + QUOTE)}"
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryEntry:
     """One hit of a digest, with why it is there."""
 
@@ -64,6 +82,10 @@ class MemoryEntry:
     """What raised or lowered its score, in words."""
     page: str = ""
     """Of the file, where the chunk is of a document that is one page."""
+    since: str = ""
+    """The day from which notes say what it says, where they said something else before."""
+    older: tuple[OlderStatement, ...] = ()
+    """What they said before, the latest first."""
 
     @property
     def citation(self) -> str:
@@ -73,12 +95,13 @@ class MemoryEntry:
     @property
     def block(self) -> str:
         """Its lines of the digest."""
-        return f"- [{self.citation}]\n{quoted(self.snippet)}"
+        since = f" current since {self.since}" if self.since else ""
+        return "\n".join([f"- [{self.citation}]{since}", quoted(self.snippet), *(one.block for one in self.older)])
 
 
-def quoted(text: str) -> str:
+def quoted(text: str, mark: str = QUOTE) -> str:
     """Return a text of a note with the mark of quotation before each line."""
-    return "\n".join(QUOTE + line if line else QUOTE.rstrip() for line in visible(text).split("\n"))
+    return "\n".join(mark + line if line else mark.rstrip() for line in visible(text).split("\n"))
 
 
 def shown_path(path: str) -> str:

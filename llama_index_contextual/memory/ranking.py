@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.config import MemorySettings
     from llama_index_contextual.keyword.dates_in_text import NamedDate
+    from llama_index_contextual.memory.current import Current
     from llama_index_contextual.memory.search import HitPool, PoolHit
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 
@@ -142,10 +143,15 @@ def select(
     if least is not None:
         told = [one for one in ranked if one.score >= least or (one.on_named_day and not has_subject)]
         ranked = [one for one in told if one.score >= _LEAST_SHARE * told[0].score]
-    unseen = [one for one in ranked if not {one.id, _entry(one, "", None).citation} & set(seen)]
+    unseen = [one for one in ranked if not is_seen(one, seen)]
     kept = unseen[: 4 * settings.max_results]
     repeated = near_duplicates([one.hit.node.get_content() for one in kept])
     return [one for position, one in enumerate(kept) if position not in repeated][: settings.max_results]
+
+
+def is_seen(one: Ranked, seen: Collection[str]) -> bool:
+    """Whether a hit was shown before, by its id or its citation."""
+    return bool(seen) and (one.id in seen or _entry(one, "", None).citation in seen)
 
 
 def left_out(ranked: Sequence[Ranked], least: float) -> str:
@@ -160,6 +166,7 @@ def entries_of(
     groups: Sequence[tuple[str, ...]],
     terms: Callable[[str], Collection[str]],
     max_tokens: int,
+    current: Mapping[str, Current] | None = None,
 ) -> tuple[MemoryEntry, ...]:
     """Make entries whose snippets share the budget; what one leaves goes to those after it.
 
@@ -168,6 +175,7 @@ def entries_of(
         groups: The query's terms with their alternatives.
         terms: Cuts a text into terms.
         max_tokens: For all lines together, estimated. Where it is short, later hits are left out; the first never is.
+        current: By id what a hit says of a fact that has changed.
     """
     entries: list[MemoryEntry] = []
     left = max_tokens
@@ -182,7 +190,8 @@ def entries_of(
         properties = str(one.hit.node.metadata.get(FRONT_MATTER) or "")
         if weights.keys() & set(terms(properties)):  # "birthday: 1991-05-02" may be what is asked for
             text = "\n\n".join([*properties.split("; "), text])
-        bare = _entry(one, "", None)
+        now = (current or {}).get(one.id)
+        bare = _entry(one, "", None, now)
         share = left // (len(chosen) - position) - estimate_tokens(bare.block)
         if share < _LEAST_TOKENS:
             if entries:
@@ -190,7 +199,9 @@ def entries_of(
             share = _LEAST_TOKENS
         chars_a_token = len(text) / max(1, estimate_tokens(text))
         snippet, day = choose_snippet(text, weights, terms, limit=int(share * chars_a_token))
-        entry = _entry(one, visible(snippet), day)
+        if now is not None and now.text not in snippet:
+            snippet = now.text
+        entry = _entry(one, visible(snippet), day, now)
         left -= estimate_tokens(entry.block)
         entries.append(entry)
     return tuple(entries)
@@ -209,7 +220,7 @@ def _on_named_day(node: BaseNode, dates: Sequence[NamedDate]) -> bool:
     )
 
 
-def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
+def _entry(one: Ranked, snippet: str, day: date | None, current: Current | None = None) -> MemoryEntry:
     metadata = one.hit.node.metadata
     day = day or day_of(one.hit.node)
     return MemoryEntry(
@@ -226,6 +237,8 @@ def _entry(one: Ranked, snippet: str, day: date | None) -> MemoryEntry:
         cosine=None if one.hit.cosine is None else round(one.hit.cosine, 4),
         matched_terms=tuple(term.rsplit(":", 1)[-1] for term in one.hit.terms),  # without the analyzer's language
         reasons=one.reasons,
+        since=current.since if current else "",
+        older=current.older if current else (),
     )
 
 

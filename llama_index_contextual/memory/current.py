@@ -1,0 +1,347 @@
+"""What is current wins: of notes that say different things of one fact, the newest is shown, the older ones are named.
+
+Two notes speak of one fact where a line of both has the same key (``timeout: 30``, ``timeout: 60``), where both have
+one short paragraph under the same heading, or where two sentences differ in a word or two. They have to stand under the
+same headings, except for headings that are days. What has no day is neither newer nor older.
+
+Prose says it in other words each time. Where the best sentences of two hits give other values of one unit that the
+message asks for (``3 hours``, ``4 hours``; two dates), the newer hit comes first, and neither is called older.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.dates import LANGUAGES, date_from_heading, date_from_words, month_words, weekday_words
+from llama_index_contextual.keyword.lexicon import lexicon, words
+from llama_index_contextual.memory.digest import OlderStatement, shown_path, visible
+from llama_index_contextual.memory.ranking import day_of
+from llama_index_contextual.memory.snippet import split_sentences
+from llama_index_contextual.metadata import START_LINE, citation, heading_titles, path_of, value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import date
+
+    from llama_index_contextual.memory.ranking import Ranked
+
+_MARKS: Final = re.compile(r"(?:[-*+•]\s+|\d{1,9}[.)]\s+|\[[ xX]\]\s+|>\s*)+")
+_CLOCK: Final = re.compile(r"\d{1,2}:\d\d\b\s*")  # a list item in the note of a day may start with its time
+_PAIR: Final = re.compile(r"([^:=|`：]{1,60}?)(?::\s+|\s*：\s*|\s*=(?![=>])\s*)(?=\S)")  # noqa: RUF001  full width is meant
+_INSIDE_NUMBERS: Final = re.compile(r"(?<=\d)[.,:](?=\d)")
+_ROW: Final = re.compile(r"\|([^|]{1,60})\|([^|]+)\|$")
+_MOST_KEY_WORDS: Final = 6
+_MOST_VALUE_WORDS: Final = 12  # what follows a colon, or is the paragraph below a heading; more of them tell a story
+_MOST_WORDS: Final = 20  # of a sentence
+_LEAST_SHARED: Final = 2  # words that two sentences of one fact share, stop words left out
+_ASKED_SHARE: Final = 0.6  # of what the best sentence holds of the message; one with less is not what is asked for
+_SURELY_ASKED: Final = 0.8  # the same, of statements
+_NEAR: Final = 0.5  # of the best score; in prose only such hits are compared
+_MOST_COMPARED: Final = 20
+_DATE, _TIME, _PERCENT = _UNITS = ("a date", "a time", "%")
+_NUMBER: Final = re.compile(r"(?:([^\W\d_]+)\s+)?(\d+(?:[.,:/]\d+)*)(?:st|nd|rd|th)?\s*(%|[^\W\d_]+)?")
+_MONTHS: Final = {word: number for language in LANGUAGES for word, number in month_words(language).items()}
+_LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
+_ASKS: Final = ("?", "？")
+_MOST_OLDER: Final = 3
+_MOST_CHARS: Final = 160  # of an older statement
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A line or a sentence of a note that a later note may change."""
+
+    text: str
+    """A slice of the chunk."""
+    start: int
+    """Where it begins in the chunk."""
+    day: date | None
+    """Of the headings above it."""
+    place: tuple[tuple[str, ...], ...]
+    """The headings above it that are no days, each as its words."""
+    key: tuple[str, ...]
+    """The words before its colon, or those of its heading; none where it is a sentence."""
+    value: tuple[str, ...]
+    """Its other words."""
+
+    @property
+    def subject(self) -> str:
+        """What it is about: its key, or all of it, and the headings above it."""
+        return " ".join([*(word for title in self.place for word in title), *(self.key or [self.text])])
+
+    def is_about_the_same(self, other: Statement) -> bool:
+        """Whether both speak of one fact, whatever they say of it."""
+        if self.key != other.key or (self.place and other.place and self.place != other.place):
+            return False
+        return bool(self.key) or _differ_little(self.value, other.value)
+
+
+def statements(text: str, titles: Sequence[str]) -> list[Statement]:
+    """Give the statements of a chunk, in their order.
+
+    Args:
+        text: The chunk.
+        titles: The headings above its beginning, the highest first.
+    """
+    sentences = split_sentences(text)
+    below = Counter(one.title for one in sentences if one.kind == "text")
+    above = tuple(_folded(title) for title in titles if not _is_day(title))
+    found: list[Statement] = []
+    for one in sentences:
+        if one.kind != "text" or one.text.endswith(_ASKS):
+            continue
+        title = sentences[one.title].text.strip("# \t") if one.title is not None else ""
+        own = _folded(title) if title and not _is_day(title) else ()
+        place = above if not own or own in above else (*above, own)
+        said = _CLOCK.sub("", _MARKS.sub("", one.text, count=1), count=1).replace("**", "").replace("__", "")
+        key, value = _key_and_value(said)
+        if not key and own and below[one.title] == 1 and len(value) <= _MOST_VALUE_WORDS:
+            key, place = own, tuple(part for part in place if part != own)
+        if len(value) <= (_MOST_VALUE_WORDS if key else _MOST_WORDS):
+            found.append(Statement(text[one.start : one.end], one.start, one.day, place, key, value))
+    keys = Counter((one.place, one.key) for one in found)
+    return [
+        one for one in found if not one.key or keys[one.place, one.key] == 1
+    ]  # one that comes again names who speaks
+
+
+def _key_and_value(said: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if row := _ROW.match(said):
+        before, after = row.groups()
+    elif pair := _PAIR.match(said):
+        before, after = pair[1], said[pair.end() :]
+    else:
+        return (), _folded(said)
+    key, value = _folded(before), _folded(after)
+    return (key, value) if value and 0 < len(key) <= _MOST_KEY_WORDS else ((), _folded(said))
+
+
+def _differ_little(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two sentences say the same but for numbers, or for the last word after a stop word (``is Ana``)."""
+    known = lexicon()
+    left, right, both = (
+        {word for word in some if word in known.numbers or not known.is_stop_word(word)}
+        for some in (set(one) - set(other), set(other) - set(one), set(one) & set(other))
+    )
+    if len(both) < _LEAST_SHARED or bool(left) != bool(right):
+        return False
+    if all(word.isdigit() or word in known.numbers for word in left | right):
+        return True
+    ends = left == {one[-1]} and right == {other[-1]}
+    return ends and all(len(each) > 1 and known.is_stop_word(each[-2]) for each in (one, other))
+
+
+def _folded(text: str) -> tuple[str, ...]:
+    return tuple(word.casefold() for word in words(_INSIDE_NUMBERS.sub("", text)))
+
+
+def _is_day(title: str) -> bool:
+    if _CLOCK.match(title) or date_from_heading(title) or date_from_words(title):
+        return True
+    said = _folded(title)
+    return len(said) == 1 and any(said[0] in weekday_words(language) for language in LANGUAGES)
+
+
+# In prose
+
+
+def newer_values_first(ranked: Sequence[Ranked], message: str, terms: Callable[[str], Collection[str]]) -> list[Ranked]:
+    """Put a hit before the first older one that gives another value of the same unit.
+
+    Args:
+        ranked: The hits, best first.
+        message: What they answer. A unit counts that is a word of it; dates, times and percentages always do.
+        terms: Cuts a text into terms, as those of the hits are.
+    """
+    order, asked = list(ranked), {*terms(message), *_UNITS}
+    near = [one for one in ranked[:_MOST_COMPARED] if one.score >= _NEAR * ranked[0].score]
+    told = {one.id: value for one in near if (value := _value_in(one, asked, terms))}
+    least = _ASKED_SHARE * max((value.worth for value in told.values()), default=0.0)
+    told = {id_: value for id_, value in told.items() if value.worth >= least}
+    for one in near:
+        if (value := told.get(one.id)) is None:
+            continue
+        at = order.index(one)
+        older = (place for place in range(at) if (other := told.get(order[place].id)) and value.renews(other))
+        if (place := next(older, None)) is not None:
+            order.insert(place, order.pop(at))
+    return order
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """The sentence of a hit that holds most of a message among those with numbers."""
+
+    worth: float
+    terms: frozenset[str]
+    quantities: Mapping[str, set[str]]
+    """Numbers by their units."""
+    order: tuple[date, str, int]
+
+    def renews(self, other: _Value) -> bool:
+        """Whether it is newer, about the same, and gives another value of the same unit."""
+        if self.order <= other.order or len(self.terms & other.terms) <= _LEAST_SHARED:
+            return False
+        return any(
+            not self.quantities[unit] <= other.quantities.get(unit, self.quantities[unit]) for unit in self.quantities
+        )
+
+
+def _value_in(one: Ranked, asked: Collection[str], terms: Callable[[str], Collection[str]]) -> _Value | None:
+    node, weights = one.hit.node, one.hit.terms
+    found: list[_Value] = []
+    for sentence in split_sentences(node.get_content()):
+        day = sentence.day or day_of(node)
+        if day is None or sentence.kind != "text" or not (quantities := _quantities(sentence.text, terms)):
+            continue
+        held = frozenset(terms(sentence.text))
+        wanted = {unit: numbers for unit, numbers in quantities.items() if unit in asked}
+        order = day, path_of(node.metadata), value_of(node.metadata, START_LINE) or 0
+        found.append(_Value(sum(weights[term] for term in weights.keys() & held), held, wanted, order))
+    return max(found, key=lambda value: value.worth, default=None)
+
+
+def _quantities(text: str, terms: Callable[[str], Collection[str]]) -> dict[str, set[str]]:
+    """Return the numbers of a text by their units."""
+    found: dict[str, set[str]] = {}
+    for before, number, after in _NUMBER.findall(text):
+        left, right, value = before.casefold(), after.casefold(), number.replace(",", "")
+        if month := _MONTHS.get(left) or _MONTHS.get(right):
+            unit, value = _DATE, f"{month}-{value}"
+        elif right in {"am", "pm"} or ":" in number:
+            unit, value = _TIME, value + right
+        elif right == _PERCENT:
+            unit = _PERCENT
+        else:
+            unit = "" if lexicon().is_stop_word(right) else next(iter(terms(right)), "")
+        if unit:
+            found.setdefault(unit, set()).add(value)
+    return found
+
+
+# In a digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Mention:
+    """A statement in a hit, with its day."""
+
+    hit: Ranked
+    statement: Statement
+    day: date
+    held: frozenset[str] | set[str] = frozenset()
+    """The terms of the message that its subject holds."""
+
+    @property
+    def order(self) -> tuple[date, str, int]:
+        return self.day, path_of(self.hit.hit.node.metadata), self.line or self.statement.start
+
+    @property
+    def line(self) -> int | None:
+        first = value_of(self.hit.hit.node.metadata, START_LINE)
+        before = self.hit.hit.node.get_content()[: self.statement.start]
+        return first + before.count("\n") if isinstance(first, int) else None
+
+    def until(self, first: date, day: date) -> OlderStatement:
+        path = path_of(self.hit.hit.node.metadata)
+        text = self.statement.text
+        return OlderStatement(
+            citation=citation(shown_path(path), self.line, self.line),
+            since=first.isoformat(),
+            until=day.isoformat(),
+            snippet=visible(text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 2]} …"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The newest that notes say of a fact."""
+
+    text: str
+    """The statement, as the note has it."""
+    since: str
+    """The day from which notes say so."""
+    older: tuple[OlderStatement, ...]
+    """What they said before, the latest first."""
+
+
+def newest_first(
+    chosen: Sequence[Ranked],
+    ranked: Sequence[Ranked],
+    terms: Callable[[str], Collection[str]],
+) -> tuple[list[Ranked], dict[str, Current]]:
+    """Put the newest that notes say of a fact where the first of them stands.
+
+    A hit that says no more than an older value is left out, as the newest names it. One that says more comes after.
+
+    Args:
+        chosen: The hits of a digest, best first.
+        ranked: All that was found.
+        terms: Cuts a text into terms, as those of the hits are.
+
+    Returns:
+        As many hits at most, and by id what of them is current.
+    """
+    order, current, said = list(chosen), dict[str, Current](), dict[str, list[_Mention]]()
+    asked_for = _asked_for(chosen, terms)
+    for one in chosen:
+        for asked in asked_for[one.id] if one in order else ():
+            near = [other for other in ranked if other.id != one.id and asked.held <= other.hit.terms.keys()]
+            said |= {other.id: _mentions(other) for other in near if other.id not in said}
+            every = (mention for other in near for mention in said[other.id])
+            others = [mention for mention in every if mention.statement.is_about_the_same(asked.statement)]
+            history = sorted([asked, *others], key=lambda mention: mention.order)
+            if (told := _told(history)) is None:
+                continue
+            newest = history[-1].hit
+            current.setdefault(newest.id, told)
+            at = min(order.index(hit) for hit in (one, newest) if hit in order)
+            statements_told = [mention.statement for mention in history]
+            says_no_more = {
+                id_
+                for id_, found in asked_for.items()
+                if found and all(each.statement in statements_told for each in found)
+            }
+            gone = says_no_more | {newest.id}
+            before, after = ([hit for hit in part if hit.id not in gone] for part in (order[:at], order[at:]))
+            order = [*before, newest, *after]
+            break
+    return order[: len(chosen)], current
+
+
+def _mentions(one: Ranked) -> list[_Mention]:
+    node, day = one.hit.node, day_of(one.hit.node)
+    found = statements(node.get_content(), heading_titles(node.metadata))
+    return [_Mention(one, each, each_day) for each in found if (each_day := each.day or day)]
+
+
+def _asked_for(chosen: Sequence[Ranked], terms: Callable[[str], Collection[str]]) -> dict[str, list[_Mention]]:
+    """Return the statements of each chosen hit that hold most of the message, the best first."""
+    worth = dict[str, list[tuple[float, _Mention]]]()
+    for one in chosen:
+        weights = one.hit.terms
+        held = [replace(each, held=weights.keys() & set(terms(each.statement.subject))) for each in _mentions(one)]
+        worth[one.id] = [(sum(weights[term] for term in each.held), each) for each in held]
+    best = max((value for found in worth.values() for value, _ in found), default=0.0)
+    most = max((sum(one.hit.terms.values()) for one in chosen), default=0.0)
+    least = max(_SURELY_ASKED * best, _LEAST_SHARE * most)
+    return {
+        id_: [each for value, each in sorted(found, key=lambda pair: -pair[0]) if value >= least > 0]
+        for id_, found in worth.items()
+    }
+
+
+def _told(history: Sequence[_Mention]) -> Current | None:
+    """Return what the last of some mentions says, and what those before it said; None where all say the same."""
+    runs = [list(run) for _, run in groupby(history, key=lambda mention: mention.statement.value)]
+    older = [run[-1].until(run[0].day, following[0].day) for run, following in pairwise(runs)]
+    last = runs[-1]
+    return (
+        Current(last[-1].statement.text, last[0].day.isoformat(), tuple(older[: -_MOST_OLDER - 1 : -1]))
+        if older
+        else None
+    )
