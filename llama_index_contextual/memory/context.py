@@ -12,8 +12,8 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.keyword.lexicon import lexicon_of
-from llama_index_contextual.memory.current import Current, newer_values_first, newest_first
-from llama_index_contextual.memory.digest import DISABLED, MemoryDigest, on_one_line
+from llama_index_contextual.memory.current import newer_values_first, newest_first
+from llama_index_contextual.memory.digest import DISABLED, Current, MemoryDigest, on_one_line
 from llama_index_contextual.memory.message import MAX_MESSAGE, Asked, clean_message, gate, read_message
 from llama_index_contextual.memory.ranking import entries_of, is_seen, left_out, rank, select
 from llama_index_contextual.memory.search import HitPool, PoolSearch, days_filter

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.dates import LANGUAGES, date_from_heading, date_from_words, month_words, weekday_words
 from llama_index_contextual.keyword.lexicon import lexicon, words
-from llama_index_contextual.memory.digest import OlderStatement, shown_path, visible
+from llama_index_contextual.memory.digest import Current, OlderStatement, shown_path, visible
 from llama_index_contextual.memory.ranking import day_of
 from llama_index_contextual.memory.snippet import split_sentences
 from llama_index_contextual.metadata import START_LINE, citation, heading_titles, path_of, value_of
@@ -40,8 +40,8 @@ _MOST_WORDS: Final = 20  # of a sentence
 _LEAST_SHARED: Final = 2  # words that two sentences of one fact share, stop words left out
 _ASKED_SHARE: Final = 0.6  # of what the best sentence holds of the message; one with less is not what is asked for
 _SURELY_ASKED: Final = 0.8  # the same, of statements
-_NEAR: Final = 0.5  # of the best score; in prose only such hits are compared
-_MOST_COMPARED: Final = 20
+_NEAR: Final = 0.45  # of the best score; in prose only such hits are compared
+_MOST_COMPARED: Final = 25
 _DATE, _TIME, _PERCENT = _UNITS = ("a date", "a time", "%")
 _NUMBER: Final = re.compile(r"(?:([^\W\d_]+)\s+)?(\d+(?:[.,:/]\d+)*)(?:st|nd|rd|th)?\s*(%|[^\W\d_]+)?")
 _MONTHS: Final = {word: number for language in LANGUAGES for word, number in month_words(language).items()}
@@ -255,18 +255,6 @@ class _Mention:
             until=day.isoformat(),
             snippet=visible(text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 2]} …"),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Current:
-    """The newest that notes say of a fact."""
-
-    text: str
-    """The statement, as the note has it."""
-    since: str
-    """The day from which notes say so."""
-    older: tuple[OlderStatement, ...]
-    """What they said before, the latest first."""
 
 
 def newest_first(

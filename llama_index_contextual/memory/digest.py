@@ -55,6 +55,18 @@ class OlderStatement:
 
 
 @dataclass(frozen=True, slots=True)
+class Current:
+    """The newest that notes say of a fact."""
+
+    text: str
+    """The statement, as the note has it."""
+    since: str
+    """The day from which notes say so."""
+    older: tuple[OlderStatement, ...]
+    """What they said before, the latest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryEntry:
     """One hit of a digest, with why it is there."""
 

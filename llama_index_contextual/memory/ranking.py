@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeWithScore
 
 from llama_index_contextual.dates import date_from_path, parse_day
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, closeness
-from llama_index_contextual.memory.digest import MemoryEntry, on_one_line, visible
+from llama_index_contextual.memory.digest import Current, MemoryEntry, on_one_line, visible
 from llama_index_contextual.memory.snippet import choose_snippet
 from llama_index_contextual.metadata import (
     DATE,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.config import MemorySettings
     from llama_index_contextual.keyword.dates_in_text import NamedDate
-    from llama_index_contextual.memory.current import Current
     from llama_index_contextual.memory.search import HitPool, PoolHit
     from llama_index_contextual.postprocessor import RecencyPostprocessor
 

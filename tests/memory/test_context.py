@@ -113,12 +113,15 @@ def test_a_named_date_counts_instead_of_recency(memory):
     assert memory.get("what did JC order on April 5?", now=NOW).dates == ("2026-04-05",)
 
 
-def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off(retriever):
-    def scores(**settings):
-        found = MemoryContext(retriever, **settings).get("when is tea on Sundays?", now=NOW).entries
-        return {entry.path: entry.score for entry in found}
-
+def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off():
     new, old = "memory/2026-04-02.md", "memory/2026-01-03.md"
+    texts = {old: "We cooked leek soup with JC, and ate all of it.", new: "We cooked leek soup with JC, and sang about it."}
+    nodes = [TextNode(text=text, metadata={"path": path}) for path, text in texts.items()]
+
+    def scores(**settings):
+        memory = MemoryContext(ContextualBM25Retriever(nodes), **settings)
+        return {entry.path: entry.score for entry in memory.get("when did JC cook leek soup?", now=NOW).entries}
+
     with_recency, without = scores(), scores(include_recency=False)
     assert with_recency[new] / with_recency[old] > without[new] / without[old]
     assert next(iter(with_recency)) == new
