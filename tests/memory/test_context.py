@@ -115,7 +115,8 @@ def test_a_named_date_counts_instead_of_recency(memory):
 
 def test_of_two_near_equal_notes_the_newer_wins_and_that_can_be_switched_off():
     new, old = "memory/2026-04-02.md", "memory/2026-01-03.md"
-    texts = {old: "We cooked leek soup with JC, and ate all of it.", new: "We cooked leek soup with JC, and sang about it."}
+    text = "We cooked leek soup with JC, and {} it."
+    texts = {old: text.format("ate all of"), new: text.format("sang about")}
     nodes = [TextNode(text=text, metadata={"path": path}) for path, text in texts.items()]
 
     def scores(**settings):
