@@ -94,7 +94,7 @@ class MemoryCommands:
         top = command.path.rstrip("/")
         lines = [f"{_size(sizes[name])}\t{top}{'/' if name else ''}{name}" for name in sorted(sizes)] or [f"0B\t{top}"]
         head = f"Here're the files and directories up to {_DEEP} levels deep in {top}, excluding hidden items"
-        return f"{head} and node_modules:\n" + "\n".join(lines)
+        return f"{head} and node_modules:\n{_cut(lines, 'the path of a folder')}"
 
     def _shown(self, name: str, place: str, view_range: list[int] | None) -> str:
         lines = _decoded(Path(place).read_bytes(), name)[0].replace("\r\n", "\n").split("\n")
@@ -105,10 +105,7 @@ class MemoryCommands:
             if len(view_range) != 2 or not all(isinstance(number, int) for number in view_range):  # noqa: PLR2004
                 raise SettingError(f"Invalid `view_range` parameter: {view_range}. It should be two line numbers.")
             first, last = max(1, view_range[0]), len(lines) if view_range[1] == -1 else view_range[1]
-        text = _numbered(lines, first, last)
-        if len(text) > _MOST_CHARS:
-            text = text[:_MOST_CHARS].rpartition("\n")[0] or text[:_MOST_CHARS]
-            text += f"\n(cut after {_MOST_CHARS:,} characters; view_range shows the rest)"
+        text = _cut(_numbered(lines, first, last), "view_range")
         return f"Here's the content of {name} with line numbers:\n{text}"
 
     def create(self, command: Any) -> str:
@@ -125,7 +122,7 @@ class MemoryCommands:
     def str_replace(self, command: Any) -> str:
         """Replace a passage that is in a note once."""
         line, lines = self.replace(command.path, command.old_str, command.new_str)
-        shown = _numbered(lines, max(1, line - _AROUND), line + _AROUND)
+        shown = "\n".join(_numbered(lines, max(1, line - _AROUND), line + _AROUND))
         return f"The memory file has been edited. Here is the snippet showing the change (with line numbers):\n{shown}"
 
     def replace(self, name: str, old: str, new: str) -> tuple[int, list[str]]:
@@ -303,8 +300,17 @@ def _lines_of(text: str, quote: str) -> list[int]:
     return numbers
 
 
-def _numbered(lines: list[str], first: int, last: int) -> str:
-    return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
+def _numbered(lines: list[str], first: int, last: int) -> list[str]:
+    return [f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first)]
+
+
+def _cut(lines: list[str], cure: str) -> str:
+    """Return lines as a text, as many as an answer may have."""
+    text = "\n".join(lines)
+    if len(text) <= _MOST_CHARS:
+        return text
+    kept = text[:_MOST_CHARS].rpartition("\n")[0] or text[:_MOST_CHARS]
+    return f"{kept}\n(cut after {_MOST_CHARS:,} characters; {cure} shows the rest)"
 
 
 def _size(count: float) -> str:

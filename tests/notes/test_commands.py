@@ -122,6 +122,16 @@ def test_a_view_of_a_folder_lists_notes_and_nothing_else(folder, memory):
     assert Memory(folder / "empty").call({"command": "view", "path": "/memories"}).endswith(":\n0B\t/memories")
 
 
+def test_a_long_view_is_cut_and_says_so(folder, memory):
+    (folder / "long.md").write_text("word " * 10 + "\n" + "x" * 100_000 + "\n", "utf-8")
+    for number in range(1500):
+        (folder / "people" / f"a person with a long name {number}.md").touch()
+    for path in ("/memories/long.md", "/memories/people"):
+        shown = memory.call({"command": "view", "path": path})
+        assert len(shown) < 65_000
+        assert "(cut after 64,000 characters; " in shown.splitlines()[-1]
+
+
 PATHS = [
     "/memories/../outside.md", "/memories/people/../../outside.md", "/memories//etc/passwd", "/memories/./facts.md",
     "/memories/.hidden.md", "/memories/.contextual/notes.lock", "/memories/.contextual/x.md", "/memories/link.md",
