@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 _KEY_BEGIN: Final = "-----BEGIN "
+_KEY_LINE: Final = 80  # characters of its first line
 _KEY_END: Final = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----")
 # By their own form, as those who issue them say it.
 _TOKENS: Final = {
@@ -80,14 +81,12 @@ def _is_random(name: str, value: str) -> bool:
 
 def _without_private_keys(text: str) -> tuple[str, int]:
     parts: list[str] = []
-    count = 0
-    while (start := text.find(_KEY_BEGIN)) >= 0:
-        line = text[start : start + 80].partition("\n")[0]
-        end = _KEY_END.search(text, start) if "PRIVATE KEY" in line else None
-        if "PRIVATE KEY" not in line:
-            cut, shown = start + len(_KEY_BEGIN), text[: start + len(_KEY_BEGIN)]
-        else:  # without an end, all that follows is of the key
-            cut, shown, count = end.end() if end else len(text), f"{text[:start]}[redacted private key]", count + 1
-        parts.append(shown)
-        text = text[cut:]
-    return "".join([*parts, text]), count
+    done = position = count = 0
+    while (start := text.find(_KEY_BEGIN, position)) >= 0:
+        position = start + len(_KEY_BEGIN)
+        if "PRIVATE KEY" in text[start : start + _KEY_LINE].partition("\n")[0]:
+            end = _KEY_END.search(text, start)  # without an end, all that follows is of the key
+            parts += [text[done:start], "[redacted private key]"]
+            done = position = end.end() if end else len(text)
+            count += 1
+    return "".join([*parts, text[done:]]), count

@@ -243,14 +243,11 @@ def _joined(content: object, kinds: tuple[str, ...]) -> str:
 def _without(text: str, opening: str, closing: str) -> str:
     """Take out what stands between two marks. A search for pairs by an expression would be quadratic."""
     parts: list[str] = []
-    while opening in text:
-        before, _, rest = text.partition(opening)
-        _, closed, after = rest.partition(closing)
-        if not closed:
-            break
-        parts.append(before)
-        text = after
-    return "".join([*parts, text])
+    done = 0
+    while (start := text.find(opening, done)) >= 0 and (end := text.find(closing, start)) >= 0:
+        parts.append(text[done:start])
+        done = end + len(closing)
+    return "".join([*parts, text[done:]])
 
 
 def _moment(value: object) -> datetime | None:

@@ -6,14 +6,20 @@ import subprocess
 import sys
 import time
 import zipfile
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from growth import FACTOR, grows_too_fast
 
 from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.markdown.blocks import mask, outline
 from llama_index_contextual.notes import import_transcripts
+from llama_index_contextual.notes.importing import _Page
+from llama_index_contextual.notes.transcripts import Session
+
+NOW = datetime(2026, 4, 9, 10, tzinfo=timezone.utc)
 
 
 @pytest.fixture(autouse=True)
@@ -390,3 +396,18 @@ def test_a_transcript_is_read_as_a_stream(format, notes, tmp_path):  # noqa: A00
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
     assert " new" in done.stdout.splitlines()[0]
     assert int(re.search(r"VmHWM:\s+(\d+) kB", done.stdout)[1]) < 150 * 1024
+
+
+ASIDE, KEY = "<system-reminder>x</system-reminder>", "-----BEGIN X PRIVATE KEY-----\n-----END X PRIVATE KEY-----\n"
+LONG = [ASIDE, "<system-reminder>", KEY, "-----BEGIN ", "password=", "# x\n", "```\n", "x\n=\n", "a\x07", "<!--\n"]
+
+
+@pytest.mark.parametrize("part", LONG, ids=repr)
+def test_a_message_of_the_worst_text_takes_time_in_proportion_to_it(part):
+    def work(text):
+        session = Session("", NOW)
+        session.add("Assistant", text, None)
+        return [_Page("codex", session).edit(None) for _ in session.messages]
+
+    short = part * (100_000 // len(part))
+    assert not grows_too_fast(work, short, short * FACTOR)
