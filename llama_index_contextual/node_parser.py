@@ -198,17 +198,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         return "HeadingAwareMarkdownNodeParser"
 
     def _settings(self, *, markdown: bool = True) -> ChunkSettings:
-        return ChunkSettings(
-            chunk_size=self.chunk_size,
-            chunk_overlap=self.chunk_overlap,
-            min_chunk_size=self.min_chunk_size,
-            max_chunk_size=self.max_chunk_size,
-            keep_blocks=self.keep_blocks,
-            cut_at_rules=self.cut_at_rules,
-            tokenizer=self.tokenizer,
-            semantic=self.semantic,
-            markdown=markdown,
-        )
+        shared = {name: getattr(self, name) for name in ChunkSettings.__slots__ if name != "markdown"}
+        return ChunkSettings(**shared, markdown=markdown)
 
     def split_document(self, document: BaseNode, above: Open | None = None) -> tuple[str, FrontMatter, list[Span]]:
         """Return a document's text (lone surrogates replaced), its front matter, and the spans of its nodes.

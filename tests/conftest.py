@@ -52,11 +52,11 @@ def data():
 @pytest.fixture
 def trusted():
     """Callable: trusts what the configuration of a folder says now, as ``llama-index-contextual trust`` does."""
-    from llama_index_contextual.config import asked_of
+    from llama_index_contextual.config import folder_config
     from llama_index_contextual.config.trust import trust
 
     def say(folder: Path) -> Path:
-        trust(folder, [asked_of(folder).digest])
+        trust(folder, [folder_config(folder).digest])
         return folder
 
     return say

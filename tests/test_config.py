@@ -13,7 +13,7 @@ from llama_index_contextual.context import LLMContextGenerator, Patience
 from llama_index_contextual.distributed.ray_workers import RayWorkers
 from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES
+from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES
 from llama_index_contextual.memory import MemoryContext, MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 
@@ -77,7 +77,7 @@ def test_options_come_before_the_environment_and_that_before_the_file(folder, mo
     found = load_configuration(folder, options={"files.include": ["*.go"], "files.exclude": None})
     assert (found.chunks.chunk_size, found.origins["chunks.size"]) == (300, "LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE")
     assert (found.files.include, found.origins["files.include"]) == (("*.go",), "--include")
-    assert found.said("files.exclude") is None
+    assert found.get("files.exclude") is None
     assert found.embedding.embed_model == "ollama:nomic-embed-text"
     assert load_configuration(folder).files.include == ("*.txt", "*.rst")
 
@@ -142,6 +142,15 @@ def test_an_error_names_the_option_or_the_variable(tmp_path, monkeypatch):
         load_configuration(tmp_path)
 
 
+def test_a_misspelt_variable_is_an_error_and_one_that_is_no_setting_is_not_ours(tmp_path, monkeypatch):
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS", "user:password")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_FILES", '{"hidden": true}')
+    assert load_configuration(tmp_path).files.explicit() == {"hidden": True}
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNCKS__SIZE", "3")
+    with pytest.raises(SettingError, match=r"^LLAMA_INDEX_CONTEXTUAL_CHUNCKS__SIZE is not known\. Cure: use one of"):
+        load_configuration(tmp_path)
+
+
 def defaults():
     llm = signature(LLMContextGenerator).parameters
     parser = HeadingAwareMarkdownNodeParser.model_fields
@@ -159,7 +168,7 @@ def test_every_key_has_its_name_and_its_default_in_python():
     of = defaults()
     checked = 0
     for key, setting in SETTINGS.items():
-        section = setting.path[-2] if len(setting.path) > 1 else ""
+        section = setting.section
         if section not in of or (section == "retrieval" and setting.name not in of[section]):
             continue
         assert setting.name in of[section], key
@@ -176,7 +185,9 @@ def test_no_two_settings_of_a_table_have_one_key_and_each_says_its_meaning_in_on
 
 
 def test_languages_are_those_that_the_package_has():
-    assert SETTINGS["memory.languages"].default == SETTINGS["memory.languages"].safe == DEFAULT_LANGUAGES
+    languages = SETTINGS["memory.languages"]
+    assert languages.default == DEFAULT_LANGUAGES
+    assert languages.safe == (*DEFAULT_LANGUAGES, *OWN_LANGUAGES)
 
 
 class TestAnIndex:

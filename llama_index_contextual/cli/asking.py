@@ -13,9 +13,9 @@ from llama_index_contextual.cli.common import (
     AsJson,
     Config,
     Folder,
+    Options,
     PathPart,
     Question,
-    Said,
     Since,
     Storage,
     TagPart,
@@ -54,7 +54,7 @@ def ask(
     storage: Storage = None,
     config: Config = None,
     *,
-    settings: Said,
+    settings: Options,
     path: PathPart = "",
     tag: TagPart = "",
     since: Since = "",
@@ -71,10 +71,10 @@ def ask(
     text = question_of(question)
     filters = note_filters(path=path, tag=tag, since=since, until=until)
     with open_index(folder, storage, config, settings, create=False) as index:
-        said = index.settings.configuration
-        writer = CitedSynthesizer(llm or said.context.llm.llm)
-        least = said_least(said.retrieval.min_score)
-        retriever = index.as_retriever(said.retrieval.top_k or 5, filters=filters, min_score=least)
+        configuration = index.settings.configuration
+        writer = CitedSynthesizer(llm or configuration.context.llm.llm)
+        least = said_least(configuration.retrieval.min_score)
+        retriever = index.as_retriever(configuration.retrieval.top_k or 5, filters=filters, min_score=least)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
             explanation = retriever.explain(text)
@@ -106,7 +106,7 @@ def serve(
     storage: Storage = None,
     config: Config = None,
     *,
-    settings: Said,
+    settings: Options,
     llm: Annotated[
         str | None, typer.Option(help="Answers questions. Default: that of the contexts, else nobody")
     ] = None,

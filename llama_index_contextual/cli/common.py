@@ -52,7 +52,7 @@ All = Annotated[bool, typer.Option("--all", help="Show every setting.")]
 ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
 
 
-Said = dict[str, Any]  # what options say of settings, by key; None is not said
+Options = dict[str, Any]  # what options say of settings, by key; None is not said
 
 
 def option_of(key: str) -> Any:
@@ -70,7 +70,7 @@ EmbedModel = option_of("embedding.model")
 
 
 def with_options(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of some settings. What they say is its argument ``settings``, a :data:`Said`."""
+    """Give a command the options of some settings. What they say is its argument ``settings``, a :data:`Options`."""
     names = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option_of(names[name])) for name in names

@@ -22,8 +22,8 @@ from llama_index_contextual.cli.common import (
     Folder,
     Indexed,
     ListSkipped,
+    Options,
     Page,
-    Said,
     Storage,
     open_index,
     print_json,
@@ -63,7 +63,7 @@ def context(
     storage: Storage = None,
     config: Config = None,
     *,
-    settings: Said,
+    settings: Options,
     as_json: AsJson = False,
 ) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
@@ -103,7 +103,7 @@ def mcp(
     storage: Storage = None,
     config: Config = None,
     *,
-    settings: Said,
+    settings: Options,
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
     allow_write: Annotated[
@@ -156,7 +156,7 @@ def _require_port(port: int) -> None:
 def preview(
     file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
     *,
-    settings: Said,
+    settings: Options,
     tokenizer: Annotated[str | None, typer.Option(help="minilm, cl100k or estimate.")] = None,
     context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
     folder: Annotated[
@@ -198,7 +198,7 @@ def status(
     folder: Indexed = None,
     storage: Storage = None,
     *,
-    settings: Said,
+    settings: Options,
     list_skipped: ListSkipped = False,
     all_: All = False,
     as_json: AsJson = False,
@@ -214,7 +214,7 @@ def status(
 
 
 @with_options("store.database")
-def verify(folder: Indexed = None, storage: Storage = None, *, settings: Said, as_json: AsJson = False) -> None:
+def verify(folder: Indexed = None, storage: Storage = None, *, settings: Options, as_json: AsJson = False) -> None:
     """Check that files, database and engines agree. Exit code 3 if they do not."""
     with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
         verification = index.verify()
@@ -228,7 +228,7 @@ def export(
     folder: Indexed = None,
     storage: Storage = None,
     *,
-    settings: Said,
+    settings: Options,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. Default: standard output")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Write over a file that is there already.")] = False,
 ) -> None:

@@ -20,7 +20,7 @@ from llama_index_contextual.cli.common import (
     print_text,
     tell,
 )
-from llama_index_contextual.config import FILE, SETTINGS, Setting, asked_of
+from llama_index_contextual.config import FILE, SETTINGS, Setting, folder_config
 from llama_index_contextual.config.trust import distrust, is_trusted, trusted_folders
 from llama_index_contextual.config.trust import trust as trust_folder
 from llama_index_contextual.errors import SettingError
@@ -99,9 +99,9 @@ def trust(
         return
     if not root.is_dir():
         raise SettingError(f"{root} is no folder. Cure: name one that exists.")
-    request, state = asked_of(root), stored_state(root, storage)
+    request, state = folder_config(root), stored_state(root, storage)
     of_index = trusted_choices(state, root)[1]
-    choices = [(request.said.origins[key], key, request.said.values[key]) for key in request.keys]
+    choices = [(request.file.origins[key], key, request.file.values[key]) for key in request.keys]
     digests = [request.digest]
     if state.choices:
         choices += [("its index", name, dict(state.choices).get(name, "an object")) for name in of_index]
@@ -117,7 +117,7 @@ def trust(
 def _trusted(folder: str) -> str:
     """Return a folder that the user trusts, with a word on what it says now where that is not what was trusted."""
     try:
-        holds = is_trusted(folder, asked_of(Path(folder)).digest)
+        holds = is_trusted(folder, folder_config(Path(folder)).digest)
     except (SettingError, OSError):  # it is gone, or what it says cannot be read
         holds = False
     return folder if holds else f"{folder}: its configuration says something else now, and is not obeyed"
@@ -142,13 +142,10 @@ def in_force(settings: IndexSettings, state: IndexState) -> list[tuple[str, Any,
 
 
 def _is_remembered(setting: Setting, choices: Mapping[str, Any]) -> bool:
-    section = setting.path[-2] if len(setting.path) > 1 else ""
-    if section in ("embedding", "store", "context"):
-        return setting.name in choices
-    table = choices.get({"llm": "context_options"}.get(section, section), {})
-    return (section == "chunks" and "parser" in choices) or (
-        section in ("files", "chunks", "llm") and setting.name in table
-    )
+    if setting.section == "chunks" and "parser" in choices:
+        return True
+    tables = {"files": "files", "chunks": "chunks", "llm": "context_options"}
+    return setting.name in (choices.get(tables[setting.section], {}) if setting.section in tables else choices)
 
 
 def _of_index(settings: IndexSettings, setting: Setting) -> Any:
@@ -165,7 +162,7 @@ def _of_index(settings: IndexSettings, setting: Setting) -> Any:
     sources: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser, "context": contexts}
     if contexts.context == "llm":
         sources["llm"] = getattr(contexts.generator, "first", contexts.generator)
-    return getattr(sources.get(setting.path[-2] if len(setting.path) > 1 else ""), setting.name, None)
+    return getattr(sources.get(setting.section), setting.name, None)
 
 
 def _shown(value: Any) -> str:
@@ -191,9 +188,6 @@ def commented_file() -> str:
         note = f" Default: {setting.computed}." if setting.computed else ""
         lines.append(f"# {setting.info.description}{note}")
         value = setting.info.default if setting.example is None else setting.example
-        lines += (
-            [f"# {json.dumps(path)} = {json.dumps(text)}" for path, text in value.items()]
-            if isinstance(value, dict)
-            else [f"# {name} = {json.dumps(value, ensure_ascii=False)}"]
-        )
+        values = {json.dumps(path): text for path, text in value.items()} if isinstance(value, dict) else {name: value}
+        lines += [f"# {name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
     return "\n".join([*lines, ""])

@@ -22,7 +22,7 @@ from llama_index_contextual.cli.common import (
     Documents,
     Indexed,
     ListSkipped,
-    Said,
+    Options,
     Storage,
     open_index,
     print_json,
@@ -72,7 +72,7 @@ def index(
     storage: Storage = None,
     config: Config = None,
     *,
-    settings: Said,
+    settings: Options,
     workers: Annotated[
         str | None,
         typer.Option(
@@ -165,7 +165,7 @@ def _watch(contextual: ContextualIndex, *, workers: str | None, strict: bool, as
                 tell_error(error)
 
 
-def _check(contextual: ContextualIndex, settings: Said) -> None:
+def _check(contextual: ContextualIndex, settings: Options) -> None:
     """Refuse before any work what cannot end well.
 
     Raises:

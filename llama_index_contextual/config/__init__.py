@@ -5,7 +5,7 @@ The file is ``contextual.toml`` in the folder, or the table ``[tool.llama-index-
 line, an environment variable (``LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE``), the file, the user's own file, the index, the
 default. A folder's own file says servers, models, stores, paths and secrets only where the user trusts it.
 
-This room knows these places but for the argument and the index. ``Configuration.said`` is None for what none of them
+This room knows these places but for the argument and the index. ``Configuration.get`` gives None for what none of them
 says: then the index or the default decides.
 """
 
@@ -18,7 +18,7 @@ from llama_index_contextual.config.keys import (
     Retrieval,
     descriptions_of,
 )
-from llama_index_contextual.config.places import PREFIX, USER_FILE, asked_of, load_configuration
+from llama_index_contextual.config.places import PREFIX, USER_FILE, folder_config, load_configuration
 from llama_index_contextual.config.trust import is_safe, user_folder
 
 __all__ = [
@@ -31,8 +31,8 @@ __all__ = [
     "MemorySettings",
     "Retrieval",
     "Setting",
-    "asked_of",
     "descriptions_of",
+    "folder_config",
     "is_safe",
     "load_configuration",
     "user_folder",

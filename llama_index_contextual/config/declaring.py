@@ -135,6 +135,11 @@ class Setting:
         return self.path[-1]
 
     @property
+    def section(self) -> str:
+        """The name of its table in Python; "" where it stands in none."""
+        return "".join(self.path[-2:-1])
+
+    @property
     def default(self) -> Any:
         """The default, in parentheses and in words where it is computed."""
         return f"({self.computed})" if self.computed else self.info.default

@@ -37,7 +37,7 @@ _IN_STRING: Final = {'"': re.compile(r'[\\"\n]'), '"""': re.compile(r'\\|"""')}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ConfigFile:
     """What one file says.
 
     Attributes:
@@ -53,7 +53,7 @@ class Said:
     owner: int = 0
 
 
-def read_settings(path: Path) -> Said:
+def read_settings(path: Path) -> ConfigFile:
     """Read a file: all of it, or of a ``pyproject.toml`` our table.
 
     Raises:
@@ -62,7 +62,7 @@ def read_settings(path: Path) -> Said:
     text, owner = _text_of(path)
     ours = TABLE if path.name == PROJECT else ()
     if ours and f"[{'.'.join(TABLE)}" not in text:
-        return Said()
+        return ConfigFile()
     _check_shape(path, text)
     try:
         table: Any = tomllib.loads(text)
@@ -80,9 +80,9 @@ def read_settings(path: Path) -> Said:
         raise SettingError(f"{path} has {count:,} values, and {MAX_VALUES:,} are read at most. {_CURE}")
     for key, value in values.items():
         numbers = value if isinstance(value, list) else [value]
-        if any(isinstance(one, int) and abs(one) > _MAX_NUMBER for one in numbers):
+        if any(isinstance(number, int) and abs(number) > _MAX_NUMBER for number in numbers):
             raise SettingError(f"{origins[key]}: {key} is a number beyond all limits. Cure: a smaller one.")
-    return Said(path, values, origins, owner)
+    return ConfigFile(path, values, origins, owner)
 
 
 def read_text(path: Path) -> str:
@@ -121,8 +121,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _check_shape(path: Path, text: str) -> None:
     """Refuse what is too deep or too much, by a look at what stands outside of strings and comments."""
     keys = depth = dots = place = 0
-    while found := _MARK.search(text, place):
-        mark, place = found[0], found.end()
+    while match := _MARK.search(text, place):
+        mark, place = match[0], match.end()
         if mark[0] in "\"'":
             place = _end_of_string(text, mark, place)
         elif mark == "#":
@@ -145,11 +145,11 @@ def _end_of_string(text: str, mark: str, place: int) -> int:
     if mark not in _IN_STRING:  # no character is escaped in it
         end = text.find(mark, place)
         return end + len(mark) if end >= 0 else len(text)
-    while found := _IN_STRING[mark].search(text, place):
-        place = found.end()
-        if found[0] == mark:
+    while match := _IN_STRING[mark].search(text, place):
+        place = match.end()
+        if match[0] == mark:
             return place
-        if found[0] == "\n":
+        if match[0] == "\n":
             break
         place += 1
     return len(text)
@@ -157,17 +157,17 @@ def _end_of_string(text: str, mark: str, place: int) -> int:
 
 def _lines(text: str) -> dict[str, int]:
     """Return the line of each key and of each table, as far as a look at the beginning of lines tells it."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.split("\n"), 1):
         bare = line.strip()
         if bare.startswith("["):
             table = _unquoted(bare.partition("]")[0].strip("[ "))
-            found.setdefault(table, number)
+            lines.setdefault(table, number)
             table += "."
         elif "=" in bare:
-            found.setdefault(table + _unquoted(bare.partition("=")[0]), number)
-    return found
+            lines.setdefault(table + _unquoted(bare.partition("=")[0]), number)
+    return lines
 
 
 def _line(lines: Mapping[str, int], key: str) -> int:

@@ -377,8 +377,8 @@ class Configuration(Section):
             value = getattr(value, name)
         return value
 
-    def said(self, key: str) -> Any:
-        """Return the value of a setting by its key; None where nobody said it."""
+    def get(self, key: str) -> Any:
+        """Return the value of a setting by its key; None where nobody said one."""
         *path, name = SETTINGS[key].path
         section: Any = self
         for part in path:

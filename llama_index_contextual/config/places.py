@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from llama_index_contextual.config.declaring import Section
-from llama_index_contextual.config.file import FILE, PROJECT, Said, flat, read_settings, read_text
+from llama_index_contextual.config.file import FILE, PROJECT, ConfigFile, flat, read_settings, read_text
 from llama_index_contextual.config.keys import SETTINGS, Configuration
 from llama_index_contextual.config.trust import digest_of, is_safe, is_strange, is_trusted, user_folder
 from llama_index_contextual.errors import ContextualWarning, SettingError
@@ -33,17 +33,17 @@ _NAMED: Final = 8  # settings and mistakes in one message
 _SHOWN: Final = 100  # characters of a wrong value
 
 
-class Asked(NamedTuple):
+class FolderConfig(NamedTuple):
     """What the file of a folder says, and what of it needs the user's trust.
 
     Attributes:
-        said: The file; an empty one where the folder has none.
+        file: The file; an empty one where the folder has none.
         keys: What counts only from the user; all of it where the file or the folder belongs to another user.
         strange: Whether it does.
         digest: Of all that it says.
     """
 
-    said: Said
+    file: ConfigFile
     keys: tuple[str, ...]
     strange: bool
     digest: str
@@ -69,64 +69,64 @@ def load_configuration(
         SettingError: A file cannot be read, or a value of any place cannot work. The message names file and line, or
             the option, or the environment variable.
     """
-    own = user_folder() / USER_FILE
-    users = read_settings(own) if own.is_file() else Said()
-    said = _of_folder(Path(folder).expanduser()) if file is None else _named(file)
-    given = {key: value for key, value in (options or {}).items() if value is not None}
-    files = [users, said, Said() if over is None else _named(over)]
-    merged: dict[str, Any] = {}
+    user_file = user_folder() / USER_FILE
+    user = read_settings(user_file) if user_file.is_file() else ConfigFile()
+    main = _of_folder(Path(folder).expanduser()) if file is None else _named(file)
+    further = ConfigFile() if over is None else _named(over)
+    options = {key: value for key, value in (options or {}).items() if value is not None}
+    values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for values, names in (
-        (users.values, users.origins),
-        (said.values, said.origins),
+    for place in (
+        (user.values, user.origins),
+        (main.values, main.origins),
         _environment(),
-        (files[2].values, files[2].origins),
-        (given, {key: SETTINGS[key].option or key for key in given}),
+        (further.values, further.origins),
+        (options, {key: SETTINGS[key].option or key for key in options}),
     ):
-        merged.update(values)
-        origins.update(names)
-    prompt = merged.get(_PROMPT)
+        values.update(place[0])
+        origins.update(place[1])
+    prompt = values.get(_PROMPT)
     if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that says so
-        beside = (one.path.parent for one in files if one.path and origins[_PROMPT].startswith(f"{one.path}:"))
-        merged[_PROMPT] = read_text(next(beside, Path()) / prompt)
-    configuration = checked(merged, origins)
-    configuration._origins, configuration._file = origins, said.path  # noqa: SLF001  our own
+        paths = (one.path for one in (user, main, further) if one.path)
+        beside = (path.parent for path in paths if origins[_PROMPT].startswith(f"{path}:"))
+        values[_PROMPT] = read_text(next(beside, Path()) / prompt)
+    configuration = checked(values, origins)
+    configuration._origins, configuration._file = origins, main.path  # noqa: SLF001  our own
     return configuration
 
 
-def asked_of(folder: Path) -> Asked:
+def folder_config(folder: Path) -> FolderConfig:
     """Return what the file of a folder says, and what of it needs trust.
 
     Raises:
         SettingError: The file cannot be read.
     """
     path = next((path for name in (FILE, PROJECT) if (path := folder / name).is_file()), None)
-    said = Said() if path is None else read_settings(path)
-    strange = said.path is not None and (is_strange(said.owner) or is_strange(folder.stat().st_uid))
-    keys = tuple(key for key, value in said.values.items() if strange or not is_safe(key, value))
-    return Asked(said, keys, strange, digest_of(said.values))
+    file = ConfigFile() if path is None else read_settings(path)
+    strange = file.path is not None and (is_strange(file.owner) or is_strange(folder.stat().st_uid))
+    keys = tuple(key for key, value in file.values.items() if strange or not is_safe(key, value))
+    return FolderConfig(file, keys, strange, digest_of(file.values))
 
 
-def _of_folder(folder: Path) -> Said:
+def _of_folder(folder: Path) -> ConfigFile:
     """Return what a folder's own file may say."""
-    asked = asked_of(folder)
-    said, keys = asked.said, asked.keys
-    if not keys or is_trusted(folder, asked.digest):
-        return said
-    checked(said.values, said.origins)  # a slip is an error, also in what does not count
+    file, keys, strange, digest = folder_config(folder)
+    if not keys or is_trusted(folder, digest):
+        return file
+    checked(file.values, file.origins)  # a slip is an error, also in what does not count
     names = ", ".join(keys[:_NAMED]) + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
-    why = "it belongs to another user" if asked.strange else "a folder may not say this by itself"
+    why = "it belongs to another user" if strange else "a folder may not say this by itself"
     warnings.warn(
-        f"{said.path}: {names} not obeyed: {why}. Cure: read the file, then llama-index-contextual trust {folder}; or "
+        f"{file.path}: {names} not obeyed: {why}. Cure: read the file, then llama-index-contextual trust {folder}; or "
         "say it by options, in the environment, or in your own settings.",
         ContextualWarning,
         stacklevel=3,
     )
-    left = {key: value for key, value in said.values.items() if key not in keys}
-    return replace(said, values=left, origins={key: said.origins[key] for key in left})
+    values = {key: value for key, value in file.values.items() if key not in keys}
+    return replace(file, values=values, origins={key: file.origins[key] for key in values})
 
 
-def _named(file: str | Path) -> Said:
+def _named(file: str | Path) -> ConfigFile:
     path = Path(file).expanduser()
     if not path.is_file():
         raise SettingError(f"{path} is no file. Cure: name a configuration file, or write one: {CURE}")
@@ -139,7 +139,7 @@ def _environment() -> tuple[dict[str, Any], dict[str, str]]:
     origins: dict[str, str] = {}
     for variable, text in os.environ.items():
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
-        if variable.upper().startswith(PREFIX) and key.partition(".")[0] in Configuration.model_fields:
+        if variable.upper().startswith(PREFIX) and ("." in key or key in Configuration.model_fields):
             for name, value in flat({key: _plain(text)}):
                 values[name], origins[name] = value, variable
     if (model := os.environ.get(_OLDER_VARIABLE)) and "embedding.model" not in values:

@@ -68,9 +68,9 @@ def may_say(section: str, name: str, value: Any) -> bool:
         return False
 
 
-def digest_of(said: Any) -> str:
+def digest_of(values: Any) -> str:
     """Return the hash of plain values."""
-    return hashlib.sha256(_written(said)).hexdigest()
+    return hashlib.sha256(_serialised(values)).hexdigest()
 
 
 def is_trusted(folder: str | Path, digest: str) -> bool:
@@ -89,8 +89,8 @@ def trust(folder: str | Path, digests: Iterable[str]) -> None:
     Raises:
         SettingError: That cannot be written down.
     """
-    with _changed() as kept:
-        kept["folders"][_path(folder)] = sorted(digests)
+    with _editing() as record:
+        record["folders"][_path(folder)] = sorted(digests)
 
 
 def distrust(folder: str | Path) -> bool:
@@ -99,27 +99,27 @@ def distrust(folder: str | Path) -> bool:
     Raises:
         SettingError: That cannot be written down.
     """
-    with _changed() as kept:
-        return kept["folders"].pop(_path(folder), None) is not None
+    with _editing() as record:
+        return record["folders"].pop(_path(folder), None) is not None
 
 
-def seal_of(said: Any) -> str:
+def seal_of(values: Any) -> str:
     """Return a seal for plain values, which nobody without this user's key can make; "" where no key can be kept."""
     try:
         key = _read()["key"]
         if not key:
-            with _changed() as kept:
-                key = kept["key"] = kept["key"] or secrets.token_hex(32)
+            with _editing() as record:
+                key = record["key"] = record["key"] or secrets.token_hex(32)
     except SettingError as error:
         warnings.warn(f"The index will ask for its settings when it is opened again. {error}", ContextualWarning, 2)
         return ""
-    return hmac.new(key.encode(), _written(said), "sha256").hexdigest()
+    return hmac.new(key.encode(), _serialised(values), "sha256").hexdigest()
 
 
-def is_sealed(said: Any, seal: str) -> bool:
+def is_sealed(values: Any, seal: str) -> bool:
     """Return whether a seal is this user's, and of these values."""
     key = _read()["key"] if seal else ""
-    return bool(key) and hmac.compare_digest(hmac.new(key.encode(), _written(said), "sha256").hexdigest(), seal)
+    return bool(key) and hmac.compare_digest(hmac.new(key.encode(), _serialised(values), "sha256").hexdigest(), seal)
 
 
 def is_strange(owner: int) -> bool:
@@ -129,18 +129,18 @@ def is_strange(owner: int) -> bool:
     """
     if not hasattr(os, "geteuid"):
         return False
-    own = {os.geteuid()}
-    if own == {0} and (caller := os.environ.get("SUDO_UID", "")).isdecimal():
-        own.add(int(caller))
-    return owner not in own
+    users = {os.geteuid()}
+    if users == {0} and (caller := os.environ.get("SUDO_UID", "")).isdecimal():
+        users.add(int(caller))
+    return owner not in users
 
 
 def _path(folder: str | Path) -> str:
     return str(Path(folder).expanduser().resolve())
 
 
-def _written(said: Any) -> bytes:
-    return json.dumps(said, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
+def _serialised(values: Any) -> bytes:
+    return json.dumps(values, sort_keys=True, default=str).encode("utf-8", "surrogatepass")
 
 
 def _file() -> Path:
@@ -151,9 +151,9 @@ def _read() -> dict[str, Any]:
     path = _file()
     try:
         with path.open("rb") as file:
-            kept = json.loads(file.read(100 * MAX_BYTES))
-        folders = {str(folder): [str(one) for one in digests] for folder, digests in kept["folders"].items()}
-        return {"key": str(kept["key"]), "folders": folders}
+            record = json.loads(file.read(100 * MAX_BYTES))
+        folders = {str(folder): [str(digest) for digest in digests] for folder, digests in record["folders"].items()}
+        return {"key": str(record["key"]), "folders": folders}
     except (FileNotFoundError, NotADirectoryError):
         return {"key": "", "folders": {}}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -164,17 +164,17 @@ def _read() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _changed() -> Iterator[dict[str, Any]]:
-    """Change what is kept: one process at a time, whole or not at all."""
+def _editing() -> Iterator[dict[str, Any]]:
+    """Change the record: one process at a time, whole or not at all."""
     path, temporary = _file(), ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with FileLock(path.with_name("trusted.lock"), timeout=_SECONDS):
-            kept = _read()
-            yield kept
+            record = _read()
+            yield record
             descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # readable by this user alone
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(kept, file, indent=1, sort_keys=True)
+                json.dump(record, file, indent=1, sort_keys=True)
             Path(temporary).replace(path)
     except (OSError, TimeoutError) as error:  # filelock's Timeout is a TimeoutError
         with contextlib.suppress(OSError):

@@ -81,22 +81,22 @@ def resolve_settings(
     lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
     root, layout = _places(folder, storage)
     if callable(config):
-        said = config(root)
-    else:
-        said = config if isinstance(config, Configuration) else load_configuration(root, file=config)
-    place = _database(database or said.store.database, layout, root)
+        config = config(root)
+    elif not isinstance(config, Configuration):
+        config = load_configuration(root, file=config)
+    place = _database(database or config.store.database, layout, root)
     state = _checked(_state(place), place, layout, root)
-    choices, asked = trusted_choices(state, root)
-    given = {
-        "embed_model": embed_model or said.said("embedding.model"),
-        "parser": node_parser or said.chunks.explicit(),
-        "chunks": node_parser or said.chunks.explicit(),
+    choices, untrusted = trusted_choices(state, root)
+    explicit = {
+        "embed_model": embed_model or config.get("embedding.model"),
+        "parser": node_parser or config.chunks.explicit(),
+        "chunks": node_parser or config.chunks.explicit(),
         "files": files,
         "readers": readers,
-        "vector_store": vector_store or said.said("store.place"),
-        **dict.fromkeys(("context", "context_options", "llm"), context or said.said("context.mode")),
+        "vector_store": vector_store or config.get("store.place"),
+        **dict.fromkeys(("context", "context_options", "llm"), context or config.get("context.mode")),
     }
-    refused = [name for name in asked if given.get(name) is None or given[name] == {}]
+    refused = [name for name in untrusted if explicit.get(name) is None or explicit[name] == {}]
     if refused:
         warnings.warn(
             f"the index in {layout.root} says {', '.join(refused)}, which counts only from you, and it is not known to "
@@ -104,9 +104,9 @@ def resolve_settings(
             ContextualWarning,
             stacklevel=4,
         )
-    chosen = _Chosen(state, said, Remembered(refused=refused), choices)
-    embedding, kept = chosen.embedding(embed_model), DatabaseKVStore(place)
-    contexts = chosen.contexts(context, context_options, show_context_to_llm, kept)
+    chosen = _Chosen(state, config, Remembered(refused=refused), choices)
+    embedding, cache = chosen.embedding(embed_model), DatabaseKVStore(place)
+    contexts = chosen.contexts(context, context_options, show_context_to_llm, cache)
     return IndexSettings(
         root,
         layout,
@@ -114,14 +114,14 @@ def resolve_settings(
         NodePipeline(chosen.parser(node_parser, embedding), contexts),
         chosen.files(files, contexts),
         chosen.readers(readers),
-        DocumentReader(**said.documents.explicit(), conversions=kept, keep=False),
+        DocumentReader(**config.documents.explicit(), conversions=cache, keep=False),
         reindex,
         lock_timeout,
         place,
         chosen.store(vector_store, layout),
-        said.store.exact_limit,
+        config.store.exact_limit,
         chosen.remembered,
-        said,
+        config,
     )
 
 
@@ -201,109 +201,96 @@ class _Chosen:
     """Each setting by precedence: what was given, the configuration, what the index was made with, the default."""
 
     state: IndexState
-    said: Configuration
+    config: Configuration
     remembered: Remembered
     choices: Choices
 
-    def _known(self, name: str) -> Any:
-        return self.choices.get(name)
+    def _first(self, argument: Any, key: str, name: str, default: Any) -> Any:
+        """Return the first that says a setting: an argument, the configuration, the index, the default."""
+        return next(filter(None, (argument, self.config.get(key), self.choices.get(name))), default)
 
     def _remember(self, name: str, value: Any) -> None:
         if value:
             self.remembered.choices[name] = value  # type: ignore[literal-required]  # one of Choices' names
 
-    def _is_missing(self, name: str) -> bool:
-        """Note that a setting which could not be written down was not given now."""
-        lost = name in self.state.unremembered
+    def _remember_object(self, name: str, argument: str, write: Callable[[], Any]) -> None:
+        """Write an object down, or else the name of the argument that it was."""
+        try:
+            self._remember(name, write())
+        except UnwritableError:
+            self.remembered.unremembered.append(argument)
+
+    def _is_missing(self, argument: str) -> bool:
+        """Note that an argument which could not be written down was not given now."""
+        lost = argument in self.state.unremembered
         if lost:
-            self.remembered.missing.append(name)
-            self.remembered.unremembered.append(name)
+            self.remembered.missing.append(argument)
+            self.remembered.unremembered.append(argument)
         return lost
 
-    def embedding(self, given: str | BaseEmbedding | None) -> BaseEmbedding:
-        model = given or self.said.said("embedding.model") or self._known("embed_model") or "local"
+    def embedding(self, argument: str | BaseEmbedding | None) -> BaseEmbedding:
+        model = self._first(argument, "embedding.model", "embed_model", "local")
         embedding = resolve_embedding(model)
         if isinstance(model, str):
             self._remember("embed_model", without_credentials(model))
         else:
-            known = (
+            named = (
                 name for name in ("local", "e5", "none") if model_id(resolve_embedding(name)) == model_id(embedding)
             )
-            self._remember("embed_model", next(known, None))
+            self._remember("embed_model", next(named, None))
         return embedding
 
-    def store(self, given: Any, layout: Layout) -> Store:
+    def store(self, argument: Any, layout: Layout) -> Store:
         """Return what keeps the vectors beside the matrix; it is derived, so another one may be named at any time."""
-        place = given or self.said.said("store.place") or self._known("vector_store") or EMBEDDED
-        store = resolve_store(place, layout.chroma, self.said.store.exact_limit)
+        place = self._first(argument, "store.place", "vector_store", EMBEDDED)
+        store = resolve_store(place, layout.chroma, self.config.store.exact_limit)
         self._remember("vector_store", None if store.name == EMBEDDED else store.name)
         return store
 
     def contexts(
         self,
-        given: str | ContextGenerator | None,
+        argument: str | ContextGenerator | None,
         options: dict[str, Any],
         show_to_llm: bool | None,
-        kept: BaseKVStore,
+        cache: BaseKVStore,
     ) -> ContextualNodePostprocessor:
-        if show_to_llm is None:
-            show_to_llm = self.said.said("context.show_to_llm")
-        shown = bool(self._known("show_context_to_llm") if show_to_llm is None else show_to_llm)
+        shows = (show_to_llm, self.config.get("context.show_to_llm"), self.choices.get("show_context_to_llm"))
+        shown = bool(next((one for one in shows if one is not None), False))
         self._remember("show_context_to_llm", shown)
-        context = given or self.said.said("context.mode")
+        former = self.choices.get("context")
+        context = argument or self.config.get("context.mode")
         if context is None:
             if self._is_missing("context"):
                 return ContextualNodePostprocessor("off")  # questions need none
-            context = self._known("context") or "headings"
-        former, configured = {}, {}
-        if isinstance(context, str) and context == self._known("context"):
-            former = {"llm": self._known("llm"), **(self._known("context_options") or {})}
-            former = read_options({key: value for key, value in former.items() if value is not None})
-        if context == "llm":
-            configured = read_options(self.said.context.llm.explicit())
-        options = {**former, **configured, **options}
-        return self._made(context, options, kept, shown=shown)
-
-    def _made(
-        self,
-        context: str | ContextGenerator | dict[str, Any],
-        options: dict[str, Any],
-        kept: BaseKVStore,
-        *,
-        shown: bool,
-    ) -> ContextualNodePostprocessor:
-        lost = [] if context != "llm" else [name for name in _OPTIONS if name not in options and self._is_missing(name)]
-        if lost:
-            return ContextualNodePostprocessor("off")
-        descriptions = self.said.descriptions
-        if isinstance(context, str):
-            self._remember("context", context)
-            written, unwritten = written_options(options)
-            self._remember("context_options", written)
-            self.remembered.unremembered.extend(unwritten)
-        if context == "llm":  # paid for, so kept with the index
-            options = {"cache": kept, **options}
+            context = former or "headings"
+        more: dict[str, Any] = {"show_context_to_llm": shown, "descriptions": self.config.descriptions}
         if isinstance(context, dict):
             self._remember("context", context)
-            return ContextualNodePostprocessor(generator=context, show_context_to_llm=shown, descriptions=descriptions)
-        made = ContextualNodePostprocessor(context, show_context_to_llm=shown, descriptions=descriptions, **options)
+            return ContextualNodePostprocessor(generator=context, **more)
         if not isinstance(context, str):
-            try:
-                self._remember("context", written_generator(context))
-            except UnwritableError:
-                self.remembered.unremembered.append("context")
-        return made
+            self._remember_object("context", "context", lambda: written_generator(context))
+            return ContextualNodePostprocessor(context, **more, **options)
+        if context == "llm":
+            options = {**read_options(self.config.context.llm.explicit()), **options}
+        if context == former:
+            made_with = {"llm": self.choices.get("llm"), **self.choices.get("context_options", {})}
+            options = {**read_options({key: one for key, one in made_with.items() if one is not None}), **options}
+        if context == "llm" and [name for name in _OPTIONS if name not in options and self._is_missing(name)]:
+            return ContextualNodePostprocessor("off")
+        self._remember("context", context)
+        written, unwritten = written_options(options)
+        self._remember("context_options", written)
+        self.remembered.unremembered.extend(unwritten)
+        if context == "llm":  # paid for, so kept with the index
+            options = {"cache": cache, **options}
+        return ContextualNodePostprocessor(context, **more, **options)
 
-    def parser(self, given: NodeParser | None, embedding: BaseEmbedding) -> NodeParser:
-        chunks = {**(self._known("chunks") or {}), **self.said.chunks.explicit()}
-        if given is not None:
-            try:
-                self._remember("parser", written_parser(given))
-            except UnwritableError:
-                self.remembered.unremembered.append("node_parser")
-            return given
-        former = self._known("parser")
-        if not self.said.chunks.explicit() and not self._is_missing("node_parser") and former:
+    def parser(self, argument: NodeParser | None, embedding: BaseEmbedding) -> NodeParser:
+        if argument is not None:
+            self._remember_object("parser", "node_parser", lambda: written_parser(argument))
+            return argument
+        explicit, former = self.config.chunks.explicit(), self.choices.get("parser")
+        if not explicit and not self._is_missing("node_parser") and former:
             try:
                 parser: NodeParser = read_object(former, NodeParser)
             except UnwritableError:
@@ -311,25 +298,26 @@ class _Chosen:
             else:
                 self._remember("parser", former)
                 return parser
+        chunks = {**self.choices.get("chunks", {}), **explicit}
         self._remember("chunks", chunks)
         return default_parser(embedding, chunks)
 
-    def files(self, given: FileRules | None, contexts: ContextualNodePostprocessor) -> FileRules:
-        default = (
-            FileRules(include=default_include() + SOURCE_INCLUDE) if contexts.context == "pattern" else FileRules()
-        )
-        rules = given or replace(default, **{**read_files(self._known("files") or {}), **self.said.files.explicit()})
+    def files(self, argument: FileRules | None, contexts: ContextualNodePostprocessor) -> FileRules:
+        source = SOURCE_INCLUDE if contexts.context == "pattern" else ()
+        default = FileRules(include=default_include() + source)
+        former = read_files(self.choices.get("files", {}))
+        rules = argument or replace(default, **{**former, **self.config.files.explicit()})
         self._remember("files", written_files(rules, default))
         return rules
 
-    def readers(self, given: Mapping[str, BaseReader] | None) -> dict[str, BaseReader]:
-        if given is not None:
-            try:
-                self._remember("readers", {suffix: written_reader(reader) for suffix, reader in given.items()})
-            except UnwritableError:
-                self.remembered.unremembered.append("readers")
-            return dict(given)
-        former = self._known("readers") or {}
+    def readers(self, argument: Mapping[str, BaseReader] | None) -> dict[str, BaseReader]:
+        if argument is not None:
+            readers = dict(argument)
+            self._remember_object(
+                "readers", "readers", lambda: {key: written_reader(one) for key, one in readers.items()}
+            )
+            return readers
+        former = self.choices.get("readers", {})
         try:
             readers = {suffix: read_object(written, BaseReader) for suffix, written in former.items()}
         except UnwritableError:

@@ -165,7 +165,7 @@ class IndexSettings:
             raise FingerprintError(
                 f"the index in {self.layout.root} was made with the embedding {stored}, not with {given}: "
                 "their vectors do not compare. Cure: choose the former, another storage folder, or embed everything "
-                f"again: {self.command(*model, '--reindex', 'all')}, or reindex='all' in Python"
+                f"again: reindex='all' in Python, or {self.command(*model, '--reindex', 'all')}"
             )
         found = self.differences(state)
         if found and self.reindex == "error":

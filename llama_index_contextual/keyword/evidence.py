@@ -30,7 +30,7 @@ def code_of(term: str) -> int:
 
 
 class Match(NamedTuple):
-    """Hold a document that matched.
+    """A document that matched.
 
     Args:
         node_id: Its id.
@@ -43,7 +43,7 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TermEvidence:
-    """Hold a query term that was found in a document.
+    """A query term that was found in a document.
 
     Args:
         term: As the analyzer writes it.
@@ -59,7 +59,7 @@ class TermEvidence:
 
 
 class TermScores(NamedTuple):
-    """Hold what each term of a query adds to the score of each of some documents.
+    """What each term of a query adds to the score of each of some documents.
 
     Args:
         groups: The distinct terms of the query, in order.
@@ -92,7 +92,7 @@ class TermScores(NamedTuple):
 
 
 class Nearness(NamedTuple):
-    """Hold how near to each other the terms of a query stand in each of some documents.
+    """How near to each other the terms of a query stand in each of some documents.
 
     Args:
         weight: The summed idf of the query's terms, which no BM25 score exceeds.

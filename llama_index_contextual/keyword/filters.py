@@ -203,7 +203,7 @@ def both(one: MetadataFilters | None, other: MetadataFilters | None) -> Metadata
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Hold the values of one key: ``values[codes[row]]`` is a row's value, and code -1 says that it has none."""
+    """The values of one key: ``values[codes[row]]`` is a row's value, and code -1 says that it has none."""
 
     codes: npt.NDArray[np.int32]
     values: tuple[Any, ...]

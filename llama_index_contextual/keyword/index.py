@@ -33,7 +33,7 @@ _KEPT: Final = 64  # filters that a state remembers
 
 
 class Stored(NamedTuple):
-    """Hold a node as it is kept.
+    """A node as it is kept.
 
     Args:
         node_id: Its id.
@@ -46,7 +46,7 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """Hold one moment of the index; nothing changes it.
+    """One moment of the index; nothing changes it.
 
     Args:
         engine: The keyword engine. A node that is added gets the next number as its row.

@@ -55,12 +55,12 @@ class DatePattern:
     """A key of ``dates_in_text.MEANINGS``."""
     value: int
     regex: re.Pattern[str]
-    own: bool = False
-    """Whether it is of a user's own file, so that nobody has looked how long it may take."""
+    bounded: bool = False
+    """Whether it has a second for a text: it is of a user's file, and nobody has looked how long it may take."""
 
     def matches(self, text: str) -> list[re.Match[str]]:
         """Return where a text names a date in this way; a pattern of a user's own file has a second for that."""
-        if not self.own:
+        if not self.bounded:
             return list(self.regex.finditer(text))
         try:
             return list(regex.compile(self.regex.pattern, regex.IGNORECASE).finditer(text, timeout=_SECONDS))
@@ -222,4 +222,4 @@ def _date_patterns(language: str, data: Mapping[str, Any]) -> Iterable[DatePatte
                 f"languages: {language!r} has a date that cannot be read, {str(entry)[:_SHOWN]} ({error}). Cure: "
                 "pattern, means and value, as in data/languages/en.yaml"
             ) from error
-        yield DatePattern(means, value, expression, own=language not in DEFAULT_LANGUAGES)
+        yield DatePattern(means, value, expression, bounded=language not in _BUNDLED)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Kept(NamedTuple):
-    """Hold what of an index's nodes is in a file.
+    """What of an index's nodes is in a file.
 
     Args:
         key: Names the file.

@@ -39,7 +39,7 @@ _CORRECTED: Final = 5  # letters that a word has at least to be taken for a miss
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """Hold a query without its operators.
+    """A query without its operators.
 
     Args:
         text: What is searched for: the query without ``path:``, ``tag:``, exclusions and quotation marks.
@@ -61,47 +61,42 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
     """
     if len(text) > _LONGEST or not any(mark in text for mark in ('"', "-", "path:", "tag:")):
         return ParsedQuery(text)
-    operators: list[str] = []
-    asked: dict[str, list[MetadataFilter]] = {"path": [], "tag": [], "phrase": [], "not": []}
-
-    def take(kind: Callable[[re.Match[str]], tuple[str, str, str]]) -> Callable[[re.Match[str]], str]:
-        def replace(match: re.Match[str]) -> str:
-            name, value, kept = kind(match)
-            operators.append(match.group())
-            asked[name].append(_filter(name, value))
-            return kept
-
-        return replace
-
-    rest = _FIELD.sub(take(lambda m: (m[1], m[2] or m[3], "")), text)
+    fields, rest = list(_FIELD.finditer(text)), _FIELD.sub("", text)
+    quoted: list[re.Match[str]] = []
+    excluded: list[re.Match[str]] = []
     if not analyzer.has_stop_words(_QUOTED.sub(" ", rest)):
-        rest = _QUOTED.sub(take(lambda m: ("not", m[2], "") if m[1] else ("phrase", m[2], m[2])), rest)
-        rest = _EXCLUDED.sub(take(lambda m: ("not", m[1], "")), rest)
+        quoted = list(_QUOTED.finditer(rest))
+        rest = _QUOTED.sub(lambda match: "" if match[1] else match[2], rest)
+        excluded, rest = list(_EXCLUDED.finditer(rest)), _EXCLUDED.sub("", rest)
     rest = " ".join(rest.split())
+    operators = tuple(match.group() for match in (*fields, *quoted, *excluded))
     if not operators or not rest:
         return ParsedQuery(text)
-    parts: list[MetadataFilter | MetadataFilters] = [*asked["tag"], *asked["phrase"]]
-    if asked["path"]:
-        either = [one.model_copy(update={"key": key}) for one in asked["path"] for key in (PATH, _FILE_PATH)]
-        parts.append(MetadataFilters(filters=list(either), condition=FilterCondition.OR))
-    if asked["not"]:
-        parts.append(MetadataFilters(filters=list(asked["not"]), condition=FilterCondition.NOT))
-    return ParsedQuery(rest, tuple(operators), MetadataFilters(filters=parts))
+    named = [(match[1], match[2] or match[3]) for match in fields]
+    parts: list[MetadataFilter | MetadataFilters] = [
+        *(_part_of(TAGS, value.removeprefix("#")) for name, value in named if name == "tag"),
+        *(_words(match[2], exact=True) for match in quoted if not match[1]),
+    ]
+    if paths := [_part_of(key, value) for name, value in named if name == "path" for key in (PATH, _FILE_PATH)]:
+        parts.append(MetadataFilters(filters=[*paths], condition=FilterCondition.OR))
+    if unwanted := [match[2] for match in quoted if match[1]] + [match[1] for match in excluded]:
+        words = [_words(value, exact=len(value.split()) > 1) for value in unwanted]
+        parts.append(MetadataFilters(filters=[*words], condition=FilterCondition.NOT))
+    return ParsedQuery(rest, operators, MetadataFilters(filters=parts))
 
 
-def _filter(name: str, value: str) -> MetadataFilter:
-    if name in {"path", "tag"}:
-        key, part = (PATH, value) if name == "path" else (TAGS, value.removeprefix("#"))
-        return MetadataFilter(key=key, value=part, operator=FilterOperator.TEXT_MATCH_INSENSITIVE)
-    exact = name == "phrase" or len(value.split()) > 1
-    return MetadataFilter(
-        key=WORDS, value=value, operator=FilterOperator.TEXT_MATCH if exact else FilterOperator.CONTAINS
-    )
+def _part_of(key: str, value: str) -> MetadataFilter:
+    return MetadataFilter(key=key, value=value, operator=FilterOperator.TEXT_MATCH_INSENSITIVE)
+
+
+def _words(value: str, *, exact: bool) -> MetadataFilter:
+    operator = FilterOperator.TEXT_MATCH if exact else FilterOperator.CONTAINS
+    return MetadataFilter(key=WORDS, value=value, operator=operator)
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownWords:
-    """Hold the words of a text that an index does not know.
+    """The words of a text that an index does not know.
 
     Args:
         meant: Each word with the known word that is spelled most like it; None where none is, or that must not be said.

@@ -48,7 +48,7 @@ _REMEMBERED: Final = 10_000  # terms whose number a segment remembers
 
 
 class Segment:
-    """Hold rows and their postings. It never changes.
+    """Rows and their postings. It never changes.
 
     Args:
         data: The bytes, as the head of this file has them; a multiple of 8.

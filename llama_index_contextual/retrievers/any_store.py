@@ -43,7 +43,7 @@ _EVERYWHERE: Final = frozenset(
 
 
 class NodesElsewhere:
-    """Hold where the nodes of an index are that its vector store does not hold whole.
+    """Where the nodes of an index are that its vector store does not hold whole.
 
     ``SimpleVectorStore`` holds vectors only. Any store turns the object of an ``IndexNode`` into text.
 

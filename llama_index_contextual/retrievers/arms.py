@@ -42,7 +42,7 @@ KEYWORD_WEIGHT: Final = 0.6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arm:
-    """Hold a retriever as one of several that answer a question.
+    """A retriever as one of several that answer a question.
 
     Args:
         name: A short one that no other arm has.
@@ -160,7 +160,7 @@ def _name(retriever: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmQuery:
-    """Hold one query for one arm.
+    """One query for one arm.
 
     Args:
         arm: The arm.
@@ -174,7 +174,7 @@ class ArmQuery:
 
 
 class ArmAnswer(NamedTuple):
-    """Hold what an arm answered to a query, best first, or the error with which it failed."""
+    """What an arm answered to a query, best first, or the error with which it failed."""
 
     query: ArmQuery
     candidates: list[Candidate]

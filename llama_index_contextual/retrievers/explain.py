@@ -24,7 +24,7 @@ _SNIPPET = 60  # characters
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Hold what one postprocessor made of a score.
+    """What one postprocessor made of a score.
 
     Args:
         name: Its class.
@@ -44,7 +44,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Hold one hit and its reasons.
+    """One hit and its reasons.
 
     Args:
         rank: From 1.
@@ -102,7 +102,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Hold everything that led to an answer.
+    """Everything that led to an answer.
 
     ``print(explanation)`` shows a table, a notebook renders one, ``to_dict`` and ``to_json`` give data.
 

@@ -35,7 +35,7 @@ class Mode(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Hold what one arm answered to one query.
+    """What one arm answered to one query.
 
     Args:
         arm: The arm's name.
@@ -51,7 +51,7 @@ class Ranking:
 
 
 class Credit(NamedTuple):
-    """Hold what a ranking gave to a document.
+    """What a ranking gave to a document.
 
     Args:
         arm: The arm's name.
@@ -69,7 +69,7 @@ class Credit(NamedTuple):
 
 
 class Fused(NamedTuple):
-    """Hold a document of the pool.
+    """A document of the pool.
 
     Args:
         node_id: Its id.

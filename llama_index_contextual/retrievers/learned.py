@@ -60,7 +60,7 @@ FEATURES: Final = ("vector", "keyword", "match", "nearness", "date")
 
 @dataclass(frozen=True, slots=True)
 class FusionModel:
-    """Hold the numbers of a model.
+    """The numbers of a model.
 
     Args:
         weights: What 1 of each feature adds to the log-odds that a candidate answers the question.
@@ -77,7 +77,7 @@ def shipped_model() -> FusionModel:
 
 
 class Words(NamedTuple):
-    """Hold what a keyword arm of ours knows of the question's words.
+    """What a keyword arm of ours knows of the question's words.
 
     Args:
         arm: Its name.
@@ -149,7 +149,7 @@ def english_trust(query: str) -> float:
 
 
 class _Column(NamedTuple):
-    """Hold what one feature, taken from one ranking, adds to candidates.
+    """What one feature, taken from one ranking, adds to candidates.
 
     Args:
         arm: The arm's name, or the feature's where it is of no arm.

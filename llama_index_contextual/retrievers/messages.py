@@ -77,7 +77,7 @@ def shipped_weights() -> Mapping[str, float]:
 
 
 class Sessions(NamedTuple):
-    """Hold what is known of the sessions of some chunks.
+    """What is known of the sessions of some chunks.
 
     Args:
         of: The session of each chunk, by id.

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Search:
-    """Hold a question, how it is to be answered, and what each step has made of it.
+    """A question, how it is to be answered, and what each step has made of it.
 
     :meth:`run` and :meth:`arun` take the steps, once each. The settings are those of
     :class:`~llama_index_contextual.ContextualFusionRetriever` where nothing else is said.

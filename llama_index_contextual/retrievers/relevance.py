@@ -65,7 +65,7 @@ def least_relevance(chosen: Least, *, measured: bool) -> float:
 
 
 class Evidence(NamedTuple):
-    """Hold what speaks for an answer, of a question's best hit.
+    """What speaks for an answer, of a question's best hit.
 
     Args:
         nearest: The highest cosine of the vector arm's answer; None without a vector arm.

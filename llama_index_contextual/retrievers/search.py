@@ -28,7 +28,7 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class Candidate(NamedTuple):
-    """Hold one hit of one arm.
+    """One hit of one arm.
 
     It is a tuple because a query makes hundreds, and a frozen dataclass takes four times as long to make.
 

@@ -43,7 +43,7 @@ E5: Final = "multilingual-e5"
 
 
 class _Held:
-    """Hold a store that copies of a retriever share, because a store cannot be copied."""
+    """A store that copies of a retriever share, because a store cannot be copied."""
 
     def __init__(self, store: BasePydanticVectorStore, elsewhere: NodesElsewhere | None = None) -> None:
         self.store = store
@@ -72,7 +72,7 @@ class _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Hold what a store is asked besides the question: the settings of LlamaIndex's ``VectorStoreQuery``."""
+    """What a store is asked besides the question: the settings of LlamaIndex's ``VectorStoreQuery``."""
 
     mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT
     node_ids: tuple[str, ...] | None = None

@@ -13,7 +13,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from state_table import change_state, state_in
 
 from llama_index_contextual import ContextualIndex
-from llama_index_contextual.config import SETTINGS, asked_of, is_safe, load_configuration, trust
+from llama_index_contextual.config import SETTINGS, folder_config, is_safe, load_configuration, trust
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
@@ -90,10 +90,10 @@ def test_trust_holds_until_the_file_says_something_else(folder, run):
     assert load_configuration(folder).embedding.embed_model == "ollama:x@http://127.0.0.1:1"
     assert str(folder) in run("trust", "--list").stdout.splitlines()
     file.write_text("# a remark\n" + ASKS, "utf-8")
-    assert load_configuration(folder).said("embedding.model") is not None, "it says the same"
+    assert load_configuration(folder).get("embedding.model") is not None, "it says the same"
     file.write_text(ASKS.replace(":1", ":2"), "utf-8")
     with pytest.warns(ContextualWarning, match="not obeyed"):
-        assert load_configuration(folder).said("embedding.model") is None
+        assert load_configuration(folder).get("embedding.model") is None
     assert f"{folder}: its configuration says something else now" in run("trust", "--list").stdout
     assert run("trust", folder).returncode == 0
     assert load_configuration(folder).embedding.embed_model == "ollama:x@http://127.0.0.1:2"
@@ -104,7 +104,7 @@ def test_trust_holds_until_the_file_says_something_else(folder, run):
     copied = shutil.copytree(folder, folder.parent / "copied")
     run("trust", folder)
     with pytest.warns(ContextualWarning, match="not obeyed"):
-        assert load_configuration(copied).said("embedding.model") is None, "trust is of one folder"
+        assert load_configuration(copied).get("embedding.model") is None, "trust is of one folder"
 
 
 def test_a_folder_that_says_only_what_is_safe_needs_no_trust(folder, run):
@@ -324,7 +324,7 @@ def test_an_index_is_not_kept_behind_a_link_that_a_folder_brings(folder, tmp_pat
 def test_a_damaged_record_of_trust_is_named_and_trusts_nothing(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     (folder / "contextual.toml").write_text(ASKS, "utf-8")
-    trust.trust(folder, [asked_of(folder).digest])
+    trust.trust(folder, [folder_config(folder).digest])
     record = trust.user_folder() / "trusted.json"
     assert record.stat().st_mode & 0o77 == 0, "nobody else reads the key"
     for content in ("", "[]", '{"folders": 1, "key": ""}', "[" * 100_000):
