@@ -365,7 +365,9 @@ def main() -> None:
     print(machine(), "\n")
     if "messages" in given.parts:
         print("## Sessions for messages (realmem-notes)\n")
-        print(messages.found(conversations("realmem-notes", realmem_notes(), embedding)), "\n", flush=True)
+        sent = realmem_notes()
+        sent = random.Random(0).sample(sent, min(given.questions or len(sent), len(sent)))  # noqa: S311
+        print(messages.found(conversations("realmem-notes", sent, embedding)), "\n", flush=True)
     if "recall" in given.parts:
         for name in given.sets:
             print(f"## Recall of gold lines on {name}, %\n")

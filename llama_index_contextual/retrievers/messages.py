@@ -115,14 +115,15 @@ def sessions_of(
     """
     paths, days, headings = (arm.values(key, node_ids) for key in (PATH, DATE, HEADER_PATH))
     of, ages = dict[str, "Hashable"](), dict["Hashable", "int | None"]()
+    known: dict[tuple[str, object, object], Hashable] = {}
     for node_id in node_ids:
-        path = str(paths.get(node_id) or "")
-        day = parse_day(days.get(node_id)) or date_from_path(path)
-        session = of[node_id] = (path or node_id, day or headings.get(node_id))
-        if day is None or any(PurePosixPath(path).match(one) for one in ageless):
-            ages[session] = None
-        else:
-            ages[session] = abs((today - day).days)
+        said = (str(paths.get(node_id) or node_id), days.get(node_id), headings.get(node_id))
+        if said not in known:
+            path, day = said[0], parse_day(said[1]) or date_from_path(str(paths.get(node_id) or ""))
+            session = known[said] = (path, day or said[2])
+            aged = day is not None and not any(PurePosixPath(path).match(one) for one in ageless)
+            ages[session] = abs((today - day).days) if day and aged else None
+        of[node_id] = known[said]
     return Sessions(of, ages, half_life_days)
 
 
@@ -181,10 +182,10 @@ def fuse_sessions(
         total = math.fsum(one.credit for one in parts)
         for place, row in enumerate(rows):
             raw[ids[row]], earned[ids[row]] = total * _FURTHER**place, parts
-    arms = _credits_of_arms(rankings)
+    arms = _credits_of_arms(whole)
     order = best_first(raw)
     top = max(raw[order[0]], _LEAST) if order else 1.0
-    return [Fused(one, raw[one], max(raw[one] / top, _LEAST), 1.0, (*arms[one], *earned[one])) for one in order]
+    return [Fused(one, raw[one], max(raw[one] / top, _LEAST), 1.0, (*arms.get(one, ()), *earned[one])) for one in order]
 
 
 def _weighed(
@@ -217,7 +218,7 @@ def _spread(ranking: Ranking) -> float:
 
 
 def _credits_of_arms(rankings: Sequence[Ranking]) -> dict[str, list[Credit]]:
-    """Return where each chunk stands in each ranking; what that adds is its session's."""
+    """Return where each chunk stands in rankings for the whole message; what that adds is its session's."""
     places: dict[str, list[Credit]] = {}
     for ranking in rankings:
         for rank, (node_id, score) in enumerate(zip(*in_ranks(ranking), strict=True), start=1):
