@@ -199,18 +199,15 @@ def read_message(message: str, lexicon: Lexicon, today: date, *, plain: Callable
 def form_of(text: str) -> str:
     """Tell a question from a message.
 
-    One sentence, or two of which the first asks, is a question. So are words without a mark at their end, as people
+    One sentence that asks, or two of which one asks, is a question. So are words without a mark at their end, as people
     write into a search box. All else goes on with something, whatever it asks beside.
     """
     language = tell_language(text)
     lines = [line for line in map(str.strip, text.splitlines()) if line]
-    starts = [(line, start) for line in lines for start in (0, *sentence_starts(line, 0, len(line), language))]
-    if len(starts) > _QUESTION_SENTENCES:
+    sentences = sum(1 + len(sentence_starts(line, 0, len(line), language)) for line in lines)
+    if sentences > _QUESTION_SENTENCES:
         return "message"
-    first = lines[0][: starts[1][1] or None] if len(starts) > 1 else text
-    if is_question(first.strip()):
-        return "question"
-    return "message" if len(starts) > 1 or _STATES.search(text) else "question"
+    return "question" if is_question(text) or not (sentences > 1 or _STATES.search(text)) else "message"
 
 
 def _subject(text: str, asides: set[str]) -> str:

@@ -60,7 +60,8 @@ def test_a_line_below_an_earlier_digest_is_left_out_too():
         ("where does Marta work", "question"),  # as into a search box
         ("茶が好きですか。", "question"),
         ("My child is sick, I can't study for a few days.", "message"),
-        ("I finished the first week. What comes next?", "message"),
+        ("I want to improve my app. What do you suggest?", "question"),
+        ("I finished the first week. It was hard. What comes next?", "message"),
         ("Hi! Your advice works.\nMy head rarely feels dizzy now", "message"),
         ("What is next? I am done with the book. It was long.", "message"),
         ("", "question"),
