@@ -43,6 +43,7 @@ _READERS: Final[dict[str, tuple[Reader, str]]] = {
 FORMATS: Final = tuple(_READERS)
 _NAMED: Final = re.compile(r"-([0-9a-f]{10})\.md$")
 _STATE: Final = re.compile(r"^messages: (\d{1,9})\ndigest: ([0-9a-f]{16})$", re.MULTILINE)
+_TITLE_CHARS: Final = 80
 _LEVELS: Final = 6  # of headings
 _BLOCK: Final = re.compile(r"(?:`{3}|~{3}|[-*+>|] |\||\d{1,9}[.)] |    |\t)")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -227,7 +228,8 @@ class _Page:
         return ("extended", known) if same else ("replaced", 0)
 
     def _head(self) -> str:
-        title = redact(_printable(self._session.headline))[0].replace("\n", " ")
+        said = next((one.text for one in self.messages if one.speaker == "User"), "")
+        title = _headline(redact(_printable(self._session.title))[0] or said)
         facts = {"title": title, "session": self._session.id, "project": self._session.project}
         lines = [f"{key}: {_quoted(redact(value)[0])}" for key, value in facts.items() if value]
         lines += [f"date: {self.messages[0].time.date()}", f"source: {self._kind}", self._state()]
@@ -254,6 +256,12 @@ class _Page:
                 text = f"{lead}\n\n{text}" if _BLOCK.match(text) else f"{lead} {text}"
             blocks.append(text)
         return "\n\n".join(blocks) + "\n"
+
+
+def _headline(text: str) -> str:
+    """Return the first line of a text, or its beginning: a secret is out of it before it is cut."""
+    line = next((line for line in map(str.strip, text.split("\n")) if line), "").lstrip("# ") or "Session"
+    return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rsplit(" ", 1)[0] + "…"
 
 
 def _quoted(text: str) -> str:

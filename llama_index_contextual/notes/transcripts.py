@@ -28,7 +28,6 @@ Speaker = Literal["User", "Assistant"]
 
 EXPORTS: Final = "conversations*.json"  # a large export is in several
 _LONGEST_LINE: Final = 32_000_000  # bytes; a message holds at most some images of 5 MB
-_TITLE_CHARS: Final = 80
 _TIME: Final = TypeAdapter(datetime)
 _YEARS: Final = range(1990, 2200)
 # What programs write in the user's name, and show to the model only.
@@ -78,13 +77,6 @@ class Session:
             return
         last = self.messages[-1].time if self.messages else self.start
         self.messages.append(Message(speaker, text, _moment(time) or last))
-
-    @property
-    def headline(self) -> str:
-        """Return the title on one line, else the beginning of what the user said first."""
-        text = self.title or next((one.text for one in self.messages if one.speaker == "User"), "Session")
-        line = next((line for line in map(str.strip, text.splitlines()) if line), "Session").lstrip("# ")
-        return line if len(line) <= _TITLE_CHARS else line[: _TITLE_CHARS - 1].rsplit(" ", 1)[0] + "…"
 
 
 def read_claude_code(file: Path, damaged: list[str]) -> Iterator[Session]:

@@ -227,6 +227,9 @@ def test_secrets_are_taken_out_and_counted_and_other_words_stay(notes, tmp_path)
         assert report.secrets == 1, secret
         assert f"**User** 10:00: before {shown}\n\nand behind\n" in note
         assert secret not in note
+    long = "x " * 25 + next(iter(SECRETS)) * 3
+    file.write_text(lines(said("user", long, "2026-04-09T10:00:00Z", sessionId="long")), "utf-8")
+    assert "sk-" not in (notes / import_transcripts(notes, "claude-code", file).created[0]).read_text("utf-8")
     file.write_text(lines(*(said("user", text, "2026-04-09T10:00:00Z") for text in HARMLESS)), "utf-8")
     report = import_transcripts(notes, "claude-code", file)
     assert report.secrets == 0
