@@ -322,9 +322,8 @@ class ContextualIndex(Asked):
         Args:
             prices: Money per million tokens.
         """
-        documents = readable_documents(self.settings.reading)
-        nodes = self.settings.pipeline.parse(documents)
-        estimate: ContextEstimate = self.settings.pipeline.contexts.estimate(nodes, documents, prices)
+        documents, pipeline = readable_documents(self.settings.reading), self.settings.pipeline
+        estimate: ContextEstimate = pipeline.contexts.estimate(pipeline.parse(documents), documents, prices)
         return estimate
 
     def estimate_embedding(self) -> EmbeddingEstimate:
