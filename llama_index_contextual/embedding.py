@@ -81,16 +81,16 @@ def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> Embedd
         MissingExtraError: The ``local`` extra is not installed.
     """
     different = list(dict.fromkeys(texts))
-    local = embedding if isinstance(embedding, LocalEmbedding) else LocalEmbedding()
-    tokens = [local.count_tokens(text) for text in different]
+    counter = embedding if isinstance(embedding, LocalEmbedding) else LocalEmbedding()
+    tokens = [counter.count_tokens(text) for text in different]
     if isinstance(embedding, NoEmbedding) or not different:
         return EmbeddingEstimate(len(texts), len(different), sum(tokens), 0.0)
-    if local is not embedding:
+    if not isinstance(embedding, LocalEmbedding | E5Embedding):
         return EmbeddingEstimate(len(texts), len(different), sum(tokens), None)
     chosen = range(0, len(different), -(-len(different) // _TIMED_TEXTS))
-    local.embed(different[:1])  # loads the model
+    embedding.embed(different[:1])  # loads the model
     started = time.perf_counter()
-    local.embed([different[number] for number in chosen])
+    embedding.embed([different[number] for number in chosen])
     share = sum(tokens) / max(sum(tokens[number] for number in chosen), 1)
     return EmbeddingEstimate(len(texts), len(different), sum(tokens), (time.perf_counter() - started) * share)
 

@@ -14,7 +14,7 @@ import pytest
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual import e5_model as module
-from llama_index_contextual.embedding import model_id, resolve_embedding
+from llama_index_contextual.embedding import estimate_embedding, model_id, resolve_embedding
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
@@ -73,6 +73,13 @@ def test_vectors_are_those_of_the_package_s_own_engine(e5):
     assert (np.sum(asked * reference.query(SPANISH), axis=1) > 0.9998).all()
     model = module.e5_model()
     assert [len(model.ids(f"passage: {text}")) + 2 for text in texts] == [reference.token_count(text) for text in texts]
+
+
+def test_how_long_it_will_take_is_known(e5):
+    estimate = estimate_embedding(e5, [*NOTES, *NOTES])
+    assert (estimate.chunks, estimate.texts) == (8, 4)
+    assert estimate.seconds is not None
+    assert estimate.seconds > 0
 
 
 def test_a_file_of_other_weights_names_the_cure(tmp_path, monkeypatch):
