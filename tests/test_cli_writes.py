@@ -67,6 +67,7 @@ QUESTION = "What is the default timeout of the gateway?"
         (["context", QUESTION, "-f", "{}", "--refresh", "never"], False),
         (["context", QUESTION, "-f", "{}", "--refresh", "wait"], True),
         (["context", "thanks!", "-f", "{}", "--refresh", "wait"], False),
+        (["related", "gateway.md", "-f", "{}"], False),
         (["status", "{}"], False),
         (["verify", "{}"], False),
         (["export", "{}"], False),

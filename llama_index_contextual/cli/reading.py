@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import warnings
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -211,6 +212,26 @@ def status(
         else:
             print_text(report.to_text(settings=all_))
         tell_skipped(index, names=list_skipped)
+
+
+@with_options("store.database")
+def related(
+    note: Annotated[str, typer.Argument(help="Its path, its name, or [[its name]].")],
+    folder: Folder = None,
+    storage: Storage = None,
+    *,
+    settings: Options,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a note links to, what links to it, and which of its links are broken."""
+    from llama_index_contextual.notes import related as find_related
+
+    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
+        answer = find_related(index, note)
+    if as_json:
+        print_json(asdict(answer))
+    else:
+        print_text(str(answer))
 
 
 @with_options("store.database")

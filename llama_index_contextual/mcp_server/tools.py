@@ -120,6 +120,25 @@ class NotesData(TypedDict):
     total: int
 
 
+class LinkData(TypedDict):
+    """A link between two notes."""
+
+    source: str
+    line: int
+    text: str
+    target: str | None
+    problem: str
+
+
+class RelatedData(TypedDict):
+    """What a note has to do with others."""
+
+    path: str
+    links: list[LinkData]
+    linked_from: list[LinkData]
+    shared: dict[str, list[str]]
+
+
 class ListData(TypedDict):
     """Paths of notes, and how many there are."""
 
@@ -190,6 +209,13 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
             if len(parts) < total:
                 blocks.append(f"({len(parts)} of {total} notes; for the others: get)")
             return _answer(blocks, {"notes": [{"path": path, "text": text} for path, text in parts], "total": total})
+
+    @server.tool(title="Links of a note", annotations=_READS)
+    async def related(path: str) -> Annotated[CallToolResult, RelatedData]:
+        """A note's links, the links to it, and the notes that share its front matter."""
+        with _told():
+            answer = await asyncio.to_thread(notes.related, path)
+            return _answer(str(answer), asdict(answer))
 
     @server.tool("list", title="List the notes", annotations=_READS)
     async def list_notes(path: Below = "") -> Annotated[CallToolResult, ListData]:

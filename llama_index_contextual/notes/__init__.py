@@ -3,5 +3,6 @@
 from llama_index_contextual.notes.commands import MemoryCommands
 from llama_index_contextual.notes.folder import Notes
 from llama_index_contextual.notes.importing import FORMATS, ImportReport, import_transcripts
+from llama_index_contextual.notes.links import Link, Related, related
 
-__all__ = ["FORMATS", "ImportReport", "MemoryCommands", "Notes", "import_transcripts"]
+__all__ = ["FORMATS", "ImportReport", "Link", "MemoryCommands", "Notes", "Related", "import_transcripts", "related"]

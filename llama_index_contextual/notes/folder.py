@@ -21,6 +21,7 @@ from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import MemoryEntry, shown_path
 from llama_index_contextual.metadata import split_page
 from llama_index_contextual.notes.commands import ROOT, MemoryCommands
+from llama_index_contextual.notes.links import Related, note_named, related
 from llama_index_contextual.notes.writing import appended, change, turn
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.text import counted, decode, replace_surrogates
@@ -175,12 +176,17 @@ class Notes:
 
     def _linked(self, name: str) -> str:
         """Return the note that ``[[name]]`` means: by its path, else by its file's name, the least deep one."""
-        wanted = name.casefold().removesuffix(".md")
-        paths = [(path.casefold().removesuffix(".md"), path) for path in self.index.files()]
-        matches = [path for key, path in paths if key == wanted or key.endswith(f"/{wanted}")]
-        if not matches:
+        if (path := note_named(name, self.index.files())) is None:
             raise DocumentError(f"there is no note that [[{name}]] means. Cure: list shows them")
-        return min(matches, key=lambda path: (path.count("/"), path))
+        return path
+
+    def related(self, target: str) -> Related:
+        """Return what a note links to, what links to it, and what says the same in its front matter.
+
+        Raises:
+            DocumentError: There is no such note.
+        """
+        return related(self.index, target)
 
     def several(self, glob: str) -> tuple[list[tuple[str, str]], int]:
         """Return notes whose path a pattern matches, each path with its text, and how many there are."""

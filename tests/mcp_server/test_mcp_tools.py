@@ -220,6 +220,7 @@ async def test_tools_have_titles_say_whether_they_write_and_describe_their_answe
         calls = {
             "memory_context": {"message": "what does JC's dog love?"}, "memory_search": {"query": "carrots"},
             "get": {"path": "MEMORY.md"}, "multi_get": {"glob": "*.md"}, "list": {}, "status": {},
+            "related": {"path": "MEMORY.md"},
             "memory_add": {"text": "Tea"}, "memory_edit": {"path": "MEMORY.md", "old_text": "blue", "new_text": "red"},
             "memory": {"command": "view", "path": "/memories"},
         }  # fmt: skip

@@ -27,8 +27,8 @@ def test_the_skill_names_tools_that_there_are():
     assert yaml.safe_load(head)["name"] == "notes-memory"
     assert len(yaml.safe_load(head)["description"]) < 1024
     source = (ROOT / "llama_index_contextual" / "mcp_server" / "tools.py").read_text("utf-8")
-    named = set(re.findall(r"`((?:memory_)\w+|get|multi_get|list|status)`", body))
-    assert named == set(re.findall(r"async def (memory_\w+|get|multi_get|status)\(", source)) | {"list"}
+    named = set(re.findall(r"`((?:memory_)\w+|get|multi_get|related|list|status)`", body))
+    assert named == set(re.findall(r"async def (memory_\w+|get|multi_get|related|status)\(", source)) | {"list"}
 
 
 def test_the_turn_start_instruction_shows_what_the_tool_answers():
