@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 _MARKS: Final = re.compile(r"(?:[-*+•]\s+|\d{1,9}[.)]\s+|\[[ xX]\]\s+|>\s*)+")
 _CLOCK: Final = re.compile(r"\d{1,2}:\d\d\b\s*")  # a list item in the note of a day may start with its time
-_PAIR: Final = re.compile(r"([^:=|`：]{1,60}?)(?::\s+|\s*：\s*|\s*=(?![=>])\s*)(?=\S)")  # noqa: RUF001  full width is meant
+_PAIR: Final = re.compile(
+    r"([^:=|`：]{1,60}?)(?::\s{1,9}|\s{0,9}：\s{0,9}|\s{0,9}=(?![=>])\s{0,9})(?=\S)"  # noqa: RUF001  full width is meant
+)
 _INSIDE_NUMBERS: Final = re.compile(r"(?<=\d)[.,:](?=\d)")
 _ROW: Final = re.compile(r"\|([^|]{1,60})\|([^|]+)\|$")
 _MOST_KEY_WORDS: Final = 6
@@ -43,7 +45,7 @@ _SURELY_ASKED: Final = 0.8  # the same, of statements
 _NEAR: Final = 0.45  # of the best score; in prose only such hits are compared
 _MOST_COMPARED: Final = 25
 _DATE, _TIME, _PERCENT = _UNITS = ("a date", "a time", "%")
-_NUMBER: Final = re.compile(r"(?:([^\W\d_]+)\s+)?(\d+(?:[.,:/]\d+)*)(?:st|nd|rd|th)?\s*(%|[^\W\d_]+)?")
+_NUMBER: Final = re.compile(r"(?:(?<![^\W\d_])([^\W\d_]+)\s{1,9})?(\d+(?:[.,:/]\d+)*)(?:st|nd|rd|th)?\s*(%|[^\W\d_]+)?")
 _MONTHS: Final = {word: number for language in LANGUAGES for word, number in month_words(language).items()}
 _LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
 _ASKS: Final = ("?", "？")

@@ -29,11 +29,13 @@ _NOTES: Final = (".md", ".markdown", ".mdx", ".txt")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _CODE: Final = re.compile(r"`[^`\n]{1,1000}`")
 _WIKI: Final = re.compile(r"!?\[\[([^\[\]|#\n]{0,300})(#[^\[\]|\n]{0,300})?(?:\|[^\[\]\n]{0,300})?\]\]")
-_INLINE: Final = re.compile(r"!?\[[^\[\]\n]{0,300}\]\(\s{0,9}(<[^<>\n]{1,300}>|[^\s()<>]{1,300})[^()\n]{0,300}\)")
+_INLINE: Final = re.compile(
+    r"!?\[[^\[\]\n]{0,300}\]\(\s{0,9}(<[^<>\n]{1,300}>|[^\s()<>]{1,300})(?:\s[^()\n]{0,300})?\)"
+)
 _REFERENCE: Final = re.compile(r" {0,3}\[[^\[\]\n]{1,300}\]:\s{1,9}(<[^<>\n]{1,300}>|\S{1,300})")
-_ELSEWHERE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//|#")
+_ELSEWHERE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:|//|#")
 _OTHER_FILE: Final = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}$")
-_HEADING: Final = re.compile(r" {0,3}#{1,6}\s+(.*?)[\s#]*$")
+_HEADING: Final = re.compile(r" {0,3}#{1,6}\s(.*)")
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
 _OWN_KEYS: Final = frozenset(
     {"title", "date", "aliases", "alias", "id", "created", "updated", "modified", "description"}
@@ -200,7 +202,7 @@ class _Notes:
         if path not in self._texts:  # a converted file
             return True
         found = (_HEADING.match(line) for _, line in _lines(self._texts[path]))
-        return _slug(heading) in {_slug(match[1]) for match in found if match}
+        return _slug(heading) in {_slug(match[1].strip("# \t")) for match in found if match}
 
     def shared_with(self, path: str) -> dict[str, list[str]]:
         """Return what a note's front matter has in common with others."""

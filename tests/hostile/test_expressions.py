@@ -58,6 +58,7 @@ ANCHORED = {
     "documents.web._end_block",
     "evaluation.questions._LINES",
     "index.places._NAME",
+    "memory.current._PAIR",
     "distributed.ray_workers._ADDRESS",
     "markdown.blocks._CLOSERS",
     "markdown.blocks._OPENERS",
