@@ -82,7 +82,8 @@ def _asked(message: Message, index: ContextualIndex, nodes: Mapping[str, Any], c
     texts = [message.text, *sentences_of(message.text)]
     answers = [Ranking("vector", at, 1.0, vector.candidates(QueryBundle(text), POOL)) for at, text in enumerate(texts)]
     answers.append(Ranking("keyword", 0, 1.0, keyword.candidates(QueryBundle(message.text), POOL)))
-    ids = list(dict.fromkeys(one.node_id for answer in answers for one in answer.candidates))
+    whole = [one for one in answers if not one.query]
+    ids = list(dict.fromkeys(one.node_id for answer in whole for one in answer.candidates))
     words = words_of(message.text, "keyword", keyword, ids, message.day)
     sessions = sessions_of(keyword, ids, message.day)
     note = {node_id: str(session[0]) for node_id, session in sessions.of.items()}  # type: ignore[index]
@@ -92,7 +93,6 @@ def _asked(message: Message, index: ContextualIndex, nodes: Mapping[str, Any], c
     rows = np.array([[part.get(name, 0.0) for name in TRAINED] for part in found.values()])
     if nodes:
         rows = np.hstack([rows, _tried(list(found), answers, words, sessions, note, nodes, centres)])
-    whole = [one for one in answers if not one.query]
     learned = fuse_learned(whole, _KINDS, words, agreement_boost=1, why=False)
     return Asked(message, list(found), rows, [note[one.node_id] for one in learned])
 

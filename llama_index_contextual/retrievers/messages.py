@@ -142,7 +142,7 @@ def fuse_sessions(
         rankings: Of all arms for the message, and of arms that do not match words for its sentences.
         keyword: For each arm's name whether it matches words.
         words: What the keyword arm knows of the message's words.
-        sessions: Of every chunk of the rankings.
+        sessions: Of the chunks that are candidates: those that the whole message finds.
         trust: What the scores of some arms count, 0 to 1, by the arm's name; of others 1.
         weights: Of the features; default the shipped ones.
 

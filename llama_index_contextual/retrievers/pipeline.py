@@ -213,7 +213,9 @@ class Search:
             return fuse(rankings, mode=self.mode, k=self.rrf_k, pool=self.candidate_pool, agreement_boost=boost)
         query, words = self.parsed[0].query_str, None
         if keyword is not None:
-            ids = list(dict.fromkeys(one.node_id for ranking in rankings for one in ranking.candidates))
+            # The sentences of a message are no questions of their own: they speak for what the whole of it finds.
+            whole = [one for one in rankings if self.mode is Mode.LEARNED or one.query == 0]
+            ids = list(dict.fromkeys(one.node_id for ranking in whole for one in ranking.candidates))
             name = next(arm.name for arm in arms if arm.retriever is keyword)
             words = words_of(query, name, keyword, ids, self.today, near=self.mode is Mode.LEARNED)
         kinds = {arm.name: arm.is_keyword for arm in arms}
