@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword.lexicon import Lexicon
 
 MAX_MESSAGE: Final = 16_384  # characters; what follows is not read
-MAX_QUERY_CHARS: Final = 2_000  # of them are asked
+MAX_QUERY_CHARS: Final = 1_000  # of them are asked; twice as many take twice as long
 
 _MIN_WORDS: Final = 3
 _LONGEST_SMALL_TALK: Final = 16  # words
@@ -45,7 +45,7 @@ _STATES: Final = re.compile(r"[.!。！…][\s\"'”’)*_]*$")
 
 
 def clean_message(message: str) -> str:
-    """Leave out fenced code and an earlier digest that was pasted in or quoted; trim to 2,000 characters at a space."""
+    """Leave out fenced code and an earlier digest that was pasted in or quoted; trim to 1,000 characters at a space."""
     lines = (_BLANKS.sub(" ", line).strip() for line in _own_lines(message.replace(NOTHING, " ").splitlines()))
     text = "\n".join(line for line in lines if line)
     if len(text) <= MAX_QUERY_CHARS:
@@ -165,7 +165,7 @@ class Asked:
     """What a message asks of the notes."""
 
     text: str
-    """The message without fenced code and without an earlier digest, at most 2,000 characters."""
+    """The message without fenced code and without an earlier digest, at most 1,000 characters."""
     form: str
     """``"question"``, or ``"message"`` for what goes on with something."""
     dates: tuple[NamedDate, ...]

@@ -27,9 +27,9 @@ def test_an_earlier_digest_is_left_out_also_when_quoted():
 
 def test_long_messages_are_cut_at_a_space():
     cut = clean_message("ginger " * 400)
-    assert len(cut) <= 2000
+    assert len(cut) <= 1000
     assert set(cut.split()) == {"ginger"}
-    assert len(clean_message("x" * 3000)) == 2000
+    assert len(clean_message("x" * 3000)) == 1000
 
 
 def test_words_of_scripts_with_and_without_spaces():
@@ -43,7 +43,7 @@ def test_words_of_scripts_with_and_without_spaces():
 
 @given(st.text())
 def test_cleaning_never_grows_a_message_and_keeps_to_the_limit(text):
-    assert len(clean_message(text)) <= min(2000, len(text))
+    assert len(clean_message(text)) <= min(1000, len(text))
 
 
 def test_a_line_below_an_earlier_digest_is_left_out_too():
