@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _VERSION: Final = 3  # raise it whenever the same settings give other terms: persisted indexes are rebuilt
 _FOLDED: Final = frozenset({"en", "es"})  # people leave Spanish accents out, so they go before the stemmer
 _AS_WRITTEN: Final = ""  # stands for no language: words as they are written
-_PARAGRAPH: Final = re.compile(r"(?s).*?(?:\n\s*\n|\Z)")
+_BLANK: Final = re.compile(r"\n[^\S\n]*\n")  # a line between paragraphs
 _OWN_LANGUAGE: Final = 80  # characters of a paragraph that says itself which language it is in
 _MEMO_LIMIT: Final = 50_000  # words, 24 MB at most; then it starts afresh
 
@@ -174,8 +174,7 @@ class Analyzer:
         if language or self.language != "auto" or len(text) < _OWN_LANGUAGE:
             yield whole, text
             return
-        for match in _PARAGRAPH.finditer(text):
-            paragraph = match.group()
+        for paragraph in _BLANK.split(text):
             yield self.language_of(paragraph) if len(paragraph) >= _OWN_LANGUAGE else whole, paragraph
 
     def _lookup(self, code: str, word: str, stops: bool) -> tuple[str, ...]:

@@ -123,6 +123,7 @@ def calls_of(module):
 MADE = {
     "_holds_number": "digits of a context",
     "among": "an escaped name",
+    "_pieces": "an escaped term",
     "corrected": "an escaped word of a question",
 }
 
