@@ -3,9 +3,9 @@
     python benchmarks/obsidian.py [--embed-model local e5] [--out FILE]
 
 171 notes and 58 questions, six of them Russian. Each question has notes that answer it and, often, notes that answer a
-part. A note counts where its first chunk ranks. nDCG gives a whole answer 1 and a part 0.5. The published figures are of
-the same notes and questions, by the script of flowing-abyss/obsidian-hybrid-search (commit 398f27b), which asks for ten
-notes. Nothing in this package was chosen by these questions.
+part. A note counts where its first chunk ranks. nDCG gives a whole answer 1 and a part 0.5. The published figures are
+of the same notes and questions, by the script of flowing-abyss/obsidian-hybrid-search (commit 398f27b), which asks for
+ten notes. Nothing in this package was chosen by these questions.
 """
 
 from __future__ import annotations

@@ -60,9 +60,9 @@ _WORD_ENDS: Final = re.compile(r"\s|[。！？」](?!\Z)")
 _QUOTED: Final = re.compile(r"“([^“”]+)”|„([^„“”]+)[“”]|«([^«»]+)»|「([^「」]+)」|(?<!\w)\"([^\"\n]+)\"(?!\w)")
 _CODE: Final = re.compile(r"`[^`\n]*`")
 _LETTER: Final = re.compile(r"[^\W\d_]")
-_DROPPED: Final = re.compile(r"[*_`\\]|^\s*(?:>|[-+]|\d+[.)])\s", re.MULTILINE)  # marks that a quotation leaves out
+_DROPPED: Final = re.compile(r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE)  # what a quotation leaves out
 _QUOTES: Final = str.maketrans("“”„«»‘’", '"""""\'\'')
-_ELLIPSIS: Final = re.compile(r"\s*(?:…|\.\.\.|\[…\]|\[\.\.\.\])\s*")
+_ELLIPSIS: Final = re.compile(r"…|\.\.\.|\[…\]|\[\.\.\.\]")
 
 
 @dataclass(frozen=True, slots=True)

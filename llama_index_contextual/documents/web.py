@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+_MAIN: Final = re.compile(r"<(main|article)\b", re.IGNORECASE)
+_MAIN_END: Final = re.compile(r"</(main|article)\s*>", re.IGNORECASE)
 _SKIPPED: Final = frozenset(
     "script style nav noscript template svg iframe form button select head aside footer object canvas".split()  # noqa: SIM905
 )
@@ -224,15 +226,24 @@ class _Page(HTMLParser):
         self._end_block()
 
 
+def _main_part(text: str) -> str:
+    """Return what stands between the first mark of a main text and the last end of one; "" without them."""
+    opening = _MAIN.search(text)
+    if opening is None:
+        return ""
+    ends = [one.end() for one in _MAIN_END.finditer(text, opening.end()) if one[1].lower() == opening[1].lower()]
+    return text[opening.start() : ends[-1]] if ends else ""
+
+
 def html_to_markdown(text: str) -> tuple[str, dict[str, str]]:
     """Return a page as Markdown, and what it says of itself; of a page that marks its main text, that alone."""
-    main = re.search(r"<(main|article)\b.*</\1\s*>", text, re.DOTALL | re.IGNORECASE)
+    main = _main_part(text)
     page = _Page()
     page.feed(text)
     page.close()
-    if main is not None:
+    if main:
         part = _Page()
-        part.feed(main[0])
+        part.feed(main)
         part.close()
         if "".join(part.blocks).strip():
             page.blocks = part.blocks

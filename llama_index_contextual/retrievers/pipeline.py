@@ -227,9 +227,19 @@ class Search:
             return fuse_sessions(rankings, kinds, words, sessions, trust)
         return fuse_learned(rankings, kinds, words, agreement_boost=boost, trust=trust, why=self.explained)
 
+    def _most_likely(self, keyword: ContextualBM25Retriever | None) -> str:
+        """Return the id of the hit by which an answer is judged; "" without hits.
+
+        It is the first, or of the first three the one that holds most of the subject: "What did we decide about
+        retries?" finds other decisions, too.
+        """
+        ids = [one.node_id for one in self.fused[:3]]
+        shares = keyword.term_scores(self.subject, ids).shares() if keyword is not None and self.subject else None
+        return max(zip(shares, ids, strict=True), key=lambda one: one[0])[1] if shares else next(iter(ids), "")
+
     def _judge(self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]) -> None:
         """Say how likely the best of the pool answers, and leave out what is less relevant than it has to be."""
-        query, best = self.parsed[0].query_str, self.fused[0].node_id if self.fused else ""
+        query, best = self.parsed[0].query_str, self._most_likely(keyword)
         cosines, local = _cosines(arms, rankings)
         self.evidence = evidence_of(query, best, cosines, keyword, local=local, subject=self.subject)
         self.relevance = relevance(self.evidence)

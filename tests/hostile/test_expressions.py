@@ -48,6 +48,9 @@ BOUNDED = {
 }
 # Expressions that are only matched at one place: no search from every letter.
 ANCHORED = {
+    "answering._AFTER",
+    "answering._OPEN",
+    "report.markdown._SCHEME",
     "documents.markup._HEADING",
     "documents.markup._ORG_BLOCK",
     "documents.markup._ORG_HEADING",
