@@ -7,12 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
-from chromadb.errors import InternalError, NotFoundError
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import GRAPH
-from llama_index_contextual.vector_stores.chroma_clients import explained
+from llama_index_contextual.vector_stores.chroma_clients import explained  # before chromadb: it says why that fails
+
+# isort: split
+from chromadb.errors import InternalError, NotFoundError
+
 from llama_index_contextual.vector_stores.engine import StoreDamagedError, damaged, nearest_by, pages
 
 if TYPE_CHECKING:

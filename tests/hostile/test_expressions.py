@@ -50,6 +50,7 @@ BOUNDED = {
 ANCHORED = {
     "answering._AFTER",
     "answering._OPEN",
+    "memory.current._PAIR",
     "report.markdown._SCHEME",
     "documents.markup._HEADING",
     "documents.markup._ORG_BLOCK",
@@ -61,7 +62,6 @@ ANCHORED = {
     "documents.web._end_block",
     "evaluation.questions._LINES",
     "index.places._NAME",
-    "memory.current._PAIR",
     "distributed.ray_workers._ADDRESS",
     "markdown.blocks._CLOSERS",
     "markdown.blocks._OPENERS",
