@@ -120,6 +120,18 @@ def test_json_is_only_json_and_its_lines_are_right(run, notes):
         assert hit["text"].strip() == "\n".join(lines[hit["start_line"] - 1 : hit["end_line"]]).strip()
 
 
+def test_get_prints_what_a_hit_cites(run, notes):
+    [hit] = json.loads(run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--json").stdout)
+    place = f"{hit['path']}#L{hit['start_line']}-L{hit['end_line']}"
+    lines = run("get", place, "-f", notes)
+    assert lines.stdout.strip() == hit["text"].strip()
+    assert f"lines {hit['start_line']} to {hit['end_line']} of" in lines.stderr
+    whole = run("get", "[[gateway]]", "-f", notes)
+    assert (whole.stdout.rstrip(), whole.stderr) == ((notes / "docs/gateway.md").read_text().rstrip(), "")
+    assert json.loads(run("get", place, "-f", notes, "--json").stdout)["text"] == hit["text"]
+    assert "there is no note 'nowhere.md' that the index reads" in run("get", "nowhere.md", "-f", notes).stderr
+
+
 def test_a_second_run_embeds_nothing(run, notes):
     report = json.loads(run("index", notes, "--json").stdout)
     assert (report["embedded"], report["unchanged"], report["failed"]) == (0, 7, [])

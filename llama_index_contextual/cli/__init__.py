@@ -85,6 +85,7 @@ for command in (
     measuring.tune,
     reading.context,
     reading.mcp,
+    reading.get,
     reading.related,
     reading.status,
     reading.verify,

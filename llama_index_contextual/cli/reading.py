@@ -31,6 +31,7 @@ from llama_index_contextual.cli.common import (
     print_report,
     print_text,
     question_of,
+    tell,
     tell_freshness,
     tell_skipped,
     with_options,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.memory import MemoryDigest
 
+_ALL: Final = 10**9  # lines of a document
 _MEMORY: Final = (
     "embedding.model",
     "store.database",
@@ -212,6 +214,30 @@ def status(
         else:
             print_text(report.to_text(settings=all_))
         tell_skipped(index, names=list_skipped)
+
+
+@with_options("store.database")
+def get(
+    target: Annotated[str, typer.Argument(help="A path, path#L3-L9, report.pdf#page=4, or [[its name]].")],
+    folder: Folder = None,
+    storage: Storage = None,
+    *,
+    settings: Options,
+    as_json: AsJson = False,
+) -> None:
+    """Print a document, or what a hit cites: lines or a page of one."""
+    from llama_index_contextual.index import BackgroundRefresh
+    from llama_index_contextual.memory import MemoryContext
+    from llama_index_contextual.notes import Notes
+
+    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
+        part = Notes(index, MemoryContext(index), BackgroundRefresh(index, "never")).part(target, 1, _ALL)
+    if as_json:
+        print_json(asdict(part))
+        return
+    print_text(part.text)
+    if part.to_line - part.from_line + 1 < part.total_lines:
+        tell(f"{part.path}: lines {part.from_line} to {part.to_line} of {part.total_lines}")
 
 
 @with_options("store.database")
