@@ -36,6 +36,7 @@ import numpy as np
 from llama_index_contextual.dates import parse_day
 from llama_index_contextual.keyword.dates_in_text import closeness, find_dates
 from llama_index_contextual.keyword.lexicon import lexicon_of
+from llama_index_contextual.language import tell_language
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, stretch
 from llama_index_contextual.retrievers.vector import E5, MINILM
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 _LEAST: Final = 1e-6  # scores stay greater than 0
 _KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is at home
 _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
-_E5_TRUST: Final = 0.6  # of multilingual-e5 where the words are found; where none is, one more
+_E5_TRUST: Final = 0.6  # of multilingual-e5 where the words are found, beside English; where none is, one more
 _FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
 FEATURES: Final = ("vector", "keyword", "match", "nearness", "date")
 
@@ -125,9 +126,10 @@ def trust_in(
     """Return what the scores of arms count, by the arm's name; of arms that are not named they count 1.
 
     The vectors of all-MiniLM-L6-v2 count by the share of the question that its vocabulary knows: all for an English
-    question, a fifth for a Japanese one. Those of multilingual-e5 count for more, and the keywords for less, where no
-    chunk holds much of the question: it may be in another language than the notes. No answers are needed to know
-    either. Figures: ``benchmarks/results/languages.md``.
+    question, a fifth for a Japanese one. Those of multilingual-e5 count all for an English question, and less for one
+    in another language, where words find more. They count for more, and the keywords for less, where no chunk holds
+    much of the question: it may be in another language than the notes. No answers are needed to know either.
+    Figures: ``benchmarks/results/languages.md``.
 
     Args:
         models: Of vector arms whose model is known, by the arm's name; see ``ContextualVectorRetriever.cosines_of``.
@@ -139,7 +141,8 @@ def trust_in(
     if words and words.weight and (multilingual := [name for name, model in models.items() if model == E5]):
         scores = (one.score or 0.0 for ranking in rankings if ranking.arm == words.arm for one in ranking.candidates)
         held = min(max(scores, default=0.0) / words.weight / _FOUND, 1.0)
-        trust |= {words.arm: held, **dict.fromkeys(multilingual, _E5_TRUST + 1 - held)}
+        least = 1.0 if tell_language(query) == "en" else _E5_TRUST
+        trust |= {words.arm: held, **dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - held))}
     return trust
 
 
