@@ -225,11 +225,8 @@ class ContextualBM25Retriever(BM25Retriever):
     def filters_that_admit_none(self) -> list[str]:
         """Return those of this view's filters that no node passes, in words; each is tried by itself."""
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
-
-        def work(store: KeywordSearch) -> list[str]:
-            return [filter_in_words(one) for one in parts if not store.selected_ids(MetadataFilters(filters=[one]))]
-
-        return self._ask(work)
+        alone = {filter_in_words(one): MetadataFilters(filters=[one]) for one in parts}
+        return self._ask(lambda store: [words for words, one in alone.items() if not store.selected_ids(one)])
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that are indexed."""
@@ -411,11 +408,10 @@ class ContextualBM25Retriever(BM25Retriever):
     def reconcile(self, vector_store: BasePydanticVectorStore) -> bool:
         """Delete nodes that the store no longer has, add those that are new to it, and return whether any were."""
         known, stored = set(self.index.selected_ids()), set(stored_ids(vector_store))
-        gone, new = known - stored, stored - known
-        self.delete(gone)
-        if new:
+        self.delete(known - stored)
+        if new := stored - known:
             self.add(stored_nodes(vector_store, sorted(new)))
-        return bool(gone or new)
+        return known != stored
 
 
 @lru_cache(maxsize=64)
