@@ -215,7 +215,8 @@ def sentence_starts(text: str, start: int, end: int, language: str = "") -> list
 
 
 def _ends(window: str, language: str) -> list[int]:
-    """Return the offsets between the sentences of a window, as sentencex finds them."""
+    """Return the offsets between the sentences of a window, as sentencex finds them; it takes no lone surrogates."""
+    window, _ = replace_surrogates(window)  # a letter for a letter
     parts = [part for part in _segment("en", window) if part]
     if "".join(parts) != window:
         return []

@@ -82,3 +82,7 @@ def test_a_place_inside_the_document_is_counted_from_its_beginning():
 def test_a_small_amount_of_money_is_no_zero():
     shown = [money(one) for one in (0, 0.0031, 0.000426, 0.05, 0.1, 2, 4803.84)]
     assert shown == ["0.00", "0.0031", "0.00043", "0.050", "0.10", "2.00", "4,803.84"]
+
+
+def test_a_sentence_with_a_lone_surrogate_starts_where_it_starts():
+    assert sentence_starts("One \udfff here. Two there.", 0, 23, "en") == [12]
