@@ -132,6 +132,18 @@ def test_get_prints_what_a_hit_cites(run, notes):
     assert "there is no note 'nowhere.md' that the index reads" in run("get", "nowhere.md", "-f", notes).stderr
 
 
+def test_a_folder_below_finds_the_index_above_unless_it_is_another_user_s(run, notes, monkeypatch):
+    monkeypatch.chdir(notes / "docs")
+    hits = run("search", "default", "timeout", "of", "the", "gateway", "-k", 1)
+    assert "docs/gateway.md#L" in hits.stdout
+    assert f"the index of {notes}" in hits.stderr
+    assert run("status").stdout.startswith(f"folder      {notes}")
+    refused = run("delete", "--yes")
+    assert (refused.returncode, (notes / ".contextual").is_dir()) == (1, True), "to delete one it has to be named"
+    monkeypatch.setattr("llama_index_contextual.cli.common.is_strange", lambda _: True)
+    assert "there is no index in" in run("status").stderr
+
+
 def test_a_second_run_embeds_nothing(run, notes):
     report = json.loads(run("index", notes, "--json").stdout)
     assert (report["embedded"], report["unchanged"], report["failed"]) == (0, 7, [])

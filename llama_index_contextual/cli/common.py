@@ -6,7 +6,7 @@ import codecs
 import json
 import logging
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from llama_index_contextual.config import SETTINGS, load_configuration
+from llama_index_contextual.config.trust import is_strange
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import printable
 
@@ -102,6 +103,23 @@ def question_of(words: Sequence[str]) -> str:
     return text
 
 
+def indexed_folder(start: Path) -> Path:
+    """Return the folder, or the next one above, that has an index of this user's; ``start`` where none has one.
+
+    An index of another user is passed over: who made it could have it answer from anywhere below.
+    """
+    from llama_index_contextual.index.state import DEFAULT_NAME, Layout
+
+    for folder in (start, *start.parents):
+        with suppress(OSError):
+            owners = {path.stat().st_uid for path in (folder, Layout(folder / DEFAULT_NAME).database)}
+            if not any(map(is_strange, owners)):
+                if folder != start:
+                    tell(f"the index of {folder}")
+                return folder
+    return start
+
+
 @contextmanager
 def open_index(
     folder: Path | None,
@@ -113,7 +131,8 @@ def open_index(
     """Open an index for the time of a command.
 
     Args:
-        folder: The documents. None is the folder that the storage was made from, or the working directory.
+        folder: The documents. None is the folder that the storage was made from, or the working directory; where only
+            an index is asked that is there, the next folder above with one.
         storage: Where the index lives, or None.
         config: A configuration file, or None for the folder's own.
         settings: What options of the command line say, by key of the configuration. None is not said.
@@ -122,7 +141,7 @@ def open_index(
     from llama_index_contextual.index import ContextualIndex  # slow: it imports chromadb
 
     if folder is None and storage is None:
-        folder = Path()
+        folder = Path() if options.get("create", True) else indexed_folder(Path.cwd())
     read_configuration = partial(load_configuration, file=config, options=settings)
     with ContextualIndex.open(folder, storage=storage, config=read_configuration, **options) as index:
         yield index

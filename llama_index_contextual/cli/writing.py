@@ -127,7 +127,8 @@ def delete(
     """Delete the index of a folder, with the vectors and contexts that it keeps. The documents stay."""
     from llama_index_contextual.index.settings import PAID
 
-    with open_index(folder, storage, create=False, reindex="ignore") as contextual:
+    named = folder or (None if storage else Path())  # never that of a folder above
+    with open_index(named, storage, create=False, reindex="ignore") as contextual:
         report = contextual.status()
         kept = f"{counted(report.chunks, 'chunk')} of {counted(report.documents, 'document')}"
         paid = sum(count for source, count in report.contexts.items() if source.startswith(PAID))
