@@ -104,7 +104,9 @@ def held(index):
 
 
 def embedded(log):
-    return [json.loads(line) for file in Path(log).glob("[0-9]*") for line in file.read_text("utf-8").splitlines()]
+    """The texts that were embedded; a worker may be stopped in the middle of a line, which is of a text in hand."""
+    lines = [line for file in Path(log).glob("[0-9]*") for line in file.read_text("utf-8").splitlines(keepends=True)]
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def test_ids_texts_metadata_and_vectors_are_those_of_a_local_run(pages, tmp_path, embedding, on_ray, monkeypatch):
