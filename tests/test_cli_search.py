@@ -1,0 +1,166 @@
+"""``search`` on the command line: hits for a pipe, for a terminal and as JSON, and what narrows them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+
+import pytest
+from command_line import NOTES
+
+from llama_index_contextual import ContextualIndex
+
+
+def paths(done):
+    return [hit["path"] for hit in json.loads(done.stdout)]
+
+
+@pytest.mark.long
+def test_a_question_that_nothing_answers_finds_nothing(run, notes):
+    for question in ("asdfghjkl", "how tall is Mount Kilimanjaro"):
+        done = run("search", question, "-f", notes)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "Nothing found" in done.stderr
+        assert "below min_score=0.05" in done.stderr
+        as_data = run("search", question, "-f", notes, "--json")
+        assert json.loads(as_data.stdout) == []
+        assert as_data.stderr == done.stderr
+        shown = json.loads(run("search", question, "-f", notes, "--min-score", 0, "--json").stdout)
+        assert 0 < shown[0]["score"] < 0.05
+    misspelled = run("search", "when does the frezee start?", "-f", notes)
+    assert misspelled.stdout == run("search", "when does the freeze start?", "-f", notes).stdout
+    assert misspelled.stderr.strip() == 'searched for "freeze" instead of "frezee", which the index does not know'
+    told = run("context", "when does the frezee start?", "-f", notes)
+    assert 'searched for "freeze"' in told.stdout
+    assert told.stderr == "", "the digest says it"
+    outside = run("search", "freeze", "-f", notes, "--path", "nowhere/")
+    assert outside.stderr.splitlines() == ["Nothing found.", "no chunk passes the filters: none has path ~ 'nowhere/'"]
+    found = json.loads(run("search", "What is the default timeout of the gateway?", "-f", notes, "--json").stdout)
+    assert 0.9 < found[0]["score"] <= 1
+
+
+def test_a_hit_names_score_lines_and_headings(run, notes):
+    done = run("search", "What is the default timeout of the gateway?", "--folder", notes, "--top-k", 1)
+    assert done.returncode == 0
+    first, heading, snippet = done.stdout.splitlines()
+    assert first == "1. 0.99  docs/gateway.md#L12-L16"
+    assert heading.strip() == "Gateway > Timeout"
+    assert snippet.strip().startswith("The default value is 60"), "displayed without the context"
+
+
+def test_on_a_terminal_the_text_of_a_hit_keeps_its_margin(run, notes, monkeypatch):
+    search = ("search", "default", "timeout", "of the gateway", "-f", notes, "-k", 1)
+    piped = run(*search).stdout.splitlines()
+    assert len(piped) == 3, "a line each, for grep and the like"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    coloured = run(*search).stdout
+    assert "\x1b]8;" in coloured, "the place is a link"
+    assert "\x1b[1;33mdefault\x1b[0m" in coloured, "a matched word stands out"
+    first, *shown = re.sub(r"\x1b(\[[\d;]*m|\]8;[^\x1b]*\x1b\\)", "", coloured).splitlines()
+    assert first.startswith("1. ")
+    assert all(not line or (line.startswith("   ") and len(line) <= 60) for line in shown)
+    assert " ".join(line.strip() for line in shown[1:]).split()[:8] == piped[2].split()[:8]
+
+
+def test_full_shows_the_whole_text_of_a_hit(run, notes):
+    [hit] = json.loads(run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--json").stdout)
+    shown = run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--full").stdout
+    assert all(line.strip() in shown for line in hit["text"].splitlines())
+
+
+def test_per_file_leaves_room_for_other_files(run, notes):
+    def files(*more):
+        hits = json.loads(run("search", "the gateway", "--folder", notes, "--json", "--top-k", 3, *more).stdout)
+        return [hit["path"] for hit in hits]
+
+    assert len(set(files())) < 3
+    assert len(set(files("--per-file", 1))) == 3
+
+
+def test_json_is_only_json_and_its_lines_are_right(run, notes):
+    hits = json.loads(run("search", "restore drill", "--folder", notes, "--json", "--top-k", 3).stdout)
+    assert len(hits) == 3
+    for hit in hits:
+        lines = (notes / hit["path"]).read_text("utf-8").splitlines()
+        assert hit["text"].strip() == "\n".join(lines[hit["start_line"] - 1 : hit["end_line"]]).strip()
+
+
+def test_an_empty_question_is_an_error(run, notes):
+    done = run("search", " ", "-f", notes)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the question is empty. Cure: " in done.stderr
+
+
+@pytest.mark.long
+def test_a_known_page_of_the_kubernetes_docs_is_found_with_its_lines(run, data, tmp_path):
+    """On 21 of the 1,568 pages; ``benchmarks/retrieval.py`` measures the whole corpus."""
+    corpus = data("kubernetes-docs") / "corpus"
+    wanted = "concepts_services-networking_gateway.md"
+    others = [path for path in sorted(corpus.glob("concepts_*.md")) if path.stat().st_size < 6_000]
+    for path in [corpus / wanted, *others[:20]]:
+        shutil.copy(path, tmp_path)
+    assert run("index", tmp_path).returncode == 0
+    question = "What is the role of the Infrastructure Provider in the design principles of Gateway API?"
+    hit, *_ = json.loads(run("search", question, "-f", tmp_path, "--json").stdout)
+    assert hit["path"] == wanted
+    lines = (tmp_path / wanted).read_text("utf-8").splitlines()[hit["start_line"] - 1 : hit["end_line"]]
+    assert any("Infrastructure Provider" in line for line in lines)
+
+
+def test_explain_tells_why(run, notes):
+    done = run("search", "restore drill", "-f", notes, "--explain", "--json", "--top-k", 2)
+    explained = json.loads(done.stdout)
+    assert set(explained["arms"]) == {"vector", "bm25"}
+    assert len(explained["hits"]) == 2
+    assert "bm25" in run("search", "restore drill", "-f", notes, "--explain").stdout
+
+
+def test_more_hits_than_the_usual_pool_can_be_asked_for(run, tmp_path):
+    pages = (f"# Page {number}\n\nThe tea of day {number} was green.\n" for number in range(130))
+    for number, page in enumerate(pages):
+        (tmp_path / f"{number}.md").write_text(page, "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    assert len(json.loads(run("search", "green tea", "-f", tmp_path, "--top-k", 120, "--json").stdout)) == 120
+    done = run("context", "what tea was green?", "-f", tmp_path, "--max-results", 120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_search_can_be_narrowed_by_path_tag_and_day(run, notes):
+    def found(*more):
+        return paths(run("search", "the gateway", "-f", notes, "--json", "--top-k", 20, *more))
+
+    assert set(found("--path", "scheduler")) == {"docs/scheduler.md"}
+    assert found("--tag", "no-such-tag") == []
+    assert all(path.startswith("memory/2026-1") for path in found("--since", "2026-10-01"))
+    assert found("--until", "1999-01-01") == []
+
+
+def test_recency_is_an_option_of_search_and_of_the_retriever(run, tmp_path):
+    text = "# Deploy\n\nThe deploy went well.\n"
+    for day in ("2019-01-01", "2026-01-01"):
+        (tmp_path / f"{day}.md").write_text(text, "utf-8")
+    (tmp_path / "undated.md").write_text("# Lunch\n\nSoup.\n", "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    assert paths(run("search", "deploy", "-f", tmp_path, "--json", "--recency"))[0] == "2026-01-01.md"
+    scores = {hit["path"]: hit["score"] for hit in json.loads(run("search", "deploy", "-f", tmp_path, "--json").stdout)}
+    with ContextualIndex.open(tmp_path) as index:
+        plain, recent = (index.as_retriever(recency=recency).retrieve("deploy") for recency in (None, 30))
+    assert {hit.node.metadata["path"]: hit.score for hit in plain} == pytest.approx(scores)
+    assert recent[0].node.metadata["path"] == "2026-01-01.md"
+    [old] = [hit.score for hit in recent if hit.node.metadata["path"] == "2019-01-01.md"]
+    assert old < scores["2019-01-01.md"]
+
+
+def test_hits_show_what_is_said_of_their_folders(run, tmp_path):
+    shutil.copytree(NOTES / "docs", tmp_path / "docs")
+    (tmp_path / "contextual.toml").write_text('[descriptions]\n"docs/" = "Manual of the shop Atlas"\n', "utf-8")
+    assert run("index", tmp_path).returncode == 0
+    assert "docs: Manual of the shop Atlas" in run("search", "timeout of Atlas", "-f", tmp_path, "--top-k", 1).stdout
+    [hit] = json.loads(run("search", "timeout of Atlas", "-f", tmp_path, "--top-k", 1, "--json").stdout)
+    assert hit["description"] == ["docs: Manual of the shop Atlas"]
+    with ContextualIndex.open(tmp_path) as index:
+        assert all("docs: Manual of the shop Atlas" in node.metadata["context"] for node in index.nodes())
