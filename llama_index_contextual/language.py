@@ -13,6 +13,8 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index_contextual.errors import SettingError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -74,6 +76,22 @@ _FOREIGN: Final = re.compile("[^\x00-\u02ff]{64,}")
 _MOST_MARKS: Final = 30  # Unicode's own limit (UAX #15); the time to sort marks grows with their square
 # Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
 _ACCENTS: Final = re.compile("[\u0300-\u036f]+")
+
+
+def resolve_language(name: str) -> str:
+    """Return the ISO 639-1 code for a code or an English name (``"es"``, ``"spanish"``).
+
+    Raises:
+        SettingError: No stemmer exists for it.
+    """
+    lowered = name.lower()
+    if lowered in NAMES:
+        return lowered
+    for code, full in NAMES.items():
+        if full == lowered:
+            return code
+    known = ", ".join(sorted(NAMES))
+    raise SettingError(f"language={name!r} is not known. Cure: 'auto' or one of {known}.")
 
 
 def tell_language(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import warnings
+from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
@@ -44,14 +45,17 @@ class _OnThisMachine(BaseEmbedding):
     embed_batch_size: int = Field(default=64, description="Texts per call.", gt=0, le=2048)
     threads: int = Field(default=0, ge=0, description="Windows embedded at once; 0: one for each core we may use.")
 
+    @abstractmethod
     def _token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        raise NotImplementedError
+        """Return the ids of each text's word pieces, without special ones."""
 
-    def _window(self, ids: list[int]) -> NDArray[np.float32]:
-        raise NotImplementedError
-
+    @abstractmethod
     def _cut(self, ids: list[int]) -> list[list[int]]:
-        raise NotImplementedError
+        """Return the windows of a text."""
+
+    @abstractmethod
+    def _window(self, ids: list[int]) -> NDArray[np.float32]:
+        """Return the vector of a window, shape (dimensions,)."""
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts into an array of shape ``(len(texts), 384)``, rows of unit length (a blank text too)."""

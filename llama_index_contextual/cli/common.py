@@ -238,7 +238,7 @@ def tell_log() -> None:
 
 # The option, or else the key of the configuration, by the name of a setting in Python.
 _OPTIONS: Final = {
-    **{name: f"--{name}" for name in ("storage", "reindex", "since", "until")},
+    **{name: f"--{name}" for name in ("storage", "reindex", "since", "until", "port")},
     **{setting.name: setting.key for setting in SETTINGS.values()},
     **{setting.name: setting.option for setting in SETTINGS.values() if setting.option},
 }

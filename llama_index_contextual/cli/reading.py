@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import warnings
 from dataclasses import asdict
@@ -116,8 +115,6 @@ def mcp(
     """Serve a folder of notes to agents over the Model Context Protocol."""
     from llama_index_contextual.mcp_server import serve
 
-    if transport == "http":
-        _require_port(port)
     try:
         serve(
             folder if folder or storage else Path(),
@@ -143,16 +140,6 @@ def _end_at_once(code: int) -> None:
     if is_refreshing():
         sys.stderr.flush()
         os._exit(code)
-
-
-def _require_port(port: int) -> None:
-    """Refuse a port that another program has; the server itself would end without saying so."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise SettingError(f"--port={port} cannot be used ({error.strerror}). Cure: another --port") from error
 
 
 @with_options("chunks.size", "chunks.overlap")

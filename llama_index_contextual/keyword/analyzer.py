@@ -6,13 +6,15 @@ It cuts text into words, and each word into its parts: identifiers, paths, numbe
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Final
 
+import Stemmer
+
 from llama_index_contextual.dates import LANGUAGES, month_name, take_dates
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.keyword.languages import Stemmers, resolve_language
-from llama_index_contextual.language import NAMES, fold, normalise, stop_words, tell_language
+from llama_index_contextual.language import NAMES, fold, normalise, resolve_language, stop_words, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,12 +43,41 @@ _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _NUMBER: Final = re.compile(r"v?([\d.,]+)|(\d+)(?:st|nd|rd|th)", re.IGNORECASE)
 _CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]+")
 
+# Snowball's Spanish rules look for accents that people leave out ("organizacion", "tecnologia", "comian"), so words are
+# folded first and the accents of regular endings put back: with or without accents, singular or plural, one stem.
+_SPANISH_ENDINGS: Final = (
+    (re.compile(r"([cs])ion$"), r"\1ión"),
+    (re.compile(r"ia(s|n|mos)?$"), r"ía\1"),
+)
+
 
 class _Memo(dict[tuple[str, str, bool], tuple[str, ...]]):
     """Remember the terms of words already seen; as a cache it is left out of a pickle."""
 
     def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
         return (_Memo, ())
+
+
+class _Stemmers:
+    """Keeps one Snowball stemmer for each thread and language, because PyStemmer's objects are not thread-safe."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def stem(self, word: str, code: str) -> str:
+        """Return the stem of a lower-case word."""
+        stemmers: dict[str, Stemmer.Stemmer] = self._local.__dict__
+        stemmer = stemmers.get(code)
+        if stemmer is None:
+            # The analyzer remembers words itself, for all threads, so Snowball's own cache would only cost memory.
+            stemmer = stemmers[code] = Stemmer.Stemmer(NAMES[code], maxCacheSize=0)
+        if code == "es":
+            for ending, accented in _SPANISH_ENDINGS:
+                word = ending.sub(accented, word)
+        return str(stemmer.stemWord(word))
+
+    def __reduce__(self) -> tuple[type[_Stemmers], tuple[()]]:
+        return (_Stemmers, ())
 
 
 @dataclass(frozen=True)
@@ -79,7 +110,7 @@ class Analyzer:
     split_identifiers: bool = True
     expand_dates: bool = True
     _memo: _Memo = field(default_factory=_Memo, init=False, repr=False, compare=False)
-    _stemmers: Stemmers = field(default_factory=Stemmers, init=False, repr=False, compare=False)
+    _stemmers: _Stemmers = field(default_factory=_Stemmers, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.language != "auto":

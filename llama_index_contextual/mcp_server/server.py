@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import socket
 import sys
 import threading
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from llama_index_contextual import __version__
-from llama_index_contextual.checks import whole
+from llama_index_contextual.checks import listener, whole
 from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.memory import MemoryContext, MemorySettings
@@ -123,17 +122,10 @@ def _serve_http(server: MCPServer[None], host: str, port: int) -> None:
             allowed_hosts=hosts, allowed_origins=[f"http://{name}" for name in hosts]
         ),
     )
-    family = socket.AF_INET6 if host == "::1" else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except OSError as error:
-            raise SettingError(f"port={port} cannot be used ({error.strerror}). Cure: another port") from error
-        listener.listen()
+    with listener(host, port) as listening:
         sys.stderr.write(f"ready at http://{_LOOPBACK[host]}:{port}/mcp\n")
         sys.stderr.flush()
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).run(sockets=[listener])
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).run(sockets=[listening])
 
 
 def build_server(

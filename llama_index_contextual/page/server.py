@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import socket
 import sys
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.checks import whole
+from llama_index_contextual.checks import listener, whole
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
@@ -93,8 +92,8 @@ def serve(
         labels = Labels(index.folder, config)
         desk = Desk(index, labels, llm or index.settings.configuration.context.llm.llm)
         token = secrets.token_urlsafe(24)
-        with _listening(host, port) as listener:
-            port = listener.getsockname()[1]
+        with listener(host, port) as listening:
+            port = listening.getsockname()[1]
             name = f"[{host}]" if ":" in host else host
             hosts = {f"{one}:{port}" for one in (*_LOOPBACK, name)}
             sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
@@ -102,21 +101,9 @@ def serve(
             server = uvicorn.Config(
                 app_of(desk, labels, token, hosts), log_level="warning", timeout_graceful_shutdown=1
             )
-            uvicorn.Server(server).run(sockets=[listener])
+            uvicorn.Server(server).run(sockets=[listening])
         if not labels.end():  # what it has made is in a temporary folder
             os._exit(0)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise SettingError(f"{host} port={port} cannot be used ({error.strerror}). Cure: another port") from error
-    listener.listen()
-    return listener
 
 
 def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> Starlette:
