@@ -12,7 +12,7 @@ ranked chunks are from, and "in 20" how many different pages the first 20 chunks
 ``context: `` before a context. The last rows are ours less others, question by question.
 
 A second table splits the questions into those that need context and the rest, by two rules
-(``llama_index_contextual.evaluation.need``), and gives the failures that contexts avoid in each part.
+(``llama_index_contextual.evaluation.metrics``), and gives the failures that contexts avoid in each part.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ from shipped import shipped_index
 from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, GroupingPostprocessor
 from llama_index_contextual.evaluation import mean_reciprocal_rank, recall_at
 from llama_index_contextual.evaluation.comparison import signed
-from llama_index_contextual.evaluation.metrics import failures_avoided
-from llama_index_contextual.evaluation.need import NEEDED, ContextNeed
+from llama_index_contextual.evaluation.metrics import NEEDED, ContextNeed, failures_avoided
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import LEXICAL_CONTEXT

@@ -18,8 +18,7 @@ from llama_index.core.llms import LLM, ChatMessage
 from llama_index.core.prompts import ChatPromptTemplate
 from llama_index.core.response_synthesizers import BaseSynthesizer
 
-from llama_index_contextual.context.llm.connection import DEFAULT_MODEL
-from llama_index_contextual.context.llm.model import ModelSpec, context_window, model_name, probe
+from llama_index_contextual.context.llm.model import DEFAULT_MODEL, ModelSpec, context_window, model_name, probe
 from llama_index_contextual.context.llm.prompt import count_tokens
 from llama_index_contextual.errors import AnswerError
 from llama_index_contextual.text import sentence_starts

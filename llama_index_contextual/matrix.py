@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.errors import FingerprintError
-from llama_index_contextual.mapped import (
+from llama_index_contextual.durable import (
     DAMAGE,
     map_file,
     packed,
@@ -38,6 +37,7 @@ from llama_index_contextual.mapped import (
     write_manifest,
     writing,
 )
+from llama_index_contextual.errors import FingerprintError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.checks import whole
 from llama_index_contextual.context import LLMContextGenerator, PatternContextGenerator
-from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.context.free import HeadingContextGenerator
 from llama_index_contextual.context.usage import Prices
 from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import SettingError

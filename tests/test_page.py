@@ -20,8 +20,7 @@ from starlette.testclient import TestClient
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation import load_questions
-from llama_index_contextual.page.desk import Desk
-from llama_index_contextual.page.labels import NEEDED, Labels
+from llama_index_contextual.page.desk import NEEDED, Desk, Labels
 from llama_index_contextual.page.server import app_of, serve
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

@@ -70,7 +70,7 @@ def write_first(path: Path) -> None:
         SettingError: There is one, or a link to one.
         StorageError: It cannot be written.
     """
-    from llama_index_contextual.atomic import write_atomically  # slow
+    from llama_index_contextual.durable import write_atomically  # slow
 
     def refuse() -> None:
         if os.path.lexists(path):

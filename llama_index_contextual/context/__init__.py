@@ -8,10 +8,9 @@ from llama_index_contextual.context.base import (
     SourceDocument,
 )
 from llama_index_contextual.context.fallback import FallbackContextGenerator, resolve_generator
-from llama_index_contextual.context.headings import HeadingContextGenerator
+from llama_index_contextual.context.free import HeadingContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.llm.generator import LLMContextGenerator
 from llama_index_contextual.context.llm.request import Patience
-from llama_index_contextual.context.pattern import PatternContextGenerator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 

@@ -12,8 +12,8 @@ from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.checks import refuse_unknown
 from llama_index_contextual.context.base import ContextGenerator, DocumentChunks
+from llama_index_contextual.context.free import FREE
 from llama_index_contextual.context.llm.generator import LLMContextGenerator
-from llama_index_contextual.context.pattern import FREE
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:

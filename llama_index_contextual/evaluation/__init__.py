@@ -1,6 +1,5 @@
 """Measure retrieval on one's own documents: questions with known answers, metrics and comparisons."""
 
-from llama_index_contextual.evaluation.by_model import make_questions
 from llama_index_contextual.evaluation.comparison import (
     Comparison,
     Measured,
@@ -10,7 +9,7 @@ from llama_index_contextual.evaluation.comparison import (
 )
 from llama_index_contextual.evaluation.folder import evaluate
 from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
-from llama_index_contextual.evaluation.questions import Passage, Question, load_questions
+from llama_index_contextual.evaluation.questions import Passage, Question, load_questions, make_questions
 from llama_index_contextual.evaluation.tune import Tuned, tune
 
 __all__ = [

@@ -13,15 +13,16 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.metrics import (
+    PARTS_REMARK,
     Interval,
     Recalls,
     failures_avoided,
     interval,
     mean_reciprocal_rank,
     ndcg,
+    parts_of,
     recall_at,
 )
-from llama_index_contextual.evaluation.need import PARTS_REMARK, parts_of
 from llama_index_contextual.metadata import PATH, citation_of
 from llama_index_contextual.report import Marker, Table, render, rendered
 from llama_index_contextual.text import counted
@@ -93,7 +94,7 @@ class Comparison:
         rows: The retrievers.
         baseline: The row that the others are compared with, unless another is named.
         parts: Parts of the questions by name, for each question whether it is in the part. See
-            :func:`~llama_index_contextual.evaluation.need.parts_of`.
+            :func:`~llama_index_contextual.evaluation.metrics.parts_of`.
         made: What made the questions, where nobody asked them.
     """
 

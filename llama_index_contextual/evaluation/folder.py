@@ -28,7 +28,7 @@ from llama_index_contextual.evaluation.comparison import (
     check_asking,
     measure,
 )
-from llama_index_contextual.evaluation.need import parts_of
+from llama_index_contextual.evaluation.metrics import parts_of
 from llama_index_contextual.evaluation.questions import answers_of
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.metadata import EVERY_KEY

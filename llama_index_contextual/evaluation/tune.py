@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import tomlkit
 
-from llama_index_contextual.atomic import write_atomically
+from llama_index_contextual.durable import write_atomically
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, check_asking, measure
 from llama_index_contextual.evaluation.folder import CONTEXTS, Workshop

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.vector_store import ContextualVectorStore
     from llama_index_contextual.index.view import View
     from llama_index_contextual.index.writing import Storage
-    from llama_index_contextual.retrievers.options import FusionOptions
+    from llama_index_contextual.retrievers.search import FusionOptions
 
 
 class Asked:

@@ -18,7 +18,7 @@ from llama_index_contextual.index.settings import plain_settings
 from llama_index_contextual.index.vectors import fault_of, see_documents
 from llama_index_contextual.language import in_words, sample_of, shares_of_languages
 from llama_index_contextual.matrix import units_of
-from llama_index_contextual.retrievers.recall import ENOUGH, TOP, found_share, made_questions
+from llama_index_contextual.retrievers.chroma import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:

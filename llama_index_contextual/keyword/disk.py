@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from llama_index_contextual.keyword.segments import Segment, checksum_of
-from llama_index_contextual.mapped import (
+from llama_index_contextual.durable import (
     DAMAGE,
     map_file,
     packed,
@@ -27,6 +26,7 @@ from llama_index_contextual.mapped import (
     unpacked,
     write_manifest,
 )
+from llama_index_contextual.keyword.segments import Segment, checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,13 +16,12 @@ import uuid
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from llama_index_contextual.durable import DAMAGE, map_file, path_of, read_manifest, sweep, sync, writing
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.disk import FORMAT, read_segments, write_segments
 from llama_index_contextual.keyword.engine import KeywordEngine
-from llama_index_contextual.keyword.index import KeywordIndex, State, Stored
-from llama_index_contextual.keyword.records import entries_in, entry_of
-from llama_index_contextual.mapped import DAMAGE, map_file, path_of, read_manifest, sweep, sync, writing
+from llama_index_contextual.keyword.index import KeywordIndex, State, Stored, entries_in, entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.errors import SettingError, StorageError
-from llama_index_contextual.notes.secrets import redact
 from llama_index_contextual.notes.transcripts import (
     EXPORTS,
     Message,
@@ -24,6 +23,7 @@ from llama_index_contextual.notes.transcripts import (
     read_claude,
     read_claude_code,
     read_codex,
+    redact,
 )
 from llama_index_contextual.notes.writing import change, turn
 from llama_index_contextual.text import counted, replace_surrogates

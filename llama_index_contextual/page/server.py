@@ -18,8 +18,7 @@ from llama_index_contextual.checks import listener, whole
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.page.desk import Desk
-from llama_index_contextual.page.labels import Labels
+from llama_index_contextual.page.desk import Desk, Labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

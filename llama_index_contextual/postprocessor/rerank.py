@@ -25,8 +25,7 @@ from llama_index_contextual.checks import amount, explained
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.local_model import send_no_telemetry
-from llama_index_contextual.postprocessor.grouping import GroupingPostprocessor
-from llama_index_contextual.postprocessor.recency import RecencyPostprocessor
+from llama_index_contextual.postprocessor.reorder import GroupingPostprocessor, RecencyPostprocessor
 from llama_index_contextual.service import post
 from llama_index_contextual.text import counted, replace_surrogates
 

@@ -4,10 +4,17 @@ Everything that comes from documents, questions or models is escaped by the temp
 its own. A page loads no script or style from elsewhere, and its content security policy lets it load nothing.
 """
 
-from llama_index_contextual.report.chunks import chunk_panel, chunk_views, chunks_page
 from llama_index_contextual.report.markdown import Marker, rendered
-from llama_index_contextual.report.pages import hit_views, hits_page, node_html, render
-from llama_index_contextual.report.tables import Table
+from llama_index_contextual.report.pages import (
+    Table,
+    chunk_panel,
+    chunk_views,
+    chunks_page,
+    hit_views,
+    hits_page,
+    node_html,
+    render,
+)
 
 __all__ = [
     "Marker",

@@ -35,8 +35,13 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
-    from llama_index_contextual.retrievers.options import KeywordSettings, NewSettings, RetrieverSettings, ViewSettings
-    from llama_index_contextual.retrievers.search import T
+    from llama_index_contextual.retrievers.search import (
+        KeywordSettings,
+        NewSettings,
+        RetrieverSettings,
+        T,
+        ViewSettings,
+    )
 
 logger = logging.getLogger(__name__)
 

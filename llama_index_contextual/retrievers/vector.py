@@ -26,8 +26,7 @@ from llama_index_contextual.checks import amount, one_of, optional_whole, whole
 from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
 from llama_index_contextual.retrievers.any_store import AnyStore, NodesElsewhere
-from llama_index_contextual.retrievers.chroma import ChromaDense, is_chroma
-from llama_index_contextual.retrievers.recall import warn_of_losses
+from llama_index_contextual.retrievers.chroma import ChromaDense, is_chroma, warn_of_losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

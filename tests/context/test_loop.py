@@ -15,8 +15,8 @@ import pytest
 from anyio.from_thread import BlockingPortal
 from llama_index.core.llms import MockLLM
 
-from llama_index_contextual.context.llm import connection
-from llama_index_contextual.context.llm.connection import Connection
+from llama_index_contextual.context.llm import model as model_room
+from llama_index_contextual.context.llm.model import Connection
 
 LLM = MockLLM()
 
@@ -133,7 +133,7 @@ def test_the_connections_are_closed_on_the_loop_that_opened_them_after_what_runs
         events.append(asyncio.get_running_loop())
         closed.set()
 
-    monkeypatch.setattr(connection, "close_client", close_client)
+    monkeypatch.setattr(model_room, "close_client", close_client)
     model = Connection(LLM, None)
     future = model.start(LLM, long)
     assert began.wait(10)

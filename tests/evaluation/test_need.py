@@ -5,8 +5,7 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.evaluation import Passage, Question
-from llama_index_contextual.evaluation.metrics import failures_avoided
-from llama_index_contextual.evaluation.need import NEEDED, ContextNeed, parts_of
+from llama_index_contextual.evaluation.metrics import NEEDED, ContextNeed, failures_avoided, parts_of
 
 
 def chunk(number, text, path, headings):

@@ -356,7 +356,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_the_former_copy(tmp_path
     script = f"""
 import os
 from pathlib import Path
-from llama_index_contextual import mapped
+from llama_index_contextual import durable
 from llama_index_contextual.keyword import disk
 from llama_index_contextual.keyword.engine import KeywordEngine
 folder, left = Path({str(tmp_path)!r}), {at}
@@ -370,8 +370,8 @@ def counted(work):
     return step
 one, _ = KeywordEngine.load(folder)
 one = one.with_texts([9, 10], ["quince", "plum"]).without([1])
-mapped.os.fsync, Path.replace, Path.unlink, disk.map_file = map(
-    counted, (mapped.os.fsync, Path.replace, Path.unlink, disk.map_file))
+durable.os.fsync, Path.replace, Path.unlink, disk.map_file = map(
+    counted, (durable.os.fsync, Path.replace, Path.unlink, disk.map_file))
 one.save(folder, "second")
 os._exit(0)
 """

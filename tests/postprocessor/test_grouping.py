@@ -7,7 +7,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever, LocalEmbedding
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.postprocessor import GroupingPostprocessor, grouping
+from llama_index_contextual.postprocessor import GroupingPostprocessor, reorder
 
 
 def node(node_id, document=None, text="", **metadata):
@@ -29,7 +29,7 @@ POOL = [
 
 
 def test_the_example_in_the_docstring():
-    assert doctest.testmod(grouping).failed == 0
+    assert doctest.testmod(reorder).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from llama_index.core.postprocessor import FixedRecencyPostprocessor, TimeWeight
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.postprocessor import RecencyPostprocessor, recency
-from llama_index_contextual.postprocessor.recency import age_in_days, decay, weigh
+from llama_index_contextual.postprocessor import RecencyPostprocessor, reorder
+from llama_index_contextual.postprocessor.reorder import age_in_days, decay, weigh
 
 NOW = datetime(2026, 4, 10, 12, tzinfo=timezone.utc)
 
@@ -25,7 +25,7 @@ def order(hits):
 
 
 def test_the_example_in_the_docstring():
-    assert doctest.testmod(recency).failed == 0
+    assert doctest.testmod(reorder).failed == 0
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_ties_of_very_old_notes_break_by_recency_too():
 
 def test_settings_are_typed():
     """So that mypy sees a misspelt one."""
-    typed = recency.RecencySettings.__annotations__
+    typed = reorder.RecencySettings.__annotations__
     assert set(typed) == set(RecencyPostprocessor.model_fields)
 
 

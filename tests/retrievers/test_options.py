@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from llama_index_contextual import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.retrievers.options import FusionOptions, KeywordSettings, NewSettings, RetrieverSettings
+from llama_index_contextual.retrievers.search import FusionOptions, KeywordSettings, NewSettings, RetrieverSettings
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,11 @@ from llama_index.core.prompts.mixin import PromptMixin
 from llama_index_contextual.checks import optional_whole, refuse_unknown, whole
 from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
-from llama_index_contextual.context.llm.connection import Connection
-from llama_index_contextual.context.llm.model import ModelSpec, ServerWatch, is_local, model_name, probe
+from llama_index_contextual.context.free import FREE
+from llama_index_contextual.context.llm.model import Connection, ModelSpec, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.llm.request import Caller, Patience
+from llama_index_contextual.context.llm.request import Caller, Patience, ServerWatch
 from llama_index_contextual.context.llm.run import Run, estimate
-from llama_index_contextual.context.pattern import FREE
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
 from llama_index_contextual.errors import ContextError, SettingError
 from llama_index_contextual.identity import short_hash

@@ -1,36 +1,44 @@
-"""Language models: from a string to a LlamaIndex LLM, what an LLM says of itself, and whether its server is there."""
+"""Language models: from a string to a LlamaIndex LLM, what an LLM says of itself, and the event loop that calls run on.
+
+The connections of an HTTP client belong to the event loop that opened them: on another loop they fail or hang. So the
+calls of a generator share one loop in a thread of its own, whichever thread or loop they come from.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
-import time
+import threading
+import weakref
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+import anyio
 import httpx
+from anyio.from_thread import BlockingPortal
+from llama_index.core import Settings
 from llama_index.core.llms import LLM, ChatResponse, CustomLLM
 
+from llama_index_contextual.context.cache import OBJECT
 from llama_index_contextual.errors import MissingExtraError, SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from llama_index.core.llms import ChatMessage
 
+
 CREDENTIALS: Final = "LLAMA_INDEX_CONTEXTUAL_LLM_CREDENTIALS"  # user:password, for a server given by its URL
-NO_ANSWER: Final = "server does not answer"
 OLLAMA_URL: Final = "http://localhost:11434"
 DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
 _CLIENT_TIMEOUT: Final = 3600.0  # ours is shorter, and cancels the request
-_BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believed
-_BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
-_LEFT_ALONE: Final = 30.0  # seconds, after so many failed calls in a row
-_FAILURES: Final = 3
 _CREDENTIALS: Final = re.compile(r"(https?://)[^/\s]*@")
 _CLOSED: Final = frozenset({401, 403})
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
@@ -197,46 +205,6 @@ def probe(llm: LLM, seconds: float) -> str | None:  # noqa: PLR0911  one return 
     return None
 
 
-class ServerWatch:
-    """Whether a model's server is there: known from a probe before a run, and from how its calls end.
-
-    One watch serves all runs of a generator, because an index asks for contexts file by file. A server that has failed
-    several calls in a row is left alone for a while, so that a dead server costs seconds and not hours.
-    """
-
-    def __init__(self) -> None:
-        self._reason: str | None = None  # why the server cannot be used
-        self._until = float("-inf")  # when what is known becomes too old
-        self._failures = 0
-
-    def why_not(self, look: Callable[[], str | None]) -> str | None:
-        """Return why a run need not begin, or None; ``look`` does as :func:`probe`, and may block."""
-        if time.monotonic() >= self._until:
-            self._failures = 0
-            self._believe(reason := look(), _BELIEVED_ALIVE if reason is None else _BELIEVED_ABSENT)
-        return self._reason
-
-    def allows_call(self) -> bool:
-        """Return whether a call may be sent now. A server that was left alone long enough gets one, to see."""
-        if self._failures < _FAILURES:
-            return True
-        if time.monotonic() < self._until:
-            return False
-        self._believe(NO_ANSWER, _LEFT_ALONE)  # other calls wait for how this one ends
-        return True
-
-    def call_ended(self, *, failed: bool) -> None:
-        """Note how a call ended; ``failed`` means that the server seems to be the cause."""
-        self._failures = self._failures + 1 if failed else 0
-        if self._failures >= _FAILURES:
-            self._believe(NO_ANSWER, _LEFT_ALONE)
-        elif not failed:
-            self._believe(None, _BELIEVED_ALIVE)
-
-    def _believe(self, reason: str | None, seconds: float) -> None:
-        self._reason, self._until = reason, time.monotonic() + seconds
-
-
 async def chat(llm: LLM, messages: Sequence[ChatMessage], max_tokens: int) -> ChatResponse:
     """Ask a model once, without blocking the event loop."""
     limit: dict[str, Any] = {}
@@ -253,3 +221,157 @@ def _has_model(answer: httpx.Response, name: str) -> bool:
     except (ValueError, AttributeError):
         return True
     return name in names or f"{name}:latest" in names
+
+
+DEFAULT_MODEL: Final = "ollama:qwen3:0.6b"
+# Where integrations keep their asynchronous clients, and what makes another one: OpenAI and Anthropic, Ollama.
+_CLIENTS: Final = {"_aclient": "_get_aclient", "_async_client": "async_client"}
+
+T = TypeVar("T")
+
+
+class Connection:
+    """A model, made when it is first needed, and the loop that it is called on.
+
+    A pickled or copied connection has a client and a loop of its own.
+
+    Args:
+        model: A model's name or object; None takes ``Settings.llm`` where that has been set, else the default.
+        api_key: For a model by name; by default the provider's environment variable.
+
+    Attributes:
+        model: As it was passed.
+
+    Raises:
+        SettingError: It is no model, or names none.
+    """
+
+    def __init__(self, model: str | LLM | None, api_key: str | None) -> None:
+        if isinstance(model, str):
+            if model.startswith(OBJECT):
+                raise SettingError(
+                    f"{model[len(OBJECT) :]} was an LLM object, which is never written down. Cure: pass it again, "
+                    "ContextualNodePostprocessor.from_dict(data, generator=resolve_generator('llm', llm=...))."
+                )
+            ModelSpec.parse(model)  # raises now and not in the middle of a run
+        elif model is not None and not isinstance(model, LLM):
+            raise SettingError(f"llm={type(model).__name__} is no LlamaIndex LLM. Cure: give one, or a name.")
+        self.model, self._api_key = model, api_key
+        self._llm = with_own_client(model) if isinstance(model, LLM) else None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._llm_lock, self._portal_lock = threading.Lock(), threading.Lock()  # the loop asks for the model, too
+        self._portal: BlockingPortal | None = None
+        self._process = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Pickling a LlamaIndex component deletes its clients from the live object: give it a copy to do that to.
+        llm = None if self._llm is None or isinstance(self.model, str) else self._llm.model_copy()
+        return {"model": llm if isinstance(self.model, LLM) else self.model, "_api_key": self._api_key, "_llm": llm}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def llm(self, window: int | None, max_tokens: int) -> LLM:
+        """Return the model; where it is not made yet, it takes and writes so many tokens."""
+        with self._llm_lock:
+            if self._llm is None:
+                model = self._chosen()
+                if isinstance(model, LLM):
+                    self._llm = with_own_client(model)
+                else:
+                    spec = ModelSpec.parse(model)
+                    self._llm = spec.make(api_key=self._api_key, window=window, max_tokens=max_tokens)
+            return self._llm
+
+    def _chosen(self) -> str | LLM:
+        return self.model or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+
+    def by_name(self) -> str | None:
+        """Return the model's name, without a password; None where it is an object."""
+        model = self._chosen()
+        return without_credentials(model) if isinstance(model, str) else None
+
+    def config(self) -> str | None:
+        """Return the model as plain data: an object's name, marked as one; a URL without its password."""
+        if isinstance(self.model, LLM):
+            return f"{OBJECT}{model_name(self.model)}"
+        return None if self.model is None else without_credentials(self.model)
+
+    def start(self, llm: LLM, work: Callable[..., Awaitable[T]], *arguments: Any) -> Future[T]:
+        """Begin a coroutine on the loop, from any thread; cancelling the future cancels it.
+
+        When the loop ends, the connections of ``llm`` are closed.
+        """
+        with self._portal_lock:  # so that nothing is given to a loop that has been told to end
+            if self._portal is None or self._process != os.getpid():  # a forked child has no thread
+                started: Future[tuple[BlockingPortal, Callable[[], object]]] = Future()
+                threading.Thread(target=anyio.run, args=(_serve, started, llm), name="contexts", daemon=True).start()
+                self._portal, stop = started.result()
+                self._process = os.getpid()
+                self._stop = weakref.finalize(self, stop)
+                self._stop.atexit = False
+            return self._portal.start_task_soon(work, *arguments)
+
+    def close(self) -> None:
+        """End the loop, and cancel what runs on it; the next call starts another."""
+        with self._portal_lock:
+            portal, self._portal = self._portal, None
+            if portal is not None and self._process == os.getpid():
+                self._stop()
+
+
+async def _serve(started: Future[tuple[BlockingPortal, Callable[[], object]]], llm: LLM) -> None:
+    """Run what other threads begin until the loop is told to end; then cancel it and close the connections."""
+    stopped = anyio.Event()
+    async with BlockingPortal() as portal:
+        # A finalizer may run in any thread, this one included, so it only leaves a message.
+        started.set_result((portal, partial(asyncio.get_running_loop().call_soon_threadsafe, stopped.set)))
+        await stopped.wait()
+        await portal.stop(cancel_remaining=True)
+    with contextlib.suppress(Exception):  # an integration's own error: there is nobody left to tell
+        await close_client(llm)
+
+
+def with_own_client(llm: LLM) -> LLM:
+    """Return an LLM whose asynchronous client has not been used on another event loop."""
+    clients = {name: _another_client(llm, name, client) for name, client in _clients(llm)}
+    if not clients:
+        return llm
+    copy = llm.model_copy()
+    for name, client in clients.items():
+        setattr(copy, name, client)
+    return copy
+
+
+async def close_client(llm: LLM) -> None:
+    """Close the connections of an LLM's asynchronous client; the LLM has another one when it is used again."""
+    for name, client in _clients(llm):
+        another = _another_client(llm, name, client)
+        if another is client:  # what the user has made is not ours to close
+            continue
+        setattr(llm, name, another)
+        close = getattr(client, "close", None) or getattr(getattr(client, "_client", None), "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _clients(llm: LLM) -> list[tuple[str, Any]]:
+    return [(name, client) for name in _CLIENTS if (client := getattr(llm, name, None)) is not None]
+
+
+def _another_client(llm: LLM, name: str, client: Any) -> Any:
+    """Return another client like one: None where the LLM makes it when needed, the same where none can be made.
+
+    Anthropic's integration makes its client once. It can be copied, with connections of its own unless the user has
+    passed some (a proxy, say).
+    """
+    if hasattr(type(llm), _CLIENTS[name]):
+        return None
+    connections = getattr(client, "_client", None)
+    if not (hasattr(client, "copy") and isinstance(connections, httpx.AsyncClient)):
+        return client
+    packages = {type(one).__module__.partition(".")[0] for one in (connections, client)}
+    return client.copy(http_client=type(connections)()) if len(packages) == 1 else client

@@ -1,10 +1,12 @@
-"""One request to a model: sent within a time, explained where it fails, and sent again where that helps."""
+"""One request to a model: sent within a time, explained where it fails, sent again where that helps, and counted."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -12,14 +14,26 @@ import anyio
 from tenacity import AsyncRetrying, retry_if_exception
 
 from llama_index_contextual.checks import amount, whole
+from llama_index_contextual.context.base import ContextProgress
 from llama_index_contextual.context.llm.model import chat, probe
-from llama_index_contextual.context.usage import Tokens
+from llama_index_contextual.context.llm.prompt import count_tokens
+from llama_index_contextual.context.usage import (
+    ContextCallEvent,
+    ContextRunEndEvent,
+    ContextRunStartEvent,
+    Tokens,
+    dispatcher,
+)
 from llama_index_contextual.service import is_busy, pause, retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from llama_index.core.llms import LLM, ChatMessage
+
+    from llama_index_contextual.context.base import Progress, SourceDocument
+    from llama_index_contextual.context.usage import ContextUsage
+
 
 _CONNECTION: Final = re.compile(r"connect|network|protocol|remote|transport|RateLimit|Decode", re.IGNORECASE)
 _OVERFLOW: Final = re.compile(
@@ -28,6 +42,11 @@ _OVERFLOW: Final = re.compile(
     re.IGNORECASE,
 )
 _WINDOW: Final = re.compile(r"n_ctx['\"]?\s*[:=]\s*(\d+)|maximum context length (?:is|of) (\d+)", re.IGNORECASE)
+NO_ANSWER: Final = "server does not answer"
+_BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believed
+_BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
+_LEFT_ALONE: Final = 30.0  # seconds, after so many failed calls in a row
+_FAILURES: Final = 3
 
 
 class CallFailedError(Exception):
@@ -207,3 +226,147 @@ def _get(source: Any, name: str) -> Any:
 def _int(source: Any, name: str) -> int:
     value = _get(source, name)
     return value if isinstance(value, int) else 0
+
+
+class ServerWatch:
+    """Whether a model's server is there: known from a probe before a run, and from how its calls end.
+
+    One watch serves all runs of a generator, because an index asks for contexts file by file. A server that has failed
+    several calls in a row is left alone for a while, so that a dead server costs seconds and not hours.
+    """
+
+    def __init__(self) -> None:
+        self._reason: str | None = None  # why the server cannot be used
+        self._until = float("-inf")  # when what is known becomes too old
+        self._failures = 0
+
+    def why_not(self, look: Callable[[], str | None]) -> str | None:
+        """Return why a run need not begin, or None; ``look`` does as :func:`probe`, and may block."""
+        if time.monotonic() >= self._until:
+            self._failures = 0
+            self._believe(reason := look(), _BELIEVED_ALIVE if reason is None else _BELIEVED_ABSENT)
+        return self._reason
+
+    def allows_call(self) -> bool:
+        """Return whether a call may be sent now. A server that was left alone long enough gets one, to see."""
+        if self._failures < _FAILURES:
+            return True
+        if time.monotonic() < self._until:
+            return False
+        self._believe(NO_ANSWER, _LEFT_ALONE)  # other calls wait for how this one ends
+        return True
+
+    def call_ended(self, *, failed: bool) -> None:
+        """Note how a call ended; ``failed`` means that the server seems to be the cause."""
+        self._failures = self._failures + 1 if failed else 0
+        if self._failures >= _FAILURES:
+            self._believe(NO_ANSWER, _LEFT_ALONE)
+        elif not failed:
+            self._believe(None, _BELIEVED_ALIVE)
+
+    def _believe(self, reason: str | None, seconds: float) -> None:
+        self._reason, self._until = reason, time.monotonic() + seconds
+
+
+class Books:
+    """The books of one run: ``source`` is the generator's name, ``usage`` what it has used in all its runs.
+
+    Attributes:
+        failed: Chunks that got no context, by reason.
+        may_change: Whether another run asks about some of them again.
+    """
+
+    def __init__(
+        self, source: str, usage: ContextUsage, progress: Progress | None, max_calls: int | None, max_tokens: int | None
+    ) -> None:
+        self._source, self._usage, self._progress = source, usage, progress
+        self._max_calls, self._max_tokens = max_calls, max_tokens
+        self.failed: Counter[str] = Counter()
+        self.may_change = False
+        self._done = self._total = self._cached = 0
+        self._reserved = 0  # tokens of the prompts that are being read
+
+    def start(self, *, documents: int, chunks: int, cached: int) -> None:
+        """Note that a run begins, and how many of its chunks have a context in the cache."""
+        self._total, self._cached = chunks, cached
+        self._usage.chunks += chunks
+        self._usage.from_cache += cached
+        counts = {"documents": documents, "chunks": chunks, "from_cache": cached}
+        dispatcher.event(ContextRunStartEvent(source=self._source, **counts))
+        self.done(0)
+
+    def end(self) -> None:
+        """Note that the run has ended."""
+        self._usage.failed.update(self.failed)
+        generated, failed = self._total - self._cached - self.failed.total(), dict(self.failed)
+        dispatcher.event(
+            ContextRunEndEvent(source=self._source, generated=generated, from_cache=self._cached, failed=failed)
+        )
+
+    def done(self, chunks: int) -> None:
+        """Note that so many more chunks are done, with a context or without."""
+        self._done += chunks
+        if self._progress is not None:
+            done = self._done + self._cached
+            self._progress(ContextProgress(done, self._total, self._cached, self.failed.total()))
+
+    def fail(self, reason: str, chunks: int, *, again: bool = True) -> None:
+        """Note that chunks got no context; ``again`` means that the next run asks about them."""
+        self.failed[reason] += chunks
+        self.may_change |= again
+        self.done(chunks)
+
+    @contextlib.contextmanager
+    def request(self, prompt_tokens: int) -> Iterator[None]:
+        """Count a request; its prompt counts against the limit until its server says how long it was.
+
+        Raises:
+            CallFailedError: Calls or tokens are used up, those of requests under way included.
+        """
+        usage = self._usage
+        if self._max_calls is not None and usage.calls >= self._max_calls:
+            raise CallFailedError(f"max_calls={self._max_calls} reached", fatal=False)
+        tokens = usage.tokens.prompt + usage.tokens.completion + usage.uncounted + self._reserved + prompt_tokens
+        if self._max_tokens is not None and tokens > self._max_tokens:
+            raise CallFailedError(f"max_tokens={self._max_tokens} reached", fatal=False)
+        usage.calls += 1
+        self._reserved += prompt_tokens
+        try:
+            yield
+        finally:
+            self._reserved -= prompt_tokens
+
+    def another_attempt(self) -> bool:
+        """Count one more attempt at a request that failed; return False where the limit does not cover it."""
+        if self._max_calls is not None and self._usage.calls >= self._max_calls:
+            return False
+        self._usage.calls += 1
+        self._usage.retries += 1
+        return True
+
+    def charge(self, answer: Answer, prompt_tokens: int) -> None:
+        """Count what an answer took, whatever it is worth; by LlamaIndex's tokenizer where its server does not say."""
+        self._usage.tokens += answer.tokens
+        if answer.tokens == Tokens():
+            self._usage.uncounted += prompt_tokens + count_tokens(answer.text)
+        self._usage.seconds += answer.seconds
+
+    def call(
+        self, document: SourceDocument, chunks: int, answer: Answer | None = None, *, accepted: int = 0, error: str = ""
+    ) -> None:
+        """Report a call: how many contexts its answer gave, or why there was no answer."""
+        self._usage.generated += accepted
+        tokens = Tokens() if answer is None else answer.tokens
+        dispatcher.event(
+            ContextCallEvent(
+                source=self._source,
+                document=document.path or document.id,
+                chunks=chunks,
+                accepted=accepted,
+                seconds=0.0 if answer is None else answer.seconds,
+                prompt_tokens=tokens.prompt,
+                cached_tokens=tokens.cached,
+                completion_tokens=tokens.completion,
+                error=error,
+            )
+        )

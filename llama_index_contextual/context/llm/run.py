@@ -14,9 +14,7 @@ import anyio
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.context.llm.answers import refusal, split_answers
-from llama_index_contextual.context.llm.books import Books
 from llama_index_contextual.context.llm.model import (
-    NO_ANSWER,
     context_window,
     is_local,
     marks_cache,
@@ -24,7 +22,14 @@ from llama_index_contextual.context.llm.model import (
     retries_by_itself,
 )
 from llama_index_contextual.context.llm.prompt import FilledPrompt, batches, count_tokens
-from llama_index_contextual.context.llm.request import CallFailedError, ContextOverflowError, DirectCaller, ask
+from llama_index_contextual.context.llm.request import (
+    NO_ANSWER,
+    Books,
+    CallFailedError,
+    ContextOverflowError,
+    DirectCaller,
+    ask,
+)
 from llama_index_contextual.context.usage import PRICES_OF, ContextEstimate, Prices, Tokens, list_prices
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
@@ -36,9 +41,8 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import DocumentChunks, Progress
     from llama_index_contextual.context.cache import ContextCache
-    from llama_index_contextual.context.llm.model import ServerWatch
     from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
-    from llama_index_contextual.context.llm.request import Answer, Caller, Patience
+    from llama_index_contextual.context.llm.request import Answer, Caller, Patience, ServerWatch
     from llama_index_contextual.context.usage import ContextUsage
 
 _MAX_SHRINKS: Final = 4

@@ -1,19 +1,24 @@
-"""Folders of large files that are mapped into memory, and the manifest that commits them.
+"""Files that survive a kill at any moment: replaced as a whole, or named by a manifest and mapped into memory.
 
-A writer holds the folder's lock, writes its files, and then replaces ``manifest.json``, which names them and holds
-their checksums and its own. Killed at any moment it leaves the previous manifest, and perhaps files that nothing refers
-to; the next writer sweeps them. A reader takes what the manifest names, or nothing.
+A writer of a mapped folder holds its lock, writes its files, and then replaces ``manifest.json``, which names them and
+holds their checksums and its own. Killed at any moment it leaves the previous manifest, and perhaps files that nothing
+refers to; the next writer removes them. A reader takes what the manifest names, or nothing.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import glob
 import json
 import mmap
 import os
 import re
+import secrets
+import stat
+import time
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,8 +28,57 @@ from filelock import FileLock
 from llama_index_contextual.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Collection, Iterator
+
+
+_STALE: Final = 3600.0  # seconds after which nobody is still at work on a new content
+
+
+def write_atomically(path: Path, data: bytes, *, check: Callable[[], None] | None = None) -> os.stat_result:
+    """Replace a file's content, and keep its mode; return what the new file says of itself.
+
+    Args:
+        path: The file.
+        data: What it holds afterwards.
+        check: Called when all of it is on disk, right before the file is replaced. Where it raises, the old content
+            is kept.
+
+    Raises:
+        StorageError: That failed; the old content is kept.
+    """
+    temporary = ""
+    try:
+        _remove_stale(path)
+        temporary = str(path.with_name(f".{path.name}.{secrets.token_hex(4)}"))
+        with Path(temporary).open("xb") as file:  # as readable for others as all files of this user
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            status = os.fstat(file.fileno())
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).chmod(stat.S_IMODE(path.stat().st_mode))
+        if check is not None:
+            check()
+        Path(temporary).replace(path)
+    except BaseException as error:  # it may be interrupted, too
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        if not isinstance(error, OSError):
+            raise
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}). What was there before is unharmed. Cure: make its folder "
+            "one that exists and that you may write, with free space, then do the same again."
+        ) from error
+    return status
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove what writers of this file left that were killed."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}"):
+        with contextlib.suppress(OSError):  # another writer does the same
+            if time.time() - left.stat().st_mtime > _STALE:
+                left.unlink()
+
 
 Bools = npt.NDArray[np.bool_]
 
