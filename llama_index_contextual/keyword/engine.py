@@ -72,12 +72,12 @@ class KeywordEngine:
         return self
 
     def __len__(self) -> int:
-        return sum(one.count for one in self.segments)
+        return sum(segment.count for segment in self.segments)
 
     @cached_property
     def rows(self) -> Ints:
         """Return the numbers of all rows, ascending."""
-        return _sorted(one.rows[one.live] for one in self.segments)
+        return _sorted(segment.rows[segment.live] for segment in self.segments)
 
     # Changing it
 
@@ -96,14 +96,14 @@ class KeywordEngine:
             return self
         last = np.zeros(len(numbers), dtype=np.bool_)
         last[len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]] = True
-        terms = (self.analyzer.tokens(text) for text, wanted in zip(texts, last.tolist(), strict=False) if wanted)
+        terms = (self.analyzer.tokens(text) for text, is_last in zip(texts, last.tolist(), strict=False) if is_last)
         new = build_segments(numbers[last], terms)
-        return self._with(_tidy([*(one.without(numbers) for one in self.segments), *new]))
+        return self._with(_tidy([*(segment.without(numbers) for segment in self.segments), *new]))
 
     def without(self, rows: Collection[int] | Ints) -> KeywordEngine:
         """Return an engine without some rows; rows that it does not have are ignored."""
-        gone = np.fromiter(rows, dtype=np.int64, count=len(rows))
-        segments = tuple(one.without(gone) for one in self.segments)
+        numbers = np.fromiter(rows, dtype=np.int64, count=len(rows))
+        segments = tuple(segment.without(numbers) for segment in self.segments)
         return self if segments == self.segments else self._with(_tidy(segments))
 
     # Reading it
@@ -133,24 +133,24 @@ class KeywordEngine:
 
     def holding(self, groups: Iterable[Group]) -> Ints:
         """Return the rows that hold every term, ascending; none without terms."""
-        wanted = tuple(dict.fromkeys(groups))
-        found = []
-        for one in self.segments if wanted else ():
-            held = np.zeros(len(one), dtype=np.int64)
-            for group in wanted:
-                held[one.postings(group)[0]] += 1
-            found.append(one.rows[held == len(wanted)])
-        return _sorted(found)
+        distinct = tuple(dict.fromkeys(groups))
+        rows = []
+        for segment in self.segments if distinct else ():
+            hits = np.zeros(len(segment), dtype=np.int64)
+            for group in distinct:
+                hits[segment.postings(group)[0]] += 1
+            rows.append(segment.rows[hits == len(distinct)])
+        return _sorted(rows)
 
     def term_scores(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> TermScores:
         """Return what each term adds to the score of each row; a row that is not there holds no term."""
         distinct = tuple(dict.fromkeys(groups))
         idfs = tuple(self.idf(group) for group in distinct)
         scores = np.zeros((len(rows), len(distinct)))
-        for one, norms, at, wanted in self._located(rows):
+        for segment, norms, at, places in self._located(rows):
             for column, group in enumerate(distinct):
-                count = one.counts_of(group, wanted).astype(np.float64)
-                scores[at, column] = count / (count + norms[wanted]) * idfs[column]
+                count = segment.counts_of(group, places).astype(np.float64)
+                scores[at, column] = count / (count + norms[places]) * idfs[column]
         return TermScores(distinct, tuple(map(self.frequency, distinct)), idfs, scores)
 
     def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Nearness:
@@ -160,13 +160,13 @@ class KeywordEngine:
 
     def terms(self, prefix: str = "") -> Iterator[str]:
         """Give all terms that begin with a prefix, some perhaps twice, or of rows that were deleted."""
-        for one in self.segments:
-            yield from one.terms(prefix)
+        for segment in self.segments:
+            yield from segment.terms(prefix)
 
     def frequency(self, group: Group) -> int:
         """Return how many rows hold any of a term's alternatives."""
-        known = self._frequencies.get(group)
-        return self._counted(group, [one.postings(group) for one in self.segments]) if known is None else known
+        count = self._frequencies.get(group)
+        return self._counted(group, [segment.postings(group) for segment in self.segments]) if count is None else count
 
     def _counted(self, group: Group, postings: Iterable[tuple[Places, Counts]]) -> int:
         """Remember how many rows the postings of a term are of."""
@@ -187,47 +187,47 @@ class KeywordEngine:
     @cached_property
     def _every(self) -> Ints:
         """Return the number of each row, segment by segment, deleted ones included."""
-        return np.concatenate([np.empty(0, dtype=np.int64), *(one.rows for one in self.segments)])
+        return np.concatenate([np.empty(0, dtype=np.int64), *(segment.rows for segment in self.segments)])
 
     @cached_property
     def _norms(self) -> list[Floats]:
         """Return for each segment and row what BM25 adds to a frequency in the divisor: more for longer texts."""
-        average = (sum(one.length for one in self.segments) / len(self) if len(self) else 0.0) or 1.0
-        lengths = (one.lengths.astype(np.float64) for one in self.segments)
-        return [self.k1 * (1 - self.b + self.b * own / average) for own in lengths]
+        average = (sum(segment.length for segment in self.segments) / len(self) if len(self) else 0.0) or 1.0
+        lengths = (segment.lengths.astype(np.float64) for segment in self.segments)
+        return [self.k1 * (1 - self.b + self.b * row_lengths / average) for row_lengths in lengths]
 
     def _scores(self, groups: Iterable[Group]) -> Floats:
         """Return the score of every row, segment by segment: 0 where no term matches."""
         totals = np.zeros(len(self._every))
-        parts = np.split(totals, np.cumsum([len(one) for one in self.segments[:-1]], dtype=np.int64))
+        parts = np.split(totals, np.cumsum([len(segment) for segment in self.segments[:-1]], dtype=np.int64))
         for group in dict.fromkeys(groups):  # term by term, so that equal texts have equal scores in any segments
-            postings = [one.postings(group) for one in self.segments]
+            postings = [segment.postings(group) for segment in self.segments]
             self._counted(group, postings)
             idf = self.idf(group)
-            for (held, counts), norms, part in zip(postings, self._norms, parts, strict=False):
-                places, earned = held.astype(np.intp), counts.astype(np.float64)
-                earned /= earned + norms.take(places)
-                earned *= idf
-                part[places] += earned
+            for (narrow, counts), norms, part in zip(postings, self._norms, parts, strict=False):
+                places, shares = narrow.astype(np.intp), counts.astype(np.float64)
+                shares /= shares + norms.take(places)
+                shares *= idf
+                part[places] += shares
         return totals
 
     def _located(self, rows: Sequence[int] | Ints) -> Iterator[tuple[Segment, Floats, Ints, Ints]]:
         """Give for each segment which of some rows it has, and their places."""
-        wanted = np.asarray(rows, dtype=np.int64)
-        for one, norms in zip(self.segments, self._norms, strict=True):
-            places = one.places_of(wanted)
+        numbers = np.asarray(rows, dtype=np.int64)
+        for segment, norms in zip(self.segments, self._norms, strict=True):
+            places = segment.places_of(numbers)
             at = np.flatnonzero(places >= 0)
             if len(at):
-                yield one, norms, at, places[at]
+                yield segment, norms, at, places[at]
 
     def _order_of(self, rows: Sequence[int] | Ints) -> tuple[Codes, Ints]:
         """Return the codes of the terms of some rows one after the other, and how many each has."""
         codes: list[Codes] = [np.empty(0, dtype=np.uint16)] * len(rows)
-        for one, _, at, places in self._located(rows):
-            starts, stops = one.starts[places].tolist(), one.starts[places + 1].tolist()
+        for segment, _, at, places in self._located(rows):
+            starts, stops = segment.starts[places].tolist(), segment.starts[places + 1].tolist()
             for number, start, stop in zip(at.tolist(), starts, stops, strict=True):
-                codes[number] = one.codes[start:stop]
-        lengths = np.array([len(own) for own in codes], dtype=np.int64)
+                codes[number] = segment.codes[start:stop]
+        lengths = np.array([len(row_codes) for row_codes in codes], dtype=np.int64)
         return np.concatenate([np.empty(0, dtype=np.uint16), *codes]), lengths
 
     # Keeping it on disk
@@ -268,19 +268,23 @@ def _tidy(segments: Iterable[Segment]) -> list[Segment]:
     So an engine of n rows has O(log n) segments, and two more for each :data:`MOST_ROWS`; each row is merged O(log n)
     times.
     """
-    kept = [one if 2 * one.count >= len(one) else Segment.merge([one]) for one in segments if one.count]
-    while len(kept) > 1:
-        last, start, rows, codes = _size_class(kept[-1].count), len(kept), 0, 0
-        while start and _size_class(kept[start - 1].count) <= last:
-            rows, codes = rows + kept[start - 1].count, codes + kept[start - 1].length
+    result = [
+        segment if 2 * segment.count >= len(segment) else Segment.merge([segment])
+        for segment in segments
+        if segment.count
+    ]
+    while len(result) > 1:
+        last, start, rows, codes = _size_class(result[-1].count), len(result), 0, 0
+        while start and _size_class(result[start - 1].count) <= last:
+            rows, codes = rows + result[start - 1].count, codes + result[start - 1].length
             if rows > MOST_ROWS or codes > MOST_CODES:
                 break
             start -= 1
-        run = len(kept) - start
+        run = len(result) - start
         if run < (2 if last >= _size_class(MOST_ROWS // _FAN) else _FAN):  # of the largest each counts in every query
             break
-        kept[start:] = [Segment.merge(kept[start:])]
-    return kept
+        result[start:] = [Segment.merge(result[start:])]
+    return result
 
 
 def _size_class(rows: int) -> int:

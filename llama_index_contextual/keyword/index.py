@@ -325,9 +325,9 @@ def checked_nodes(nodes: object) -> list[BaseNode]:
             raise SettingError(f"nodes={kind} is not a list of nodes. Cure: {cure}.")
     if isinstance(nodes, str | BaseNode) or not isinstance(nodes, Iterable):
         raise SettingError(f"nodes={kind} is not a list of nodes. Cure: a list of LlamaIndex nodes.")
-    given = list(nodes)
-    wrong = next((node for node in given if not isinstance(node, BaseNode)), None)
+    result = list(nodes)
+    wrong = next((node for node in result if not isinstance(node, BaseNode)), None)
     if wrong is not None:
         cure = "TextNode(text=...) for each text" if isinstance(wrong, str) else "LlamaIndex nodes"
         raise SettingError(f"nodes hold a {type(wrong).__name__}. Cure: {cure}.")
-    return given
+    return result

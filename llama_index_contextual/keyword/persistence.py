@@ -62,12 +62,12 @@ def save_index(
     """
     with writing(folder, "The keyword index"):
         state, engine = index.state, index.state.engine
-        kept = _write_nodes(folder, state, index.kept)
-        own = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
-        content = {"settings": {**(settings or {}), **own}, "stamp": stamp, "nodes": kept}
+        file = _write_nodes(folder, state, index.kept)
+        of_engine = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
+        content = {"settings": {**(settings or {}), **of_engine}, "stamp": stamp, "nodes": file}
         write_segments(folder, engine.segments, engine.analyzer.fingerprint, json.dumps(content))
-        index.kept = kept
-        sweep(folder, "nodes", {kept.key})
+        index.kept = file
+        sweep(folder, "nodes", {file.key})
 
 
 def _write_nodes(folder: Path, state: State, before: _Kept | None) -> _Kept:
@@ -88,14 +88,14 @@ def _write_nodes(folder: Path, state: State, before: _Kept | None) -> _Kept:
 def _present(folder: Path) -> _Kept | None:
     """Return what of the nodes the present manifest counts; None where it cannot be read."""
     try:
-        return _Kept(*_own(read_manifest(folder, FORMAT)["stamp"])["nodes"])
+        return _Kept(*_content_of(read_manifest(folder, FORMAT)["stamp"])["nodes"])
     except DAMAGE:
         return None
 
 
-def _own(stamp: str) -> dict[str, Any]:
-    own: dict[str, Any] = json.loads(stamp)
-    return own
+def _content_of(stamp: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(stamp)
+    return content
 
 
 def load_index(
@@ -125,8 +125,8 @@ def load_index(
     cure = "Cure: build it again from the vector store, which holds all that it needs"
     try:
         content = read_manifest(folder, FORMAT)
-        own = _own(content["stamp"])
-        settings, made_from = own["settings"], own["stamp"]
+        stamped = _content_of(content["stamp"])
+        settings, made_from = stamped["settings"], stamped["stamp"]
         analyzer = analyzer or Analyzer.from_settings(settings["analyzer"])
         if content["analyzer"] != analyzer.fingerprint:
             raise FingerprintError(f"{folder} holds terms of another analyzer or version. Cure: build it again.")
@@ -134,11 +134,11 @@ def load_index(
             raise FingerprintError(
                 f"{folder} is stale: made from {made_from!r}, wanted {stamp!r}. Cure: build it again."
             )
-        saved = {key: settings[key] if given is None else given for key, given in (("k1", k1), ("b", b))}
+        saved = {key: settings[key] if argument is None else argument for key, argument in (("k1", k1), ("b", b))}
         segments, _ = read_segments(folder, analyzer.fingerprint)
         engine = KeywordEngine(analyzer, **saved, segments=segments)
         index = KeywordIndex(analyzer)
-        index.state, index.kept = _read_nodes(folder, engine, own["nodes"])
+        index.state, index.kept = _read_nodes(folder, engine, stamped["nodes"])
     except FileNotFoundError as error:
         raise StorageError(f"{folder} holds no complete keyword index: {error}. {cure}.") from error
     except DAMAGE as error:
@@ -147,13 +147,13 @@ def load_index(
 
 
 def _read_nodes(folder: Path, engine: KeywordEngine, described: list[Any]) -> tuple[State, _Kept]:
-    kept = _Kept(*described)
-    file = map_file(path_of(folder, kept.key, "nodes"), kept.size).data
-    if zlib.crc32(file) != kept.checksum:
-        raise ValueError(f"{kept.key}.nodes has a wrong checksum")
+    counted = _Kept(*described)
+    data = map_file(path_of(folder, counted.key, "nodes"), counted.size).data
+    if zlib.crc32(data) != counted.checksum:
+        raise ValueError(f"{counted.key}.nodes has a wrong checksum")
     live = set(engine.rows.tolist())
-    stored = {row: Stored(node_id, record) for row, node_id, record in entries_in(file) if row in live}
-    rows = {one.node_id: row for row, one in stored.items()}
-    if len(rows) != len(live) or max(live, default=-1) >= kept.next_row:
-        raise ValueError(f"{kept.key}.nodes holds other nodes than the engine")
-    return State(engine, rows, stored, kept.next_row), kept
+    stored = {row: Stored(node_id, record) for row, node_id, record in entries_in(data) if row in live}
+    rows = {node.node_id: row for row, node in stored.items()}
+    if len(rows) != len(live) or max(live, default=-1) >= counted.next_row:
+        raise ValueError(f"{counted.key}.nodes holds other nodes than the engine")
+    return State(engine, rows, stored, counted.next_row), counted

@@ -133,14 +133,14 @@ class Segment:
             return places[alive], counts[alive]
         return places, counts
 
-    def counts_of(self, group: Group, wanted: Ints) -> Ints:
+    def counts_of(self, group: Group, row_places: Ints) -> Ints:
         """Return how often the rows at some places hold any alternative of a term."""
-        total = np.zeros(len(wanted), dtype=np.int64)
+        total = np.zeros(len(row_places), dtype=np.int64)
         for term in group:
             if part := self._part(term):
                 places, counts = self.places[part], self.counts[part]
-                near = np.minimum(places.searchsorted(wanted.astype(np.uint16)), len(places) - 1)
-                total += np.where(places[near] == wanted, counts[near], 0)
+                nearest = np.minimum(places.searchsorted(row_places.astype(np.uint16)), len(places) - 1)
+                total += np.where(places[nearest] == row_places, counts[nearest], 0)
         return np.minimum(total, _MOST)
 
     def _part(self, term: str) -> slice | None:
@@ -151,25 +151,25 @@ class Segment:
 
     def terms(self, prefix: str = "") -> Iterator[str]:
         """Give the terms that begin with a prefix; they may be of rows that were deleted."""
-        wanted = prefix.encode("utf-8", "surrogatepass")
-        for number in range(self._first(wanted), len(self.ends) - 1):
+        letters = prefix.encode("utf-8", "surrogatepass")
+        for number in range(self._first(letters), len(self.ends) - 1):
             term = self.term(number)
-            if not term.startswith(wanted):
+            if not term.startswith(letters):
                 break
             yield term.decode("utf-8", "backslashreplace")  # a stranger's may be no text
 
     def _number(self, term: str) -> int:
         """Return the number of a term; -1 where no row holds it."""
-        known = self._numbers.get(term)
-        if known is None:
+        number = self._numbers.get(term)
+        if number is None:
             letters = term.encode("utf-8", "surrogatepass")
-            known = self._first(letters)
-            if known == len(self.ends) - 1 or self.term(known) != letters:
-                known = -1
+            number = self._first(letters)
+            if number == len(self.ends) - 1 or self.term(number) != letters:
+                number = -1
             if len(self._numbers) >= _REMEMBERED:
                 self._numbers.clear()
-            self._numbers[term] = known
-        return known
+            self._numbers[term] = number
+        return number
 
     def _first(self, letters: bytes) -> int:
         """Return the number of the first term that is not before some letters."""
@@ -211,51 +211,51 @@ class Segment:
             rows: Their numbers, in any order, each once.
             terms: The terms of each, in its order. Fewer rows are taken where :data:`MOST_CODES` are reached.
         """
-        numbers, counts, held, lengths = array("i"), array("i"), array("i"), array("i")
-        known: dict[str, int] = {}
+        numbers, counts, distinct_counts, lengths = array("i"), array("i"), array("i"), array("i")
+        term_numbers: dict[str, int] = {}
         codes: list[Codes] = []
         total = 0
         for words in islice(terms, min(len(rows), MOST_ROWS)):
             frequencies = Counter(words)
-            numbers.extend(known.setdefault(word, len(known)) for word in frequencies)
+            numbers.extend(term_numbers.setdefault(word, len(term_numbers)) for word in frequencies)
             counts.extend(frequencies.values())
-            held.append(len(frequencies))
+            distinct_counts.append(len(frequencies))
             lengths.append(len(words))
             codes.append(np.fromiter(map(code_of, words), dtype=np.uint16, count=len(words)))
             if (total := total + len(words)) >= MOST_CODES:
                 break
-        order = np.argsort(rows[: len(held)])
+        order = np.argsort(rows[: len(distinct_counts)])
         places = np.empty(len(order), dtype=np.int64)
         places[order] = np.arange(len(order))
-        letters = [word.encode("utf-8", "surrogatepass") for word in known]
+        letters = [word.encode("utf-8", "surrogatepass") for word in term_numbers]
         distinct = sorted(letters)
         ranks = {word: rank for rank, word in enumerate(distinct)}
         keys = np.array([ranks[word] for word in letters], dtype=np.int64)[np.array(numbers)]
-        postings = _key(keys, np.repeat(places, np.array(held)), np.array(counts))
+        postings = _key(keys, np.repeat(places, np.array(distinct_counts)), np.array(counts))
         return cls._pack(rows[order], [codes[at] for at in order.tolist()], distinct, postings)
 
     @classmethod
     def merge(cls, parts: Sequence[Segment]) -> Segment:
         """Return one segment of the live rows of several; no text is analysed again."""
-        rows = np.concatenate([one.rows[one.live] for one in parts])
+        rows = np.concatenate([part.rows[part.live] for part in parts])
         order = np.argsort(rows, kind="stable")
         places = np.empty(len(rows), dtype=np.int64)
         places[order] = np.arange(len(rows))
-        used, entries, codes, first = [], [], [], 0
-        for one in parts:
-            kept = one.live[one.places]
-            numbers = np.repeat(np.arange(len(one.ends) - 1), one.stops[1:] - one.stops[:-1])[kept]
-            shown = np.unique(numbers)
-            used.append([one.term(number) for number in shown.tolist()])
-            now = np.cumsum(one.live) + (first - 1)  # of each place, among the rows that are left of all
-            entries.append((shown.searchsorted(numbers), places[now[one.places[kept]]], one.counts[kept]))
-            codes += [one.codes[one.starts[at] : one.starts[at + 1]] for at in np.flatnonzero(one.live).tolist()]
-            first += one.count
-        distinct = sorted(set().union(*used))
+        terms_of, entries, codes, first = [], [], [], 0
+        for part in parts:
+            is_live = part.live[part.places]
+            numbers = np.repeat(np.arange(len(part.ends) - 1), part.stops[1:] - part.stops[:-1])[is_live]
+            terms_left = np.unique(numbers)
+            terms_of.append([part.term(number) for number in terms_left.tolist()])
+            now = np.cumsum(part.live) + (first - 1)  # of each place, among the rows that are left of all
+            entries.append((terms_left.searchsorted(numbers), places[now[part.places[is_live]]], part.counts[is_live]))
+            codes += [part.codes[part.starts[at] : part.starts[at + 1]] for at in np.flatnonzero(part.live).tolist()]
+            first += part.count
+        distinct = sorted(set().union(*terms_of))
         ranks = {word: rank for rank, word in enumerate(distinct)}
         keys = [
             _key(np.array([ranks[word] for word in words], dtype=np.int64)[numbers], at, counts)
-            for words, (numbers, at, counts) in zip(used, entries, strict=True)
+            for words, (numbers, at, counts) in zip(terms_of, entries, strict=True)
         ]
         return cls._pack(rows[order], [codes[at] for at in order.tolist()], distinct, np.concatenate(keys))
 
@@ -268,7 +268,7 @@ class Segment:
         each = np.bincount(postings >> 32, minlength=len(terms))
         parts: list[tuple[str, Any]] = [
             ("<i8", rows),
-            ("<u4", [len(one) for one in codes]),
+            ("<u4", [len(row_codes) for row_codes in codes]),
             ("<u4", np.cumsum([0, *map(len, terms)])),
             ("<u4", np.concatenate(([0], np.cumsum(each)))),
             ("<u2", np.concatenate([np.empty(0, dtype=np.uint16), *codes])),

@@ -72,22 +72,22 @@ def chosen_postprocessors(
         SettingError: A reranker has no such form, no key, or a model that cannot be loaded.
         MissingExtraError: The package that serves it is not installed.
     """
-    found: list[BaseNodePostprocessor] = []
-    wanted = retrieval.recency if recency is None else recency
-    if wanted is not False:
-        days = retrieval.half_life_days if wanted is True else amount("recency", wanted)
-        found.append(RecencyPostprocessor(half_life_days=days))
-    chosen = retrieval.rerank if rerank is None else rerank
-    if isinstance(chosen, str):
-        found.append(reranker(chosen, pool, llm))
-    elif chosen:
-        hides = isinstance(chosen, LLMRerank | StructuredLLMRerank | RankGPTRerank) and not isinstance(
-            chosen, LLMReranker
+    steps: list[BaseNodePostprocessor] = []
+    half_life = retrieval.recency if recency is None else recency
+    if half_life is not False:
+        days = retrieval.half_life_days if half_life is True else amount("recency", half_life)
+        steps.append(RecencyPostprocessor(half_life_days=days))
+    model = retrieval.rerank if rerank is None else rerank
+    if isinstance(model, str):
+        steps.append(reranker(model, pool, llm))
+    elif model:
+        hides_contexts = isinstance(model, LLMRerank | StructuredLLMRerank | RankGPTRerank) and not isinstance(
+            model, LLMReranker
         )
-        found.append(RerankWithContext(chosen) if hides else chosen)
+        steps.append(RerankWithContext(model) if hides_contexts else model)
     if retrieval.per_file is not None:
-        found.append(GroupingPostprocessor(group_size=retrieval.per_file))
-    return found
+        steps.append(GroupingPostprocessor(group_size=retrieval.per_file))
+    return steps
 
 
 def reranker(spec: str, pool: int, llm: str | LLM | None = None) -> BaseNodePostprocessor:
@@ -131,14 +131,14 @@ class _ScoringReranker(BaseNodePostprocessor):
             raise SettingError(f"{self.class_name()} needs the query. Cure: postprocess_nodes(nodes, query_str=…)")
         if not nodes:
             return []
-        texts = [replace_surrogates(one.node.get_content(metadata_mode=MetadataMode.EMBED))[0] for one in nodes]
+        texts = [replace_surrogates(hit.node.get_content(metadata_mode=MetadataMode.EMBED))[0] for hit in nodes]
         scores = self._scores(replace_surrogates(query_bundle.query_str)[0], texts)
         if len(scores) != len(nodes) or not all(map(math.isfinite, scores)):
             raise RetrievalError(
                 f"{self.class_name()} gave {counted(len(scores), 'usable score')} for {counted(len(nodes), 'chunk')}."
             )
-        scored = [NodeWithScore(node=one.node, score=score) for one, score in zip(nodes, scores, strict=True)]
-        return sorted(scored, key=lambda one: -(one.score or 0.0))
+        scored = [NodeWithScore(node=hit.node, score=score) for hit, score in zip(nodes, scores, strict=True)]
+        return sorted(scored, key=lambda hit: -(hit.score or 0.0))
 
 
 class ServiceReranker(_ScoringReranker):
@@ -165,7 +165,7 @@ class ServiceReranker(_ScoringReranker):
         answer = post(url, body, headers, failure=RetrievalError, attempts=_ATTEMPTS)
         scores: dict[int, float] = {}
         try:
-            scores = {int(one["index"]): float(one["relevance_score"]) for one in answer["results"]}
+            scores = {int(result["index"]): float(result["relevance_score"]) for result in answer["results"]}
         except (KeyError, TypeError, ValueError) as error:
             raise RetrievalError(f"{url} answered without scores: {str(answer)[:200]!r}.") from error
         return [scores.get(number, math.nan) for number in range(len(texts))]
@@ -224,14 +224,14 @@ class RerankWithContext(BaseNodePostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        given = [_readable(one) for one in nodes]
-        return _themselves(self.reranker.postprocess_nodes(given, query_bundle=query_bundle), nodes, given)
+        copies = [_readable(hit) for hit in nodes]
+        return _themselves(self.reranker.postprocess_nodes(copies, query_bundle=query_bundle), nodes, copies)
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        given = [_readable(one) for one in nodes]
-        return _themselves(await self.reranker.apostprocess_nodes(given, query_bundle=query_bundle), nodes, given)
+        copies = [_readable(hit) for hit in nodes]
+        return _themselves(await self.reranker.apostprocess_nodes(copies, query_bundle=query_bundle), nodes, copies)
 
     def _get_prompts(self) -> PromptDictType:
         return self.reranker._get_prompts()  # noqa: SLF001  so does LlamaIndex
@@ -240,34 +240,34 @@ class RerankWithContext(BaseNodePostprocessor):
         self.reranker._update_prompts(prompts)  # noqa: SLF001
 
 
-def _readable(one: NodeWithScore) -> NodeWithScore:
+def _readable(hit: NodeWithScore) -> NodeWithScore:
     """Return a hit whose text is its EMBED view, and of which no view shows more."""
-    text = one.node.get_content(metadata_mode=MetadataMode.EMBED)
-    hidden = list(one.node.metadata)
-    node = one.node.model_copy(
+    text = hit.node.get_content(metadata_mode=MetadataMode.EMBED)
+    hidden = list(hit.node.metadata)
+    node = hit.node.model_copy(
         update={
-            "metadata": dict(one.node.metadata),
+            "metadata": dict(hit.node.metadata),
             "excluded_embed_metadata_keys": hidden,
             "excluded_llm_metadata_keys": hidden,
         }
     )
     node.set_content(text)
-    return NodeWithScore(node=node, score=one.score)
+    return NodeWithScore(node=node, score=hit.score)
 
 
 def _themselves(
-    found: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore], given: Sequence[NodeWithScore]
+    results: Sequence[NodeWithScore], nodes: Sequence[NodeWithScore], copies: Sequence[NodeWithScore]
 ) -> list[NodeWithScore]:
     """Return the hits that a reranker was given copies of; a node that it made itself stays as it is."""
-    originals = {id(copy.node): one.node for one, copy in zip(nodes, given, strict=True)}
-    by_id = {one.node.node_id: one.node for one in nodes}
-    result = []
-    for one in found:
-        node = originals.get(id(one.node), by_id.get(one.node.node_id, one.node))
-        if node is not one.node and one.node.metadata != node.metadata:
-            node = node.model_copy(update={"metadata": one.node.metadata})
-        result.append(NodeWithScore(node=node, score=one.score))
-    return result
+    originals = {id(copy.node): hit.node for hit, copy in zip(nodes, copies, strict=True)}
+    by_id = {hit.node.node_id: hit.node for hit in nodes}
+    hits = []
+    for hit in results:
+        node = originals.get(id(hit.node), by_id.get(hit.node.node_id, hit.node))
+        if node is not hit.node and hit.node.metadata != node.metadata:
+            node = node.model_copy(update={"metadata": hit.node.metadata})
+        hits.append(NodeWithScore(node=node, score=hit.score))
+    return hits
 
 
 class LLMReranker(LLMRerank):
@@ -284,8 +284,8 @@ class LLMReranker(LLMRerank):
 
     def _get_predict_kwargs(self, nodes_batch: list[BaseNode], query_str: str) -> dict[str, Any]:
         texts = (node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes_batch)
-        shown = "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(texts, 1))
-        return {"query_str": query_str, "context_str": shown}
+        documents = "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(texts, 1))
+        return {"query_str": query_str, "context_str": documents}
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -299,9 +299,9 @@ class LLMReranker(LLMRerank):
         with _said_clearly():
             return self._all(nodes, await super()._apostprocess_nodes(nodes[:_READ_BY_LLM], query_bundle))
 
-    def _all(self, nodes: Sequence[NodeWithScore], named: list[NodeWithScore]) -> list[NodeWithScore]:
-        known = {one.node.node_id for one in named}
-        return [*named, *(NodeWithScore(node=one.node, score=0.0) for one in nodes if one.node.node_id not in known)]
+    def _all(self, nodes: Sequence[NodeWithScore], ranked: list[NodeWithScore]) -> list[NodeWithScore]:
+        ids = {hit.node.node_id for hit in ranked}
+        return [*ranked, *(NodeWithScore(node=hit.node, score=0.0) for hit in nodes if hit.node.node_id not in ids)]
 
 
 @contextmanager
@@ -319,11 +319,11 @@ def _said_clearly() -> Iterator[None]:
 
 def _choices(answer: str, count: int) -> tuple[list[int], list[float]]:
     """Read "Doc: 3, Relevance: 7" lines; what names no document, or one for the second time, says nothing."""
-    found: dict[int, float] = {}
+    relevances: dict[int, float] = {}
     for number, relevance in _CHOICE.findall(answer):
         if 1 <= int(number) <= count:
-            found.setdefault(int(number), float(relevance))
-    return list(found), list(found.values())
+            relevances.setdefault(int(number), float(relevance))
+    return list(relevances), list(relevances.values())
 
 
 def _service(kind: str, model: str) -> ServiceReranker:
@@ -348,7 +348,7 @@ def _sentence_transformers(model: str, pool: int) -> BaseNodePostprocessor:
     from llama_index.core.postprocessor import SentenceTransformerRerank
 
     try:
-        made: BaseNodePostprocessor = SentenceTransformerRerank(model=model, top_n=pool)
+        reranker: BaseNodePostprocessor = SentenceTransformerRerank(model=model, top_n=pool)
     except ImportError as error:
         raise MissingExtraError("sentence-transformers", "huggingface") from error
     except Exception as error:  # the hub's, the file system's
@@ -357,7 +357,7 @@ def _sentence_transformers(model: str, pool: int) -> BaseNodePostprocessor:
             "first time.",
             rerank=f"sentence-transformers:{model}",
         ) from error
-    return made
+    return reranker
 
 
 def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:

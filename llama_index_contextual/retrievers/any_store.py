@@ -58,14 +58,14 @@ class NodesElsewhere:
 
     def get(self, ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return copies of those nodes that are there, by the ids of the vector store."""
-        wanted = {one: self._names.get(one, one) for one in ids}
-        found = self._docstore.get_nodes(list(wanted.values()), raise_error=False)
-        by_name = {node.node_id: node for node in found}
-        return {one: by_name[name].model_copy() for one, name in wanted.items() if name in by_name}
+        names = {node_id: self._names.get(node_id, node_id) for node_id in ids}
+        nodes = self._docstore.get_nodes(list(names.values()), raise_error=False)
+        by_name = {node.node_id: node for node in nodes}
+        return {node_id: by_name[name].model_copy() for node_id, name in names.items() if name in by_name}
 
     def completed(self, nodes: Mapping[str, BaseNode]) -> dict[str, BaseNode]:
         """Return the same nodes, with those that are no text as they were when they were inserted."""
-        other = [one for one, node in nodes.items() if node.get_type() != ObjectType.TEXT]
+        other = [node_id for node_id, node in nodes.items() if node.get_type() != ObjectType.TEXT]
         return {**nodes, **self.get(other)} if other else dict(nodes)
 
 
@@ -97,11 +97,11 @@ class AnyStore:
         """
         top_k, filters, ids = query.similarity_top_k, query.filters, query.node_ids
         parts = portable_parts(filters)
-        size, kept = top_k, list[Candidate]()
+        size, results = top_k, list[Candidate]()
         while True:
             pushed = MetadataFilters(filters=list(parts)) if parts else None
             try:
-                found = self._ask(replace(query, similarity_top_k=size, filters=pushed))
+                candidates = self._ask(replace(query, similarity_top_k=size, filters=pushed))
             except Exception as error:
                 if parts or query.node_ids:
                     logger.info("%s refuses filters (%s); its hits are filtered", type(self._store).__name__, error)
@@ -111,44 +111,50 @@ class AnyStore:
                     raise
                 message = f"{type(self._store).__name__} gives no more than {size // _MORE} hits ({error})"
                 warnings.warn(f"{message}; behind these none was looked for.", ContextualWarning, stacklevel=2)
-                return kept
-            admitted = [one for one in found if one.node is not None and _admits(filters, one.node, parts)]
-            kept = [one for one in admitted if ids is None or one.node_id in ids][:top_k]
-            if len(kept) == top_k or len(found) < size or (filters is None and ids is None):
-                return kept
+                return results
+            admitted = [
+                candidate
+                for candidate in candidates
+                if candidate.node is not None and _admits(filters, candidate.node, parts)
+            ]
+            results = [candidate for candidate in admitted if ids is None or candidate.node_id in ids][:top_k]
+            if len(results) == top_k or len(candidates) < size or (filters is None and ids is None):
+                return results
             size *= _MORE
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist, and that the store can read by id."""
-        wanted = list(node_ids)
-        if not wanted:
+        ids = list(node_ids)
+        if not ids:
             return {}
         if not self._store.stores_text:
-            return self._elsewhere.get(wanted) if self._elsewhere else {}
+            return self._elsewhere.get(ids) if self._elsewhere else {}
         try:
-            found = {node.node_id: node for node in stored_nodes(self._store, wanted)}
+            nodes = {node.node_id: node for node in stored_nodes(self._store, ids)}
         except SettingError:  # it cannot list its nodes; its hits come with them
             return {}
-        return self._elsewhere.completed(found) if self._elsewhere else found
+        return self._elsewhere.completed(nodes) if self._elsewhere else nodes
 
     def _ask(self, query: VectorStoreQuery) -> list[Candidate]:
         try:
-            found = self._store.query(query, **self._options)
+            result = self._store.query(query, **self._options)
         except Warning:  # so says LanceDB that it found nothing
             return []
-        nodes = {node.node_id: node for node in found.nodes or []}
-        ids = [node.node_id for node in found.nodes or []] or list(found.ids or [])
+        nodes = {node.node_id: node for node in result.nodes or []}
+        ids = [node.node_id for node in result.nodes or []] or list(result.ids or [])
         if nodes and self._elsewhere:
             nodes = self._elsewhere.completed(nodes)
         elif ids and not nodes:
             nodes = self._elsewhere.get(ids) if self._elsewhere else {}
-            if missing := [one for one in ids if one not in nodes]:
+            if missing := [node_id for node_id in ids if node_id not in nodes]:
                 raise StorageError(
                     f"{type(self._store).__name__} found node {missing[0]!r}, whose text is not in the docstore. "
                     "Cure: load the index with the docstore that it was persisted with."
                 )
-        scores: Sequence[float | None] = found.similarities or [None] * len(ids)
-        return [Candidate(nodes[one].node_id, score, nodes[one]) for one, score in zip(ids, scores, strict=True)]
+        scores: Sequence[float | None] = result.similarities or [None] * len(ids)
+        return [
+            Candidate(nodes[node_id].node_id, score, nodes[node_id]) for node_id, score in zip(ids, scores, strict=True)
+        ]
 
 
 def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
@@ -161,15 +167,17 @@ def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
         return []
     if filters.condition == FilterCondition.NOT:
         return []
-    members = [portable_parts(one) if isinstance(one, MetadataFilters) else [one] for one in filters.filters]
-    return [one for some in members for one in some if _is_portable(one)]
+    members = [
+        portable_parts(member) if isinstance(member, MetadataFilters) else [member] for member in filters.filters
+    ]
+    return [member for parts in members for member in parts if _is_portable(member)]
 
 
-def _is_portable(one: MetadataFilter) -> bool:
-    if one.operator not in _EVERYWHERE or isinstance(one.value, list) != (one.operator == FilterOperator.IN):
+def _is_portable(part: MetadataFilter) -> bool:
+    if part.operator not in _EVERYWHERE or isinstance(part.value, list) != (part.operator == FilterOperator.IN):
         return False
-    values: list[Any] = one.value if isinstance(one.value, list) else [one.value]
-    holds, ranged = condition_of(one), one.operator not in {FilterOperator.EQ, FilterOperator.IN}
+    values: list[Any] = part.value if isinstance(part.value, list) else [part.value]
+    holds, ranged = condition_of(part), part.operator not in {FilterOperator.EQ, FilterOperator.IN}
     plain = all(_is_plain(value) and not (ranged and isinstance(value, str)) for value in values)
     return bool(values) and plain and not any(map(holds, (True, False)))
 
@@ -186,10 +194,10 @@ def _admits(filters: MetadataFilters | None, node: BaseNode, pushed: Sequence[Me
         return True
     metadata = {REF_DOC_ID: node.ref_doc_id, **node.metadata}
 
-    def test(one: MetadataFilter) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        key = REF_DOC_ID if one.key in REF_DOC_ALIASES and one.key not in metadata else one.key
-        value, holds = metadata.get(key), condition_of(one)
-        inside = isinstance(value, list) and any(one is part for part in pushed) and any(map(holds, value))
+    def test(condition: MetadataFilter) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        key = REF_DOC_ID if condition.key in REF_DOC_ALIASES and condition.key not in metadata else condition.key
+        value, holds = metadata.get(key), condition_of(condition)
+        inside = isinstance(value, list) and any(condition is part for part in pushed) and any(map(holds, value))
         return np.array([inside or holds(value)])
 
     return bool(select(filters, test, 1)[0])

@@ -62,8 +62,8 @@ class Arm:
     @property
     def by_id(self) -> CandidateRetriever | None:
         """Return the retriever if it answers with ids. ``isinstance`` is slow with a protocol."""
-        able = hasattr(self.retriever, "candidates") and hasattr(self.retriever, "nodes")
-        return cast("CandidateRetriever", self.retriever) if able else None
+        answers_ids = hasattr(self.retriever, "candidates") and hasattr(self.retriever, "nodes")
+        return cast("CandidateRetriever", self.retriever) if answers_ids else None
 
     @property
     def has_filters(self) -> bool:
@@ -109,7 +109,7 @@ def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None
         SettingError: Arms and weights differ in number, a weight is negative or not finite, or all are 0.
     """
     if weights is None:
-        keyword = [_is_keyword(one) for one in retrievers]
+        keyword = [_is_keyword(retriever) for retriever in retrievers]
         shares = {True: KEYWORD_WEIGHT, False: 1 - KEYWORD_WEIGHT}
         weights = [shares[kind] / keyword.count(kind) for kind in keyword]
     if len(weights) != len(retrievers) or not all(map(_is_weight, weights)) or sum(weights) <= 0:
@@ -117,24 +117,26 @@ def arms_of(retrievers: Sequence[BaseRetriever], weights: Sequence[float] | None
             f"retriever_weights={list(weights)} cannot work. Cure: a finite number for each of {len(retrievers)} "
             "retrievers, none negative and not all 0."
         )
-    plain = [_name(one) for one in retrievers]
+    plain = [_name(retriever) for retriever in retrievers]
     names = [
         name if plain.count(name) == 1 else f"{name} {plain[: number + 1].count(name)}"
         for number, name in enumerate(plain)
     ]
     total = sum(weights)
-    return [Arm(name, weight / total, one) for name, weight, one in zip(names, weights, retrievers, strict=True)]
+    return [
+        Arm(name, weight / total, retriever) for name, weight, retriever in zip(names, weights, retrievers, strict=True)
+    ]
 
 
 def default_mode(retrievers: Sequence[BaseRetriever], weights: object, k: object) -> Mode:
     """Return the mode for arms: learned for those that the model was trained on, else by ranks."""
-    trained = keyword_of(retrievers) is not None and len({_is_keyword(one) for one in retrievers}) > 1
+    trained = keyword_of(retrievers) is not None and len({_is_keyword(retriever) for retriever in retrievers}) > 1
     return Mode.LEARNED if trained and weights is None and k is None else Mode.RECIPROCAL_RANK
 
 
 def keyword_of(retrievers: Iterable[BaseRetriever]) -> ContextualBM25Retriever | None:
     """Return the first keyword retriever of ours."""
-    return next((one for one in retrievers if isinstance(one, ContextualBM25Retriever)), None)
+    return next((retriever for retriever in retrievers if isinstance(retriever, ContextualBM25Retriever)), None)
 
 
 def _is_keyword(retriever: object) -> bool:
@@ -146,9 +148,9 @@ def _is_weight(value: object) -> bool:
 
 
 def _name(retriever: Any) -> str:
-    own = getattr(retriever, "name", None)
-    if isinstance(own, str):
-        return own
+    name = getattr(retriever, "name", None)
+    if isinstance(name, str):
+        return name
     if isinstance(retriever, BM25Retriever):
         return "bm25"
     is_vector = isinstance(retriever, (ContextualVectorRetriever, VectorIndexRetriever))
@@ -220,25 +222,25 @@ def ask_arms(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> l
 
     Without a time limit the caller's own thread asks the arms of :func:`_together`.
     """
-    own = _together(queries) if timeout is None else []
-    running = {one: _start([one], pool) for one in queries if one not in own}
-    answers = {one: _attempt(one, pool) for one in own}
+    together = _together(queries) if timeout is None else []
+    running = {query: _start([query], pool) for query in queries if query not in together}
+    answers = {query: _attempt(query, pool) for query in together}
     deadline = None if timeout is None else time.monotonic() + timeout
-    return [answers[one] if one in answers else _result(one, running[one], deadline) for one in queries]
+    return [answers[query] if query in answers else _result(query, running[query], deadline) for query in queries]
 
 
 async def ask_arms_async(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
     """Do the same as :func:`ask_arms` on an event loop, which is not blocked."""
-    own = _together([one for one in queries if _blocks(one.arm)]) if timeout is None else []
-    group = _start(own, pool) if own else None
-    apart = [one for one in queries if one not in own]
-    tasks = [asyncio.wait_for(_ask_one_async(one, pool), timeout) for one in apart]
+    together = _together([query for query in queries if _blocks(query.arm)]) if timeout is None else []
+    group = _start(together, pool) if together else None
+    apart = [query for query in queries if query not in together]
+    tasks = [asyncio.wait_for(_ask_one_async(query, pool), timeout) for query in apart]
     results = zip(apart, await asyncio.gather(*tasks, return_exceptions=True), strict=True)
-    answers = {one: _as_answer(one, result) for one, result in results}
+    answers = {query: _as_answer(query, result) for query, result in results}
     if group is not None:
-        together: list[ArmAnswer] = await asyncio.wrap_future(group)
-        answers |= dict(zip(own, together, strict=True))
-    return [answers[one] for one in queries]
+        answered: list[ArmAnswer] = await asyncio.wrap_future(group)
+        answers |= dict(zip(together, answered, strict=True))
+    return [answers[query] for query in queries]
 
 
 def _together(queries: Sequence[ArmQuery]) -> list[ArmQuery]:
@@ -247,51 +249,51 @@ def _together(queries: Sequence[ArmQuery]) -> list[ArmQuery]:
     Keyword arms compute for about a millisecond, and Python runs one thread at a time. One more thread would win
     nothing, and on a busy machine each change of threads costs several milliseconds.
     """
-    quick = [one for one in queries if one.arm.is_keyword]
-    others = [one for one in queries if one not in quick]
+    quick = [query for query in queries if query.arm.is_keyword]
+    others = [query for query in queries if query not in quick]
     return quick + others[-1:]
 
 
 def _start(queries: Sequence[ArmQuery], pool: int) -> Future[list[ArmAnswer]]:
-    return in_thread(lambda: [_attempt(one, pool) for one in queries])
+    return in_thread(lambda: [_attempt(query, pool) for query in queries])
 
 
-def _attempt(one: ArmQuery, pool: int) -> ArmAnswer:
+def _attempt(query: ArmQuery, pool: int) -> ArmAnswer:
     try:
-        with step("arm", arm=_name(one.arm.retriever), query=one.number) as facts:
-            able = one.arm.by_id
+        with step("arm", arm=_name(query.arm.retriever), query=query.number) as facts:
+            by_id = query.arm.by_id
             candidates = (
-                _plain(one.arm, one.arm.retriever.retrieve(one.bundle), pool)
-                if able is None
-                else able.candidates(one.bundle, pool)
+                _plain(query.arm, query.arm.retriever.retrieve(query.bundle), pool)
+                if by_id is None
+                else by_id.candidates(query.bundle, pool)
             )
             facts["candidates"] = len(candidates)
     except Exception as error:  # noqa: BLE001  whatever an arm raises, the others' answers stand
-        return ArmAnswer(one, [], error)
-    return ArmAnswer(one, candidates)
+        return ArmAnswer(query, [], error)
+    return ArmAnswer(query, candidates)
 
 
-async def _ask_one_async(one: ArmQuery, pool: int) -> ArmAnswer:
-    if _blocks(one.arm):
-        return (await asyncio.wrap_future(_start([one], pool)))[0]
-    with step("arm", arm=_name(one.arm.retriever), query=one.number) as facts:
-        candidates = _plain(one.arm, await one.arm.retriever.aretrieve(one.bundle), pool)
+async def _ask_one_async(query: ArmQuery, pool: int) -> ArmAnswer:
+    if _blocks(query.arm):
+        return (await asyncio.wrap_future(_start([query], pool)))[0]
+    with step("arm", arm=_name(query.arm.retriever), query=query.number) as facts:
+        candidates = _plain(query.arm, await query.arm.retriever.aretrieve(query.bundle), pool)
         facts["candidates"] = len(candidates)
-    return ArmAnswer(one, candidates)
+    return ArmAnswer(query, candidates)
 
 
-def _result(one: ArmQuery, future: Future[list[ArmAnswer]], deadline: float | None) -> ArmAnswer:
+def _result(query: ArmQuery, future: Future[list[ArmAnswer]], deadline: float | None) -> ArmAnswer:
     try:
         return future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))[0]
     except Exception as error:  # noqa: BLE001  a TimeoutError, of which Python 3.10 has three kinds
-        return ArmAnswer(one, [], error)
+        return ArmAnswer(query, [], error)
 
 
-def _as_answer(one: ArmQuery, result: ArmAnswer | BaseException) -> ArmAnswer:
+def _as_answer(query: ArmQuery, result: ArmAnswer | BaseException) -> ArmAnswer:
     if isinstance(result, ArmAnswer):
         return result
     if isinstance(result, Exception):
-        return ArmAnswer(one, [], result)
+        return ArmAnswer(query, [], result)
     raise result
 
 

@@ -120,9 +120,9 @@ class ContextualBM25Retriever(BM25Retriever):
             analyzer: The one that made the store's terms; default ``Analyzer()``.
             settings: ``similarity_top_k``, ``filters``, and what every LlamaIndex retriever takes.
         """
-        made = cls(analyzer=analyzer, **settings)
-        made._index, made._reader = None, reader
-        return made
+        retriever = cls(analyzer=analyzer, **settings)
+        retriever._index, retriever._reader = None, reader
+        return retriever
 
     @classmethod
     def from_defaults(  # type: ignore[override]
@@ -146,10 +146,10 @@ class ContextualBM25Retriever(BM25Retriever):
         Raises:
             SettingError: None or several sources are given, or the store cannot list its nodes.
         """
-        given = {"index": index, "nodes": nodes, "docstore": docstore, "vector_store": vector_store}
-        named = [name for name, value in given.items() if value is not None]
-        if len(named) != 1:
-            raise SettingError(f"Sources given: {named or 'none'}. Cure: exactly one of {', '.join(given)}.")
+        sources = {"index": index, "nodes": nodes, "docstore": docstore, "vector_store": vector_store}
+        names = [name for name, value in sources.items() if value is not None]
+        if len(names) != 1:
+            raise SettingError(f"Sources given: {names or 'none'}. Cure: exactly one of {', '.join(sources)}.")
         for unknown in {"stemmer", "token_pattern", "skip_stemming", "tokenizer"} & set(settings):
             raise SettingError(f"{unknown}= belongs to bm25s. Cure: analyzer=Analyzer(language=…, stem=…).")
         if index is not None:
@@ -177,9 +177,9 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def add(self, nodes: Sequence[BaseNode]) -> None:
         """Index nodes; a node whose id is indexed already replaces the old one. Only these nodes are analysed."""
-        given = checked_nodes(nodes)
-        self.object_map.update({n.index_id: n.obj for n in given if isinstance(n, IndexNode) and n.obj is not None})
-        self.index.add(given)
+        new = checked_nodes(nodes)
+        self.object_map.update({n.index_id: n.obj for n in new if isinstance(n, IndexNode) and n.obj is not None})
+        self.index.add(new)
 
     def update(self, nodes: Sequence[BaseNode]) -> None:
         """Do the same as :meth:`add`, for callers that think of it as a change."""
@@ -224,34 +224,34 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that these filters and this view's own admit."""
-        wanted = both(self.filters, filters)
-        return self._ask(lambda store: store.selected_ids(wanted))
+        all_filters = both(self.filters, filters)
+        return self._ask(lambda store: store.selected_ids(all_filters))
 
     def filters_that_admit_none(self) -> list[str]:
         """Return those of this view's filters that no node passes, in words; each is tried by itself."""
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
-        alone = {filter_in_words(one): MetadataFilters(filters=[one]) for one in parts}
-        return self._ask(lambda store: [words for words, one in alone.items() if not store.selected_ids(one)])
+        alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
+        return self._ask(lambda store: [words for words, part in alone.items() if not store.selected_ids(part)])
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that are indexed."""
-        wanted = list(node_ids)
-        return self._ask(lambda store: store.nodes(wanted))
+        ids = list(node_ids)
+        return self._ask(lambda store: store.nodes(ids))
 
     def term_scores(self, text: str, node_ids: Iterable[str]) -> TermScores:
         """Return what each term of a query adds to the score of each node."""
-        groups, wanted = _groups(self.analyzer, text), list(node_ids)
-        return self._ask(lambda store: store.term_scores(groups, wanted))
+        groups, ids = _groups(self.analyzer, text), list(node_ids)
+        return self._ask(lambda store: store.term_scores(groups, ids))
 
     def nearness(self, text: str, node_ids: Iterable[str]) -> Nearness:
         """Return how near to each other the neighbouring words of a query stand in each node."""
-        groups, wanted = _groups(self.analyzer, text), list(node_ids)
-        return self._ask(lambda store: store.nearness(groups, wanted))
+        groups, ids = _groups(self.analyzer, text), list(node_ids)
+        return self._ask(lambda store: store.nearness(groups, ids))
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key without reading the nodes; None where one has none."""
-        wanted = list(node_ids)
-        return self._ask(lambda store: store.values(key, wanted))
+        ids = list(node_ids)
+        return self._ask(lambda store: store.values(key, ids))
 
     def document_frequency(self, text: str) -> dict[str, int]:
         """Return for each term of a text how many nodes of the index hold it: 1 is rare, 0 is unknown."""
@@ -266,17 +266,17 @@ class ContextualBM25Retriever(BM25Retriever):
 
         def work(store: KeywordSearch) -> UnknownWords:
             terms = store.term_scores(_groups(self.analyzer, text), [])
-            strange = [one for one, number in zip(terms.groups, terms.frequencies, strict=True) if not number]
+            missing = [group for group, number in zip(terms.groups, terms.frequencies, strict=True) if not number]
             # Behind filters a word may be of a note that is not to be seen.
             like = getattr(store, "word_like", None) if self.filters is None else None
-            return unknown_words(text, self.analyzer, strange, like)
+            return unknown_words(text, self.analyzer, missing, like)
 
         return self._ask(work)
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Return the terms of a query that each node holds, most important first; [] for a node that holds none."""
-        wanted = list(dict.fromkeys(node_ids))
-        return dict(zip(wanted, self.term_scores(text, wanted).evidence(), strict=True))
+        ids = list(dict.fromkeys(node_ids))
+        return dict(zip(ids, self.term_scores(text, ids).evidence(), strict=True))
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """Return ids and scores of the best ``top_k``, best first; [] for a query without terms."""
@@ -287,18 +287,18 @@ class ContextualBM25Retriever(BM25Retriever):
         """Answer a query with its operators, or as plain text where no node satisfies them."""
         parsed = parse_query(text, self.analyzer)
         filters = both(self.filters, parsed.filters)
-        found = store.keyword_query(_groups(self.analyzer, parsed.text), top_k, filters)
-        if found or not parsed.operators or store.selected_ids(filters):
-            return found
+        matches = store.keyword_query(_groups(self.analyzer, parsed.text), top_k, filters)
+        if matches or not parsed.operators or store.selected_ids(filters):
+            return matches
         return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         def work(store: KeywordSearch) -> list[NodeWithScore]:
             matches = self._matches(store, query_bundle.query_str, self.similarity_top_k)
             if not matches and query_bundle.query_str.strip():
-                wanted = both(self.filters, parse_query(query_bundle.query_str, self.analyzer).filters)
-                first = store.selected_ids(wanted) or store.selected_ids(self.filters)
-                matches = [Match(one, 0.0) for one in first[: self.similarity_top_k]]
+                filters = both(self.filters, parse_query(query_bundle.query_str, self.analyzer).filters)
+                ids = store.selected_ids(filters) or store.selected_ids(self.filters)
+                matches = [Match(node_id, 0.0) for node_id in ids[: self.similarity_top_k]]
             nodes = store.nodes(match.node_id for match in matches)
             return [NodeWithScore(node=nodes[m.node_id], score=m.score) for m in matches if m.node_id in nodes]
 
@@ -412,11 +412,11 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def reconcile(self, vector_store: BasePydanticVectorStore) -> bool:
         """Delete nodes that the store no longer has, add those that are new to it, and return whether any were."""
-        known, stored = set(self.index.selected_ids()), set(stored_ids(vector_store))
-        self.delete(known - stored)
-        if new := stored - known:
+        indexed, stored = set(self.index.selected_ids()), set(stored_ids(vector_store))
+        self.delete(indexed - stored)
+        if new := stored - indexed:
             self.add(stored_nodes(vector_store, sorted(new)))
-        return known != stored
+        return indexed != stored
 
 
 @lru_cache(maxsize=64)

@@ -302,36 +302,36 @@ def found_share(
         questions: Vectors, shape ``(questions, dimensions)``.
         answers: The ids that were found for each question.
     """
-    asked = units_of(questions)
-    best = np.full((len(asked), 0), -np.inf, dtype=np.float32)
-    given = [dict.fromkeys(answer[:TOP], -np.inf) for answer in answers]
+    units = units_of(questions)
+    best = np.full((len(units), 0), -np.inf, dtype=np.float32)
+    answer_scores = [dict.fromkeys(answer[:TOP], -np.inf) for answer in answers]
     for ids, vectors in pages:
-        cosines = asked @ units_of(vectors).T
+        cosines = units @ units_of(vectors).T
         best = -np.sort(-np.concatenate([best, cosines], axis=1), axis=1)[:, :TOP]
         columns = {id_: column for column, id_ in enumerate(ids)}
-        for row, answer in enumerate(given):
+        for row, answer in enumerate(answer_scores):
             answer.update({id_: float(cosines[row, columns[id_]]) for id_ in answer if id_ in columns})
     if not best.size:
         return 1.0
-    found: int = sum(
+    count: int = sum(
         score >= least - _SAME
-        for answer, least in zip(given, best[:, -1].tolist(), strict=True)
+        for answer, least in zip(answer_scores, best[:, -1].tolist(), strict=True)
         for score in answer.values()
     )
-    return found / int(best.size)
+    return count / int(best.size)
 
 
 def warn_of_losses(collection: Any) -> None:
     """Warn where :func:`losses` finds any. A question goes on whatever happens here, and says itself what is wrong."""
     try:
-        lost = losses(collection)
+        loss = losses(collection)
     except Exception:
         logger.debug("the graph of %s could not be looked at", collection, exc_info=True)
         return
-    if lost is not None:
+    if loss is not None:
         better = {"space": space_of(collection), **GRAPH}
         warnings.warn(
-            f"The graph of the Chroma collection {collection.name!r} loses what is near: {lost}. Cure: make the "
+            f"The graph of the Chroma collection {collection.name!r} loses what is near: {loss}. Cure: make the "
             f'collection again with configuration={{"hnsw": {json.dumps(better)}}}; or a ContextualIndex, which '
             "compares a question with every vector.",
             ContextualWarning,
@@ -350,32 +350,34 @@ def losses(collection: Any) -> str | None:
         return None
     ids, vectors = _sample(collection)
     questions = made_questions(vectors)
-    found = collection.query(query_embeddings=questions.tolist(), n_results=TOP, include=["distances"])
+    graph = collection.query(query_embeddings=questions.tolist(), n_results=TOP, include=["distances"])
     distances = _distances(space_of(collection), questions, vectors)
-    lost = 0
-    for own, answer, theirs in zip(distances, found["ids"], found["distances"], strict=True):
-        near = np.flatnonzero(own < max(theirs, default=np.inf) - _SAME * max(1.0, abs(float(own.mean()))))
-        lost += not {ids[row] for row in near.tolist()} <= set(answer)
-    if lost <= (1 - ENOUGH) * len(questions):
+    missed = 0
+    for row_distances, answer, answer_distances in zip(distances, graph["ids"], graph["distances"], strict=True):
+        nearer = np.flatnonzero(
+            row_distances < max(answer_distances, default=np.inf) - _SAME * max(1.0, abs(float(row_distances.mean())))
+        )
+        missed += not {ids[row] for row in nearer.tolist()} <= set(answer)
+    if missed <= (1 - ENOUGH) * len(questions):
         return None
-    return f"for {lost} of {len(questions)} questions made of its own vectors it missed one that is near"
+    return f"for {missed} of {len(questions)} questions made of its own vectors it missed one that is near"
 
 
 def _sample(collection: Any) -> tuple[list[str], Floats]:
     """Return ids and vectors of some rows: of any, and of several documents, for small ones are easily lost."""
-    every = collection.get(include=[])["ids"]
-    chosen = {every[row] for row in np.random.default_rng(0).permutation(len(every))[:_SAMPLE].tolist()}
-    seen: list[str] = []
+    all_ids = collection.get(include=[])["ids"]
+    chosen = {all_ids[row] for row in np.random.default_rng(0).permutation(len(all_ids))[:_SAMPLE].tolist()}
+    documents_so_far: list[str] = []
     for _ in range(_ROUNDS):
-        where = {_DOCUMENT: {"$nin": seen}} if seen else None
+        where = {_DOCUMENT: {"$nin": documents_so_far}} if documents_so_far else None
         page = collection.get(where=where, limit=_SAMPLE // _ROUNDS, include=["metadatas"])
         documents = {str((metadata or {}).get(_DOCUMENT, "")) for metadata in page["metadatas"]} - {""}
         chosen.update(page["ids"])
         if not documents:
             break
-        seen += sorted(documents)
-    read = collection.get(ids=sorted(chosen), include=["embeddings"])
-    return read["ids"], np.asarray(read["embeddings"], dtype=np.float32)
+        documents_so_far += sorted(documents)
+    rows = collection.get(ids=sorted(chosen), include=["embeddings"])
+    return rows["ids"], np.asarray(rows["embeddings"], dtype=np.float32)
 
 
 def _distances(space: str, questions: Floats, vectors: Floats) -> Floats:

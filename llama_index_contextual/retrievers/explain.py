@@ -81,8 +81,8 @@ class Hit:
 
     def credit(self, arm: str) -> Credit | None:
         """Return what an arm gave for the original query, else its best for another."""
-        given = [one for one in self.fused.credits if one.arm == arm and one.rank] if self.fused else []
-        return min(given, key=lambda one: (one.query != 0, one.rank), default=None)
+        of_arm = [credit for credit in self.fused.credits if credit.arm == arm and credit.rank] if self.fused else []
+        return min(of_arm, key=lambda credit: (credit.query != 0, credit.rank), default=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -94,7 +94,8 @@ class Hit:
             "score": self.score,
             "relevance": self.relevance,
             "cosine": self.cosine,
-            "fused": self.fused and {**self.fused._asdict(), "credits": [one._asdict() for one in self.fused.credits]},
+            "fused": self.fused
+            and {**self.fused._asdict(), "credits": [credit._asdict() for credit in self.fused.credits]},
             "terms": [asdict(term) for term in self.terms],
             "steps": [{**asdict(step), "factor": step.factor} for step in self.steps],
         }
@@ -178,9 +179,9 @@ class Explanation:
 
     def _heading(self) -> str:
         arms = ", ".join(name if self.learned else f"{name} {weight:.2f}" for name, weight in self.arms.items())
-        asked = " ".join((" | ".join(self.queries), *self.operators))
+        question = " ".join((" | ".join(self.queries), *self.operators))
         mode = f"{self.mode}, k={self.k:g}" if self.mode == Mode.RECIPROCAL_RANK else self.mode
-        return f"{asked}   ({mode}; {arms}; pool of {self.pool_size})"
+        return f"{question}   ({mode}; {arms}; pool of {self.pool_size})"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         header = ["#", "score", "relevance", *self.arms, *(["log-odds"] if self.learned else [])]
@@ -195,16 +196,16 @@ class Explanation:
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
         ]
         lines.insert(1, "  ".join("-" * width for width in widths))
-        warned = [f"! {one_line(warning)}" for warning in self.said]
-        return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warned])
+        warnings = [f"! {one_line(warning)}" for warning in self.said]
+        return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warnings])
 
     def _repr_html_(self) -> str:
         header, rows = self._table()
         head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        warned = "".join(f"<p><strong>{html.escape(warning)}</strong></p>" for warning in self.said)
+        warnings = "".join(f"<p><strong>{html.escape(warning)}</strong></p>" for warning in self.said)
         return (
-            f"<p>{html.escape(self._heading())}</p>{warned}"
+            f"<p>{html.escape(self._heading())}</p>{warnings}"
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
 
@@ -230,11 +231,15 @@ def hits_of(
     hits = []
     for rank, node in enumerate(nodes, start=1):
         node_id = node.node.node_id
-        why = fused.get(node_id)
-        cosines = [one.score for one in (why.credits if why else ()) if one.arm in vectors and one.query == 0]
-        own = None if relevance is None or why is None else relevance * max(why.score, 0.0)
+        fused_hit = fused.get(node_id)
+        cosines = [
+            credit.score
+            for credit in (fused_hit.credits if fused_hit else ())
+            if credit.arm in vectors and credit.query == 0
+        ]
+        own_relevance = None if relevance is None or fused_hit is None else relevance * max(fused_hit.score, 0.0)
         reasons = tuple(terms.get(node_id, ())), tuple(steps.get(node_id, ()))
-        hits.append(Hit(rank, node, why, max(cosines, default=None), own, *reasons))
+        hits.append(Hit(rank, node, fused_hit, max(cosines, default=None), own_relevance, *reasons))
     return tuple(hits)
 
 
@@ -244,17 +249,19 @@ def one_line(text: str) -> str:
 
 
 def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
-    given = [hit.credit(arm) for arm in arms]
+    of_arms = [hit.credit(arm) for arm in arms]
     steps = [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
     if hit.fused and hit.fused.boost != 1:
         steps.insert(0, f"agreement x{hit.fused.boost:.2f}")
     text = " ".join(hit.node.node.get_content().split())
-    earned = ", ".join(f"{one.arm} {one.credit:+.2f}" for one in (hit.fused.credits if hit.fused else ()) if one.credit)
+    earned = ", ".join(
+        f"{credit.arm} {credit.credit:+.2f}" for credit in (hit.fused.credits if hit.fused else ()) if credit.credit
+    )
     return [
         str(hit.rank),
         f"{hit.score:.3f}",
         "-" if hit.relevance is None else f"{hit.relevance:.2f}",
-        *(f"{one.rank}. ({one.score:.3f})" if one else "-" for one in given),
+        *(f"{credit.rank}. ({credit.score:.3f})" if credit else "-" for credit in of_arms),
         *([earned] if learned else []),
         ", ".join(f"{term.term} ({term.document_frequency})" for term in hit.terms[:6]) or "-",
         ", ".join(steps) or "-",

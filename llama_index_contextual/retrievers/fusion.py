@@ -106,29 +106,29 @@ def fuse(
             score means the same however many candidates there are.
         agreement_boost: Factor for documents that at least two queries found.
     """
-    earned: dict[str, list[Credit]] = {}
+    entries_of: dict[str, list[Credit]] = {}
     for ranking in rankings:
         for node_id, credit in _credits(ranking, mode, k):
-            earned.setdefault(node_id, []).append(credit)
+            entries_of.setdefault(node_id, []).append(credit)
     combine = max if mode is Mode.SIMPLE else math.fsum
     raw = {
-        node_id: own[0].credit if len(own) == 1 else combine([one.credit for one in own])
-        for node_id, own in earned.items()
+        node_id: entries[0].credit if len(entries) == 1 else combine([credit.credit for credit in entries])
+        for node_id, entries in entries_of.items()
     }
     agreed: set[str] = set()
     if len({ranking.query for ranking in rankings}) > 1:
-        agreed = {node_id for node_id, own in earned.items() if len({one.query for one in own}) > 1}
+        agreed = {node_id for node_id, entries in entries_of.items() if len({credit.query for credit in entries}) > 1}
     floor = 0.0
     if mode is Mode.RECIPROCAL_RANK and rankings:
-        floor = min((one.weight for one in rankings if one.weight > 0), default=0.0) / (k + pool + 1)
+        floor = min((ranking.weight for ranking in rankings if ranking.weight > 0), default=0.0) / (k + pool + 1)
     lifted = {node_id: score - floor for node_id, score in raw.items()}
     for node_id in agreed:
         lifted[node_id] *= agreement_boost
     best = max(lifted.values(), default=1.0)
     scale = best if best > 0 else 1.0  # SIMPLE passes negative scores on as they are
     return [
-        Fused(one, raw[one], lifted[one] / scale, agreement_boost if one in agreed else 1.0, tuple(earned[one]))
-        for one in best_first(lifted)
+        Fused(id_, raw[id_], lifted[id_] / scale, agreement_boost if id_ in agreed else 1.0, tuple(entries_of[id_]))
+        for id_ in best_first(lifted)
     ]
 
 
@@ -146,11 +146,11 @@ def _credits(ranking: Ranking, mode: Mode, k: float) -> list[tuple[str, Credit]]
         parts = [1 / (k + rank) for rank in range(1, len(ids) + 1)]
     else:
         parts = stretch(scores, mode).tolist()
-    given = enumerate(zip(ids, scores, parts, strict=True), start=1)
+    places = enumerate(zip(ids, scores, parts, strict=True), start=1)
     weight = ranking.weight
     return [
         (node_id, Credit(ranking.arm, ranking.query, rank, score, weight * part))
-        for rank, (node_id, score, part) in given
+        for rank, (node_id, score, part) in places
     ]
 
 

@@ -112,12 +112,12 @@ def words_of(
         today: From which "last week" counts; default the day it is.
         near: Look how near to each other the words stand, which takes long for a long text.
     """
-    looked = list(node_ids) if near else []
-    nearness = arm.nearness(query, looked)
-    named = find_dates(query, today or datetime.now().astimezone().date(), lexicon_of(query))
-    days = arm.values(DATE, node_ids) if named else {}
-    on_date = {node_id: closeness(parse_day(value), named) for node_id, value in days.items() if value}
-    return Words(name, nearness.weight, dict(zip(looked, nearness.shares.tolist(), strict=True)), on_date)
+    near_ids = list(node_ids) if near else []
+    nearness = arm.nearness(query, near_ids)
+    dates = find_dates(query, today or datetime.now().astimezone().date(), lexicon_of(query))
+    days = arm.values(DATE, node_ids) if dates else {}
+    on_date = {node_id: closeness(parse_day(value), dates) for node_id, value in days.items() if value}
+    return Words(name, nearness.weight, dict(zip(near_ids, nearness.shares.tolist(), strict=True)), on_date)
 
 
 def trust_in(
@@ -140,9 +140,9 @@ def trust_in(
     trust = {name: english_trust(query) for name, model in models.items() if model == MINILM}
     if words and words.weight and (multilingual := [name for name, model in models.items() if model == E5]):
         scores = (one.score or 0.0 for ranking in rankings if ranking.arm == words.arm for one in ranking.candidates)
-        held = min(max(scores, default=0.0) / words.weight / _FOUND, 1.0)
+        share_found = min(max(scores, default=0.0) / words.weight / _FOUND, 1.0)
         least = 1.0 if tell_language(query) == "en" else _E5_TRUST
-        trust |= {words.arm: held, **dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - held))}
+        trust |= {words.arm: share_found, **dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - share_found))}
     return trust
 
 
@@ -179,7 +179,7 @@ def fuse_learned(
     agreement_boost: float,
     trust: Mapping[str, float] | None = None,
     model: FusionModel | None = None,
-    why: bool = True,
+    explained: bool = True,
 ) -> list[Fused]:
     """Fuse rankings into one, best first, ties by id, every document once.
 
@@ -190,7 +190,7 @@ def fuse_learned(
         agreement_boost: Factor for the odds of documents that at least two queries found.
         trust: What the scores of some arms count, 0 to 1, by the arm's name; of others 1.
         model: Default: the shipped one.
-        why: Give ``credits``, which takes as long as the rest.
+        explained: Give ``credits``, which takes as long as the rest.
 
     Returns:
         ``credits`` holds what each feature adds to the log-odds, and ``raw`` their sum. ``score`` is ``raw`` as a share
@@ -198,10 +198,10 @@ def fuse_learned(
         retriever returns is ``score`` times the :func:`relevance` of the best.
     """
     columns = _columns(rankings, keyword, words, trust or {}, (model or shipped_model()).weights)
-    rows = dict(zip(dict.fromkeys(chain.from_iterable(one.ids for one in columns)), count(), strict=False))
+    rows = dict(zip(dict.fromkeys(chain.from_iterable(column.ids for column in columns)), count(), strict=False))
     table = np.zeros((len(rows), len(columns)))
-    for number, one in enumerate(columns):
-        table[list(map(rows.__getitem__, one.ids)), number] = one.credits
+    for number, column in enumerate(columns):
+        table[list(map(rows.__getitem__, column.ids)), number] = column.credits
     raw = dict(zip(rows, map(math.fsum, table.tolist()), strict=True))
     boosts = _boosts(columns, agreement_boost)
     lifted = raw | {node_id: raw[node_id] + math.log(boost) for node_id, boost in boosts.items()}
@@ -209,8 +209,8 @@ def fuse_learned(
     best = lifted[order[0]] if order else 0.0
     shares = np.array([lifted[node_id] for node_id in order]) / (best if best > 0 else 1.0)
     scores = np.maximum(shares, _LEAST).tolist() if best > 0 else [1.0] * len(order)
-    earned = _credits(columns) if why else {}
-    sources = (tuple(earned[node_id]) for node_id in order) if why else repeat((), len(order))
+    entries = _credits(columns) if explained else {}
+    sources = (tuple(entries[node_id]) for node_id in order) if explained else repeat((), len(order))
     factors = (boosts.get(node_id, 1.0) for node_id in order)
     return list(map(Fused, order, map(raw.__getitem__, order), scores, factors, sources))
 
@@ -226,7 +226,10 @@ def _columns(
 
     Arms of one kind share its feature by their weights, and so do the queries of an arm.
     """
-    totals = {kind: math.fsum(one.weight for one in rankings if keyword[one.arm] is kind) for kind in (True, False)}
+    totals = {
+        kind: math.fsum(ranking.weight for ranking in rankings if keyword[ranking.arm] is kind)
+        for kind in (True, False)
+    }
     columns: list[_Column] = []
     for ranking in rankings:
         if not ranking.weight:
@@ -234,36 +237,36 @@ def _columns(
         kind = keyword[ranking.arm]
         factor = weights["keyword" if kind else "vector"] * trust.get(ranking.arm, 1.0) * ranking.weight / totals[kind]
         ids, scores = in_ranks(ranking)
-        earned = factor * stretch(scores, Mode.LEARNED)
-        columns.append(_Column(ranking.arm, ranking.query, ids, scores, earned, ranked=True))
+        added = factor * stretch(scores, Mode.LEARNED)
+        columns.append(_Column(ranking.arm, ranking.query, ids, scores, added, ranked=True))
         if words and words.weight and ranking.query == 0 and ranking.arm == words.arm:
             shares = np.minimum(np.array(scores) / words.weight, 1.0)
             columns.append(_Column("match", 0, ids, shares.tolist(), weights["match"] * shares))
     if words:
-        known = set(chain.from_iterable(one.ids for one in columns))
-        for name, given in (("nearness", words.nearness), ("date", words.date)):
-            held = {node_id: share for node_id, share in given.items() if share and node_id in known}
-            shares = np.array(list(held.values()))
-            columns.append(_Column(name, 0, list(held), shares.tolist(), weights[name] * shares))
+        ids_so_far = set(chain.from_iterable(column.ids for column in columns))
+        for name, features in (("nearness", words.nearness), ("date", words.date)):
+            shares_of = {node_id: share for node_id, share in features.items() if share and node_id in ids_so_far}
+            shares = np.array(list(shares_of.values()))
+            columns.append(_Column(name, 0, list(shares_of), shares.tolist(), weights[name] * shares))
     return columns
 
 
 def _boosts(columns: Sequence[_Column], factor: float) -> dict[str, float]:
     """Return the factor of the documents that at least two queries found."""
-    found_by: dict[str, set[int]] = {}
-    if len({one.query for one in columns if one.ranked}) > 1:
-        for one in columns:
-            for node_id in one.ids if one.ranked else ():
-                found_by.setdefault(node_id, set()).add(one.query)
-    return {node_id: factor for node_id, queries in found_by.items() if len(queries) > 1}
+    queries_of: dict[str, set[int]] = {}
+    if len({column.query for column in columns if column.ranked}) > 1:
+        for column in columns:
+            for node_id in column.ids if column.ranked else ():
+                queries_of.setdefault(node_id, set()).add(column.query)
+    return {node_id: factor for node_id, queries in queries_of.items() if len(queries) > 1}
 
 
 def _credits(columns: Sequence[_Column]) -> dict[str, list[Credit]]:
     """Return by id where each document's log-odds come from."""
-    earned: dict[str, list[Credit]] = {}
-    for one in columns:
-        given = zip(one.ids, one.values, one.credits.tolist(), strict=True)
-        for rank, (node_id, value, credit) in enumerate(given, start=1):
-            own = earned.setdefault(node_id, [])
-            own.append(Credit(one.arm, one.query, rank if one.ranked else 0, value, credit))
-    return earned
+    entries_of: dict[str, list[Credit]] = {}
+    for column in columns:
+        values = zip(column.ids, column.values, column.credits.tolist(), strict=True)
+        for rank, (node_id, value, credit) in enumerate(values, start=1):
+            entries = entries_of.setdefault(node_id, [])
+            entries.append(Credit(column.arm, column.query, rank if column.ranked else 0, value, credit))
+    return entries_of

@@ -40,8 +40,8 @@ def expand_hits(hits: Sequence[NodeWithScore], reach: Reach, load: Load) -> list
         reach: So many chunks on each side, or ``"section"``: as far as the header path is the same or below.
         load: Gives nodes by id.
     """
-    known: dict[str, BaseNode] = {hit.node.node_id: hit.node for hit in hits}
-    runs = [_run(hit.node, reach, _remembering(load, known)) for hit in hits]
+    nodes: dict[str, BaseNode] = {hit.node.node_id: hit.node for hit in hits}
+    runs = [_run(hit.node, reach, _remembering(load, nodes)) for hit in hits]
     expanded: list[NodeWithScore] = []
     taken: set[int] = set()
     for number, (hit, run) in enumerate(zip(hits, runs, strict=True)):
@@ -65,7 +65,7 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
 
     It keeps the id and the metadata of ``best``, with the lines and offsets of the whole.
     """
-    parts = sorted((one for one in members if _placed(one)), key=lambda one: (_start(one), _end(one)))
+    parts = sorted((part for part in members if _placed(part)), key=lambda part: (_start(part), _end(part)))
     if len(parts) < 2:  # noqa: PLR2004
         return best
     text, last = parts[0].get_content(), parts[0]
@@ -77,7 +77,7 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
     for key, outermost in ((START_LINE, min), (END_LINE, max)):
         if key in metadata:
             name = own_name(key) if own_name(key) in metadata else key
-            metadata[name] = outermost(value_of(one.metadata, key) for one in parts)
+            metadata[name] = outermost(value_of(part.metadata, key) for part in parts)
     relationships = {
         **best.relationships,
         **_outer(parts[0], NodeRelationship.PREVIOUS),
@@ -130,23 +130,23 @@ def _remembering(load: Load, known: dict[str, BaseNode]) -> Callable[[str], Base
 
 
 def _same_section(node: BaseNode, other: BaseNode) -> bool:
-    own, its = (str(value_of(one.metadata, HEADER_PATH) or "") for one in (node, other))
-    return its == own or bool(own and its.startswith(f"{own} > "))
+    path, other_path = (str(value_of(member.metadata, HEADER_PATH) or "") for member in (node, other))
+    return other_path == path or bool(path and other_path.startswith(f"{path} > "))
 
 
 def _touch(some: Iterable[BaseNode], others: Iterable[BaseNode]) -> bool:
     """Return whether two runs share a chunk or have adjacent chunks."""
-    theirs = list(others)
-    ids = {one.node_id for one in theirs}
+    nodes = list(others)
+    ids = {node.node_id for node in nodes}
     before = {
         r.node_id
-        for one in theirs
-        if isinstance(r := one.relationships.get(NodeRelationship.PREVIOUS), RelatedNodeInfo)
+        for node in nodes
+        if isinstance(r := node.relationships.get(NodeRelationship.PREVIOUS), RelatedNodeInfo)
     }
     after = {
-        r.node_id for one in theirs if isinstance(r := one.relationships.get(NodeRelationship.NEXT), RelatedNodeInfo)
+        r.node_id for node in nodes if isinstance(r := node.relationships.get(NodeRelationship.NEXT), RelatedNodeInfo)
     }
-    return any(one.node_id in ids or one.node_id in before or one.node_id in after for one in some)
+    return any(node.node_id in ids or node.node_id in before or node.node_id in after for node in some)
 
 
 def _placed(node: BaseNode) -> bool:

@@ -225,7 +225,7 @@ class Search:
             today = self.today or datetime.now().astimezone().date()
             sessions = sessions_of(keyword, ids, today, half_life_days=self.half_life_days, ageless=self.ageless)
             return fuse_sessions(rankings, kinds, words, sessions, trust)
-        return fuse_learned(rankings, kinds, words, agreement_boost=boost, trust=trust, why=self.explained)
+        return fuse_learned(rankings, kinds, words, agreement_boost=boost, trust=trust, explained=self.explained)
 
     def _most_likely(self, keyword: ContextualBM25Retriever | None) -> str:
         """Return the id of the hit by which an answer is judged; "" without hits.

@@ -200,12 +200,12 @@ class ContextualVectorRetriever(BaseRetriever):
             filters: Nodes that may be returned.
         """
         check_filters(filters)
-        made = cls.__new__(cls)
-        BaseRetriever.__init__(made)
+        retriever = cls.__new__(cls)
+        BaseRetriever.__init__(retriever)
         settings = {"similarity_top_k": whole("similarity_top_k", similarity_top_k), "filters": filters}
-        own = {"companion": None, "_asking": _Asking(), "_held": None, "_reader": reader, "_embed_model": embed_model}
-        made.__dict__.update(settings, **own)
-        return made
+        parts = {"companion": None, "_asking": _Asking(), "_held": None, "_reader": reader, "_embed_model": embed_model}
+        retriever.__dict__.update(settings, **parts)
+        return retriever
 
     @property
     def filters_words(self) -> bool:
@@ -222,7 +222,7 @@ class ContextualVectorRetriever(BaseRetriever):
         """
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
         name = str(getattr(model, "model_name", "")).lower() if self._gives_cosines else ""
-        return next((known for known in (MINILM, E5) if known in name), "")
+        return next((part for part in (MINILM, E5) if part in name), "")
 
     @property
     def _gives_cosines(self) -> bool:
@@ -252,20 +252,20 @@ class ContextualVectorRetriever(BaseRetriever):
         if embedding is None and (held is None or _needs_vector(held.store, self._asking.mode)):
             embedding = self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
         if held is None or (is_chroma(held.store) and self._asking.plain):
-            wanted = cast("list[float]", embedding)
-            return self._ask(lambda store: store.dense_query(wanted, top_k, self.filters))
-        asked = replace(self._asking.query(query, embedding, top_k), filters=self.filters)
-        return AnyStore(held.store, held.elsewhere, self._asking.options).search(asked)
+            vector = cast("list[float]", embedding)
+            return self._ask(lambda store: store.dense_query(vector, top_k, self.filters))
+        store_query = replace(self._asking.query(query, embedding, top_k), filters=self.filters)
+        return AnyStore(held.store, held.elsewhere, self._asking.options).search(store_query)
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist."""
-        wanted, held = list(node_ids), self._held
+        ids, held = list(node_ids), self._held
         if held is None:
-            return self._ask(lambda store: store.nodes(wanted))
+            return self._ask(lambda store: store.nodes(ids))
         if not is_chroma(held.store):
-            return AnyStore(held.store, held.elsewhere).nodes(wanted)
-        found = self._ask(lambda store: store.nodes(wanted))
-        return held.elsewhere.completed(found) if held.elsewhere else found
+            return AnyStore(held.store, held.elsewhere).nodes(ids)
+        nodes = self._ask(lambda store: store.nodes(ids))
+        return held.elsewhere.completed(nodes) if held.elsewhere else nodes
 
     def looking(self) -> AbstractContextManager[None]:
         """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
@@ -278,10 +278,10 @@ class ContextualVectorRetriever(BaseRetriever):
         return work(ChromaDense(store.client, self.companion, only=self._asking.node_ids))
 
     def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
-        missing = [one.node_id for one in candidates if one.node is None]
+        missing = [candidate.node_id for candidate in candidates if candidate.node is None]
         loaded = self.nodes(missing) if missing else {}
-        found = [(one.node or loaded.get(one.node_id), one.score) for one in candidates]
-        return [NodeWithScore(node=node, score=score) for node, score in found if node is not None]
+        pairs = [(candidate.node or loaded.get(candidate.node_id), candidate.score) for candidate in candidates]
+        return [NodeWithScore(node=node, score=score) for node, score in pairs if node is not None]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return self._scored(self.candidates(query_bundle, self.similarity_top_k))
@@ -301,5 +301,5 @@ def _needs_vector(store: BasePydanticVectorStore, mode: VectorStoreQueryMode) ->
 
 
 def _of_documents(doc_ids: Sequence[str]) -> MetadataFilters:
-    wanted = MetadataFilter(key=REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
-    return MetadataFilters(filters=[wanted])
+    documents = MetadataFilter(key=REF_DOC_ID, operator=FilterOperator.IN, value=list(doc_ids))
+    return MetadataFilters(filters=[documents])

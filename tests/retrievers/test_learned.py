@@ -228,7 +228,9 @@ def test_reasons_are_made_where_they_are_asked_for_and_change_nothing():
     ]
     words = Words("k", 8.0, {"a": 0.5, "b": 0.0, "unknown": 1.0}, {"b": 1.0})
     kinds = {"x": False, "k": True}
-    given, plain = (fuse_learned(rankings, kinds, words, agreement_boost=1, why=why) for why in (True, False))
+    given, plain = (
+        fuse_learned(rankings, kinds, words, agreement_boost=1, explained=explained) for explained in (True, False)
+    )
     assert [one._replace(credits=()) for one in given] == plain
     assert {one.node_id: [part.arm for part in one.credits] for one in given} == {
         "a": ["x", "nearness"],
