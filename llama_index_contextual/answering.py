@@ -96,22 +96,22 @@ def checked(text: str, sources: Sequence[str]) -> Sentence:
         sources: The texts that the numbers 1, 2, … stand for.
     """
     prose = _CODE.sub(" ", text)
-    numbers = [int(one) for found in _NUMBERS.findall(prose) for one in re.findall(r"\d+", found)]
-    named = tuple(dict.fromkeys(one for one in numbers if 1 <= one <= len(sources)))
-    problems = [f"there is no source [{one}]" for one in dict.fromkeys(numbers) if one not in named]
-    places = [sources[one - 1] for one in named] or sources
-    for found in _QUOTED.findall(text):
-        quotation = next(filter(None, found))
+    numbers = [int(number) for match in _NUMBERS.findall(prose) for number in re.findall(r"\d+", match)]
+    names = tuple(dict.fromkeys(number for number in numbers if 1 <= number <= len(sources)))
+    problems = [f"there is no source [{number}]" for number in dict.fromkeys(numbers) if number not in names]
+    places = [sources[number - 1] for number in names] or sources
+    for match in _QUOTED.findall(text):
+        quotation = next(filter(None, match))
         if _LETTER.search(quotation) and not any(_holds(place, quotation) for place in places):
-            problems.append(f"“{quotation.strip()}” is not in {_list(named) or 'any source'}")
+            problems.append(f"“{quotation.strip()}” is not in {_list(names) or 'any source'}")
     says_something = _LETTER.search(prose) and not text.rstrip().endswith(":") and not text.lstrip().startswith("#")
     if not numbers and says_something and text.strip().strip('"') != _SILENT:
         problems.append("no source is named")
-    return Sentence(text, named, tuple(problems))
+    return Sentence(text, names, tuple(problems))
 
 
 def _list(numbers: Sequence[int]) -> str:
-    return ", ".join(f"[{one}]" for one in numbers)
+    return ", ".join(f"[{number}]" for number in numbers)
 
 
 def _holds(source: str, quotation: str) -> bool:

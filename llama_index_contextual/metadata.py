@@ -193,11 +193,11 @@ def short_tags(tags: str) -> str:
 
 def short_header_path(titles: Sequence[str]) -> str:
     """Join titles into a path of at most :data:`MOST_CHARS` characters; a longer one loses its outer titles first."""
-    kept, path = titles, join_header_path(titles)
-    while len(path) > MOST_CHARS and len(kept) > 1:
-        kept = kept[1:]
-        path = join_header_path(["…", *kept])
-    return path if len(path) <= MOST_CHARS else shortened(join_header_path(kept))
+    shorter, path = titles, join_header_path(titles)
+    while len(path) > MOST_CHARS and len(shorter) > 1:
+        shorter = shorter[1:]
+        path = join_header_path(["…", *shorter])
+    return path if len(path) <= MOST_CHARS else shortened(join_header_path(shorter))
 
 
 def join_header_path(titles: Iterable[str]) -> str:
@@ -220,8 +220,8 @@ def heading_titles(metadata: Mapping[str, Any]) -> list[str]:
     if not isinstance(header_path, str):
         return []
     text = " ".join(header_path.split())
-    theirs = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
-    if theirs and text.startswith("/") and text.endswith("/"):  # the parents only, "/" when there are none
+    is_foreign = HEADING_LEVEL not in metadata  # a heading of ours may be "/api/v1/"
+    if is_foreign and text.startswith("/") and text.endswith("/"):  # the parents only, "/" when there are none
         return [part for part in text.split("/") if part]
     return split_header_path(text)
 

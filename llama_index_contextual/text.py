@@ -94,8 +94,8 @@ _PLAIN: Final = re.compile(r"[^\W\d_][.?!] [A-Z]")  # in English nearly all boun
 
 def printable(text: str, *, one_line: bool = False) -> str:
     """Return a text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
-    shown = text.translate(_PICTURES)
-    return shown.replace("\n", "\u2424").replace("\t", " ") if one_line else shown
+    visible = text.translate(_PICTURES)
+    return visible.replace("\n", "\u2424").replace("\t", " ") if one_line else visible
 
 
 def counted(number: int, thing: str) -> str:

@@ -172,8 +172,8 @@ def checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configurat
         except ValidationError as error:  # noqa: PERF203  every mistake is named
             fault = error.errors(include_url=False)[0]
             cure = fault["msg"].removeprefix("Value error, ")
-            shown = f"{_shown(origins[key], key)}={_shortened(repr(fault['input']))}"
-            mistakes.append(f"{shown} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
+            setting_text = f"{_shown(origins[key], key)}={_shortened(repr(fault['input']))}"
+            mistakes.append(f"{setting_text} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
         raise SettingError(" ".join(mistakes[:_NAMED]) + more)
@@ -202,13 +202,13 @@ def _shortened(text: str) -> str:
 
 def _unknown(key: str, value: Any) -> str:
     """Say that a key is not known, and which are; it may be a table, or the name in Python."""
-    if any(known.startswith(f"{key}.") for known in SETTINGS):
+    if any(longer.startswith(f"{key}.") for longer in SETTINGS):
         return f"={_shortened(repr(value))} cannot work. Cure: make it a table, [{key}]."
     table, _, name = key.rpartition(".")
-    while table and not any(known.startswith(f"{table}.") for known in SETTINGS):
+    while table and not any(longer.startswith(f"{table}.") for longer in SETTINGS):
         table = table.rpartition(".")[0]
-    below = [one for one in SETTINGS.values() if not table or one.key.startswith(f"{table}.")]
-    if meant := next((one.key for one in below if one.name == name), ""):
-        return f" is not known. Cure: use {meant}."
-    names = dict.fromkeys(one.key.removeprefix(f"{table}.").partition(".")[0] for one in below)
+    below = [setting for setting in SETTINGS.values() if not table or setting.key.startswith(f"{table}.")]
+    if closest := next((setting.key for setting in below if setting.name == name), ""):
+        return f" is not known. Cure: use {closest}."
+    names = dict.fromkeys(setting.key.removeprefix(f"{table}.").partition(".")[0] for setting in below)
     return f" is not known. Cure: use one of {', '.join(names)}."

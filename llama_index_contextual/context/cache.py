@@ -142,7 +142,9 @@ class ContextCache:
         if self.store is None:
             return [[] for _ in nodes]
         text_hash, versions = short_hash([document.text]), self._versions_of(document)
-        rows = [[key for one in versions for key in self._keys(node, document, text_hash, one)] for node in nodes]
+        rows = [
+            [key for version in versions for key in self._keys(node, document, text_hash, version)] for node in nodes
+        ]
         keys = [key for row in rows for key in row]
         if (get_many := getattr(self.store, "get_many", None)) is not None:
             values = get_many(keys, collection)

@@ -67,8 +67,8 @@ _DATED_MODEL: Final = re.compile(r"-(?:\d{8}|\d{4}-\d{2}-\d{2})$")
 
 def list_prices(model: str) -> Prices | None:
     """Return what a provider asked for a model in :data:`PRICES_OF`; None for a model that is not in the table."""
-    known = _PRICES.get(_DATED_MODEL.sub("", model))
-    return None if known is None else Prices(*known)
+    prices = _PRICES.get(_DATED_MODEL.sub("", model))
+    return None if prices is None else Prices(*prices)
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class ContextUsage:
         return None if self.prices is None else self.prices.of(self.tokens)
 
     def __add__(self, other: ContextUsage) -> ContextUsage:
-        names = [one.name for one in fields(self) if one.name != "prices"]
+        names = [part.name for part in fields(self) if part.name != "prices"]
         sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
         return ContextUsage(**sums, prices=self.prices or other.prices)
 

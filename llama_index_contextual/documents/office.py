@@ -30,7 +30,7 @@ def read_docx(path: Path) -> Converted:
     """
     with opened(path) as archive:
         root = xml_of(archive, "word/document.xml")
-        body = None if root is None else next((one for one in root if local(one) == "body"), None)
+        body = None if root is None else next((child for child in root if local(child) == "body"), None)
         if body is None:
             raise ConversionError("it is damaged or no Word document (it has no word/document.xml). Cure: ignore it.")
         word = _Word(_styles(archive), _numbering(archive), _notes(archive))
@@ -79,14 +79,14 @@ class _Word:
             page.append(block)
 
     def _paragraph(self, element: Element) -> None:
-        properties = next((one for one in element if local(one) == "pPr"), None)
+        properties = next((child for child in element if local(child) == "pPr"), None)
         style, number, level = "", "", "0"
-        for one in properties.iter() if properties is not None else ():
-            name = local(one)
-            style = attribute(one, "val") if name == "pStyle" else style
-            number = attribute(one, "val") if name == "numId" else number
-            level = attribute(one, "val") if name == "ilvl" else level
-            if name == "pageBreakBefore" and attribute(one, "val") not in {"0", "false"} and self._pages[-1]:
+        for child in properties.iter() if properties is not None else ():
+            name = local(child)
+            style = attribute(child, "val") if name == "pStyle" else style
+            number = attribute(child, "val") if name == "numId" else number
+            level = attribute(child, "val") if name == "ilvl" else level
+            if name == "pageBreakBefore" and attribute(child, "val") not in {"0", "false"} and self._pages[-1]:
                 self._pages.append([])
         heading, of_style = self._styles.get(style, (0, ""))
         number = number or of_style
@@ -108,20 +108,20 @@ class _Word:
         return "".join(self._pieces(element))
 
     def _pieces(self, element: Element) -> Iterator[str]:
-        for one in element:
-            kind = local(one)
+        for child in element:
+            kind = local(child)
             if kind == "t":
-                yield one.text or ""
+                yield child.text or ""
             elif kind == "tab":
                 yield "\t"
             elif kind in {"br", "cr", "lastRenderedPageBreak"}:
-                yield "\f" if kind == "lastRenderedPageBreak" or attribute(one, "type") == "page" else "\n"
+                yield "\f" if kind == "lastRenderedPageBreak" or attribute(child, "type") == "page" else "\n"
             elif kind in {"footnoteReference", "endnoteReference"}:
-                if note := self._notes.get(f"{kind[:-9]} {attribute(one, 'id')}"):
+                if note := self._notes.get(f"{kind[:-9]} {attribute(child, 'id')}"):
                     self._used.append(note)
                     yield f" [{len(self._used)}]"
             elif kind not in _SKIPPED:
-                yield from self._pieces(one)
+                yield from self._pieces(child)
 
     def _rows(self, table: Element) -> list[list[str]]:
         return [
@@ -142,16 +142,16 @@ def _styles(archive: ZipFile) -> dict[str, tuple[int, str]]:
         if local(style) != "style":
             continue
         level, number, key = 0, "", attribute(style, "styleId")
-        for one in style.iter():
-            value = attribute(one, "val")
-            if local(one) == "name":
-                found = _HEADING.match(value)
-                level = int(found[1]) if found else _TITLES.get(value.lower(), level)
-            elif local(one) == "outlineLvl" and value.isdecimal() and int(value) < _LEVELS:
+        for child in style.iter():
+            value = attribute(child, "val")
+            if local(child) == "name":
+                match = _HEADING.match(value)
+                level = int(match[1]) if match else _TITLES.get(value.lower(), level)
+            elif local(child) == "outlineLvl" and value.isdecimal() and int(value) < _LEVELS:
                 level = level or int(value) + 1
-            elif local(one) == "numId":
+            elif local(child) == "numId":
                 number = value
-            elif local(one) == "basedOn":
+            elif local(child) == "basedOn":
                 bases[key] = value
         styles[key] = (min(level, _LEVELS), number)
     for key, base in bases.items():  # one step: a style of the user's on a heading
@@ -163,17 +163,17 @@ def _styles(archive: ZipFile) -> dict[str, tuple[int, str]]:
 def _numbering(archive: ZipFile) -> set[tuple[str, str]]:
     """Return the lists and levels that are numbered, not bulleted."""
     root, abstract, ordered = xml_of(archive, "word/numbering.xml"), {}, set()
-    for one in root if root is not None else ():
-        if local(one) == "abstractNum":
+    for child in root if root is not None else ():
+        if local(child) == "abstractNum":
             kinds = {}
-            for level in (level for level in one if local(level) == "lvl"):
+            for level in (level for level in child if local(level) == "lvl"):
                 kind = next((attribute(part, "val") for part in level if local(part) == "numFmt"), "bullet")
                 kinds[attribute(level, "ilvl")] = kind
-            abstract[attribute(one, "abstractNumId")] = kinds
-        elif local(one) == "num":
-            base = next((attribute(part, "val") for part in one if local(part) == "abstractNumId"), "")
+            abstract[attribute(child, "abstractNumId")] = kinds
+        elif local(child) == "num":
+            base = next((attribute(part, "val") for part in child if local(part) == "abstractNumId"), "")
             levels = abstract.get(base, {}).items()
-            ordered |= {(attribute(one, "numId"), level) for level, kind in levels if kind not in {"bullet", "none"}}
+            ordered |= {(attribute(child, "numId"), level) for level, kind in levels if kind not in {"bullet", "none"}}
     return ordered
 
 
@@ -213,7 +213,7 @@ def _slides(archive: ZipFile) -> list[str]:
     root, targets = xml_of(archive, name), _targets(archive, name)
     if root is None:
         raise ConversionError("it is damaged or no presentation (it has no ppt/presentation.xml). Cure: ignore it.")
-    ids = [key for one in root.iter() if local(one) == "sldId" for key in one.attrib.values()]
+    ids = [key for child in root.iter() if local(child) == "sldId" for key in child.attrib.values()]
     return [targets[key] for key in ids if key in targets]
 
 
@@ -222,9 +222,9 @@ def _targets(archive: ZipFile, name: str) -> dict[str, str]:
     folder, base = posixpath.split(name)
     root = xml_of(archive, f"{folder}/_rels/{base}.rels")
     return {
-        attribute(one, "Id"): posixpath.normpath(posixpath.join(folder, attribute(one, "Target"))).lstrip("/")
-        for one in (root if root is not None else ())
-        if attribute(one, "TargetMode") != "External"
+        attribute(child, "Id"): posixpath.normpath(posixpath.join(folder, attribute(child, "Target"))).lstrip("/")
+        for child in (root if root is not None else ())
+        if attribute(child, "TargetMode") != "External"
     }
 
 
@@ -253,8 +253,8 @@ def _slide(slide: Element, notes: Element | None, number: int) -> str:
 
 def _placeholder(shape: Element) -> str:
     """Return what a shape is for: "title", "body", "obj" for one without a type; "" for none."""
-    found = next((one for one in shape.iter() if local(one) == "ph"), None)
-    return "" if found is None else attribute(found, "type") or "obj"
+    placeholder = next((child for child in shape.iter() if local(child) == "ph"), None)
+    return "" if placeholder is None else attribute(placeholder, "type") or "obj"
 
 
 def _paragraphs(shape: Element, *, is_list: bool) -> str:
@@ -268,7 +268,9 @@ def _paragraphs(shape: Element, *, is_list: bool) -> str:
 
 def _runs(element: Element) -> str:
     return "".join(
-        " " if local(one) in {"br", "p"} else one.text or "" for one in element.iter() if local(one) in {"t", "br", "p"}
+        " " if local(child) in {"br", "p"} else child.text or ""
+        for child in element.iter()
+        if local(child) in {"t", "br", "p"}
     )
 
 

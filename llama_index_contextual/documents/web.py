@@ -231,7 +231,9 @@ def _main_part(text: str) -> str:
     opening = _MAIN.search(text)
     if opening is None:
         return ""
-    ends = [one.end() for one in _MAIN_END.finditer(text, opening.end()) if one[1].lower() == opening[1].lower()]
+    ends = [
+        end_tag.end() for end_tag in _MAIN_END.finditer(text, opening.end()) if end_tag[1].lower() == opening[1].lower()
+    ]
     return text[opening.start() : ends[-1]] if ends else ""
 
 
@@ -272,18 +274,18 @@ def read_epub(path: Path) -> Converted:
         container = xml_of(archive, "META-INF/container.xml")
         name = next(
             (
-                attribute(one, "full-path")
-                for one in (container.iter() if container is not None else ())
-                if local(one) == "rootfile"
+                attribute(child, "full-path")
+                for child in (container.iter() if container is not None else ())
+                if local(child) == "rootfile"
             ),
             "",
         )
         package = xml_of(archive, name) if name else None
         if package is None:
             raise ConversionError("it is damaged or no EPUB (it names no package). Cure: ignore it.")
-        items = {attribute(one, "id"): attribute(one, "href") for one in package.iter() if local(one) == "item"}
+        items = {attribute(child, "id"): attribute(child, "href") for child in package.iter() if local(child) == "item"}
         parts: list[Part] = []
-        for reference in (one for one in package.iter() if local(one) == "itemref"):
+        for reference in (child for child in package.iter() if local(child) == "itemref"):
             href = unquote(items.get(attribute(reference, "idref"), ""))
             member = posixpath.normpath(posixpath.join(posixpath.dirname(name), href))
             if href and member in archive.NameToInfo:

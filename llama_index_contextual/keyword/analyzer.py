@@ -121,7 +121,7 @@ class Analyzer:
     def settings(self) -> dict[str, object]:
         """Return every setting as plain JSON values; :meth:`from_settings` reads them."""
         # Not asdict(), which would copy what the analyzer remembers.
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        return {part.name: getattr(self, part.name) for part in fields(self) if part.init}
 
     @classmethod
     def from_settings(cls, settings: dict[str, object]) -> Analyzer:
@@ -146,8 +146,8 @@ class Analyzer:
         memo, stops = self._memo, self.remove_stop_words
         for code, paragraph in self._by_language(text, resolve_language(language) if language else ""):
             for word in WORD.findall(normalise(paragraph)):
-                found = memo.get((code, word, stops))
-                terms.extend(self._remember(code, word, stops) if found is None else found)
+                cached = memo.get((code, word, stops))
+                terms.extend(self._remember(code, word, stops) if cached is None else cached)
         return terms
 
     def query_groups(self, text: str, language: str | None = None) -> list[tuple[str, ...]]:
@@ -285,10 +285,10 @@ def _without_possessive(word: str) -> str:
 
 def _bigrams(word: str) -> list[str]:
     """Return the overlapping pairs of a word's CJK characters; a lone character stands for itself."""
-    found = []
+    pairs = []
     for run in _CJK.findall(word):
-        found += [run] if len(run) == 1 else [run[i : i + 2] for i in range(len(run) - 1)]
-    return found
+        pairs += [run] if len(run) == 1 else [run[i : i + 2] for i in range(len(run) - 1)]
+    return pairs
 
 
 def _without_cjk(word: str) -> str:

@@ -19,9 +19,15 @@ import numpy.typing as npt
 from llama_index_contextual.checks import amount
 from llama_index_contextual.durable import DAMAGE, writing
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.disk import read_segments, write_segments
 from llama_index_contextual.keyword.evidence import MOST_TERMS, Nearness, TermScores, nearness_of
-from llama_index_contextual.keyword.segments import MOST_CODES, MOST_ROWS, Segment, build_segments
+from llama_index_contextual.keyword.segments import (
+    MOST_CODES,
+    MOST_ROWS,
+    Segment,
+    build_segments,
+    read_segments,
+    write_segments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

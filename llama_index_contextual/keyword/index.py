@@ -42,7 +42,7 @@ _CLASSES: Final[dict[bytes, type[BaseNode]]] = {
     b"P": ImageNode,
     b"T": TextNode,
 }
-# Text that most records hold, so that zlib writes it as a reference. A change needs a new disk.FORMAT.
+# Text that most records hold, so that zlib writes it as a reference. A change needs a new segments.FORMAT.
 _COMMON: Final = (
     b'"continues":"","overflow":true,"date":"20","date_ts":17,"tags":"","description":"","context":"Document: '
     b'"excluded_embed_metadata_keys":["heading_level","content_type","token_count","chunk_hash","start_line",'

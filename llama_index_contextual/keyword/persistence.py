@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from llama_index_contextual.durable import DAMAGE, map_file, path_of, read_manifest, sweep, sync, writing
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.disk import FORMAT, read_segments, write_segments
 from llama_index_contextual.keyword.engine import KeywordEngine
 from llama_index_contextual.keyword.index import KeywordIndex, State, Stored, entries_in, entry_of
+from llama_index_contextual.keyword.segments import FORMAT, read_segments, write_segments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -72,12 +72,12 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
     operators = tuple(match.group() for match in (*fields, *quoted, *excluded))
     if not operators or not rest:
         return ParsedQuery(text)
-    named = [(match[1], match[2] or match[3]) for match in fields]
+    pairs = [(match[1], match[2] or match[3]) for match in fields]
     parts: list[MetadataFilter | MetadataFilters] = [
-        *(_part_of(TAGS, value.removeprefix("#")) for name, value in named if name == "tag"),
+        *(_part_of(TAGS, value.removeprefix("#")) for name, value in pairs if name == "tag"),
         *(_words(match[2], exact=True) for match in quoted if not match[1]),
     ]
-    if paths := [_part_of(key, value) for name, value in named if name == "path" for key in (PATH, _FILE_PATH)]:
+    if paths := [_part_of(key, value) for name, value in pairs if name == "path" for key in (PATH, _FILE_PATH)]:
         parts.append(MetadataFilters(filters=[*paths], condition=FilterCondition.OR))
     if unwanted := [match[2] for match in quoted if match[1]] + [match[1] for match in excluded]:
         words = [_words(value, exact=len(value.split()) > 1) for value in unwanted]
@@ -108,8 +108,8 @@ class UnknownWords:
         """Return a line that names the first three; "" where all are known."""
         if not self.meant:
             return ""
-        named = [f'"{word}"' + (f' (did you mean "{like}"?)' if like else "") for word, like in self.meant.items()]
-        *before, last = named if len(named) <= _NAMED else [*named[:_NAMED], "other words"]
+        parts = [f'"{word}"' + (f' (did you mean "{like}"?)' if like else "") for word, like in self.meant.items()]
+        *before, last = parts if len(parts) <= _NAMED else [*parts[:_NAMED], "other words"]
         return f"the index does not know {' and '.join(filter(None, [', '.join(before), last]))}"
 
     def corrected(self, text: str) -> tuple[str, str]:
@@ -119,12 +119,12 @@ class UnknownWords:
         line is "" where there is none.
         """
         sure = {word: like for word, like in self.meant.items() if like and _one_letter_apart(fold(word), like)}
-        said = []
+        notes = []
         for word, like in sure.items():
             changed = re.sub(rf"(?<!\w){re.escape(word)}(?!\w)", like, text)
-            said += [f'"{like}" instead of "{word}"'] if changed != text else []
+            notes += [f'"{like}" instead of "{word}"'] if changed != text else []
             text = changed
-        return text, f"searched for {' and '.join(said)}, which the index does not know" if said else ""
+        return text, f"searched for {' and '.join(notes)}, which the index does not know" if notes else ""
 
 
 def unknown_words(
@@ -143,9 +143,9 @@ def unknown_words(
     words = [word for word in WORD.findall(normalise(text)) if unheard and not analyzer.has_stop_words(word)]
     language = analyzer.language_of(text)
     terms = {word: analyzer.query_groups(word, language) for word in words}
-    lost = [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
-    asked = {word for word in lost[:_NAMED] if like and not is_spelled(word)}
-    return UnknownWords({word: like(word) if like and word in asked else None for word in lost})
+    missing = [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
+    guessable = {word for word in missing[:_NAMED] if like and not is_spelled(word)}
+    return UnknownWords({word: like(word) if like and word in guessable else None for word in missing})
 
 
 def may_be_misspelled(text: str) -> bool:

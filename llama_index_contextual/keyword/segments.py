@@ -1,6 +1,6 @@
-"""Segments of the keyword engine: immutable pieces of at most 65,536 rows, each in one block of bytes.
+"""Segments of the keyword engine: immutable pieces of at most 65,536 rows, in memory and on disk.
 
-In memory and on disk a segment is the same bytes, so that opening one means mapping a file. They are, without gaps, in
+A segment is the same bytes in both places, so that opening one means mapping a file. They are, without gaps, in
 little-endian order::
 
     header    7 int64: a magic number, and how many rows, terms, postings, codes, letters, and bytes a count there are
@@ -13,6 +13,14 @@ little-endian order::
     counts    uint8 or uint16 of each posting: how often the row holds the term
     letters   the terms in UTF-8, ascending as bytes
     padding   zeros up to a multiple of 8
+
+A folder holds the copy of an engine::
+
+    manifest.json        format, stamp, analyzer, segments with their checksums and live rows; replacing it is a commit
+    KEY.words            a segment, written once and mapped into memory
+    write.lock           held by the process that saves
+
+Saving after an edit writes the new segments and the manifest, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,10 +36,23 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from llama_index_contextual.durable import (
+    DAMAGE,
+    map_file,
+    packed,
+    path_of,
+    read_manifest,
+    sweep,
+    sync,
+    unpacked,
+    write_manifest,
+)
 from llama_index_contextual.keyword.evidence import Codes, Group, Ints, code_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
 
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -310,3 +331,58 @@ def build_segments(rows: Ints, terms: Iterable[Sequence[str]]) -> Iterator[Segme
             raise ValueError(f"{len(rows)} rows have no text")
         rows = rows[len(segment) :]
         yield segment
+
+
+FORMAT: Final = 4
+
+
+def write_segments(folder: Path, segments: Sequence[Segment], analyzer: str, stamp: str) -> list[Segment]:
+    """Write what is new of some segments, then the manifest; return the same segments, mapped from there.
+
+    Args:
+        folder: What this process is ``writing``.
+        segments: All that the folder shall hold.
+        analyzer: Fingerprint of what made their terms.
+        stamp: Of the caller; :func:`read_segments` returns it.
+    """
+    try:
+        known = {entry["key"]: entry for entry in read_manifest(folder, FORMAT)["segments"]}
+    except DAMAGE:
+        known = {}
+    entries, mapped = [], []
+    for one in segments:
+        path, entry = path_of(folder, one.key, "words"), known.get(one.key)
+        if entry is None or not path.exists() or path.stat().st_size != len(one.data):
+            with path.open("wb") as file:
+                file.write(one.data.data)
+                sync(file)
+            entry = {"key": one.key, "checksum": checksum_of(one.data)}
+        entries.append({**entry, "live": packed(one.live)})
+        mapped.append(Segment(map_file(path), one.key, one.live))
+    write_manifest(folder, FORMAT, {"stamp": stamp, "analyzer": analyzer, "segments": entries})
+    sweep(folder, "words", {one.key for one in segments})
+    return mapped
+
+
+def read_segments(folder: Path, analyzer: str) -> tuple[list[Segment], str]:
+    """Return the segments of a folder, mapped, and the stamp; one of ``DAMAGE`` where they cannot be used."""
+    content = read_manifest(folder, FORMAT)
+    if content["analyzer"] != analyzer:
+        raise ValueError("its terms are of another analyzer")
+    segments, stamp = [_read_segment(folder, entry) for entry in content["segments"]], content["stamp"]
+    if not isinstance(stamp, str):
+        raise TypeError("the manifest has no stamp")
+    rows = np.concatenate([np.empty(0, dtype=np.int64), *(one.rows[one.live] for one in segments)])
+    rows.sort(kind="stable")  # ascending runs, which it only merges
+    if np.any(rows[1:] == rows[:-1]):
+        raise ValueError("a row is in two segments")
+    return segments, stamp
+
+
+def _read_segment(folder: Path, entry: dict[str, Any]) -> Segment:
+    path = path_of(folder, entry["key"], "words")
+    segment = Segment(map_file(path), entry["key"])
+    if checksum_of(segment.data) != entry["checksum"]:
+        raise ValueError(f"{path.name} has a wrong checksum")
+    segment.check()
+    return Segment(segment.data, segment.key, unpacked(entry["live"], len(segment)))

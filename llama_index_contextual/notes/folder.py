@@ -120,10 +120,10 @@ class Notes:
         if by == "both":
             return self.memory
         arms = self.index.as_retriever(similarity_top_k=self.memory.settings.candidate_pool).retrievers
-        chosen = [arm for arm in arms if isinstance(arm, ContextualBM25Retriever) == (by == "words")]
-        if not chosen:
+        matching = [arm for arm in arms if isinstance(arm, ContextualBM25Retriever) == (by == "words")]
+        if not matching:
             raise SettingError("cannot be: this index has no embedding. Cure: by='words'", by=by)
-        return MemoryContext(ContextualFusionRetriever(chosen), self.memory.settings)
+        return MemoryContext(ContextualFusionRetriever(matching), self.memory.settings)
 
     def part(self, target: str, first: int, count: int) -> Part:
         """Return some lines of what a tool has cited: a note, lines or a page of one, a name in double brackets.
@@ -148,9 +148,9 @@ class Notes:
             first, count = lines_named[0], lines_named[1] - lines_named[0] + 1
         if first > max(len(lines), 1):
             raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
-        shown = "\n".join(lines[first - 1 : first - 1 + count])[:_MOST_CHARS]
-        last = first + shown.count("\n") if lines else 0
-        return Part(shown_path(path), first, last, len(lines), shown)
+        excerpt = "\n".join(lines[first - 1 : first - 1 + count])[:_MOST_CHARS]
+        last = first + excerpt.count("\n") if lines else 0
+        return Part(shown_path(path), first, last, len(lines), excerpt)
 
     def _target(self, target: str) -> tuple[str, tuple[int, int] | None, str]:
         """Return the path that a target names, perhaps with a page, and the lines or the heading in it."""
@@ -171,7 +171,7 @@ class Notes:
         if path in self.index.files(path):
             return path
         file = split_page(path)[0]
-        match = next((one for one in self.index.files() if shown_path(one) in {path, file}), None)
+        match = next((known_path for known_path in self.index.files() if shown_path(known_path) in {path, file}), None)
         return match if match is None or shown_path(match) == path else match + path[len(file) :]
 
     def _linked(self, name: str) -> str:
@@ -190,7 +190,7 @@ class Notes:
 
     def several(self, glob: str) -> tuple[list[tuple[str, str]], int]:
         """Return notes whose path a pattern matches, each path with its text, and how many there are."""
-        paths = [one for one in self._readable() if fnmatchcase(one, glob) or fnmatchcase(shown_path(one), glob)]
+        paths = [path for path in self._readable() if fnmatchcase(path, glob) or fnmatchcase(shown_path(path), glob)]
         if not paths:
             raise DocumentError(f"no note matches {glob!r}. Cure: list shows them")
         notes: list[tuple[str, str]] = []
@@ -227,7 +227,7 @@ class Notes:
         return {
             "folder": str(self.index.folder),
             "documents": len(documents),
-            "chunks": sum(one.nodes for one in documents.values()),
+            "chunks": sum(document.nodes for document in documents.values()),
             "complete": state.complete,
             "freshness": {**asdict(note), "text": str(note) or "up to date"},
         }
@@ -252,11 +252,11 @@ class Notes:
         with turn(folder):
             path = day_note(self.index.files(), now.date())
             heading = f"# {now.date()}\n".encode()
-            made = change(
+            change_made = change(
                 folder, path, lambda before: appended(heading if before is None else before, item), backup=lambda: False
             )
             reason = self._unread(path)
-            if made and reason:
+            if change_made and reason:
                 (folder / path).unlink()
                 raise SettingError(f"path={path!r} is no note that the index reads: {reason}. Cure: other files=.")
         return f"Added to {path}." + (f" The index does not read this note: {reason}" if reason else "")
@@ -275,11 +275,13 @@ class Notes:
 
     def _unread(self, path: str) -> str:
         """Return why the index does not read a file of the folder, or ""."""
-        found = find_files(self.index.folder, self.index.settings.files, below=path, exclude=self.index.storage)
-        if not found.files:
-            return next((one.reason for one in found.problems), "its name is left out by the rules of the index")
+        files = find_files(self.index.folder, self.index.settings.files, below=path, exclude=self.index.storage)
+        if not files.files:
+            return next(
+                (problem.reason for problem in files.problems), "its name is left out by the rules of the index"
+            )
         try:
-            decode(read_bytes(found.files[0].absolute))
+            decode(read_bytes(files.files[0].absolute))
         except DocumentError as error:
             return str(error)
         return ""
@@ -296,10 +298,10 @@ def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
             counts[entry.id] += 1
             if entry.id not in places or rank < places[entry.id][0]:
                 places[entry.id] = rank, entry
-    order = sorted(scores, key=lambda one: (-scores[one], one))
+    order = sorted(scores, key=lambda key: (-scores[key], key))
     entries = tuple(
-        replace(entry, reasons=(*entry.reasons, f"found by {counts[one]} of {len(digests)} queries"))
-        for one, (_, entry) in ((one, places[one]) for one in order[:max_results])
+        replace(entry, reasons=(*entry.reasons, f"found by {counts[key]} of {len(digests)} queries"))
+        for key, (_, entry) in ((key, places[key]) for key in order[:max_results])
     )
     return MemoryDigest(
         applicable=True,
@@ -314,11 +316,11 @@ def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
 def _section(lines: list[str], heading: str) -> tuple[int, int]:
     """Return the first and the last line of what stands below a heading, with it."""
     levels = {number: len(line) - len(line.lstrip("#")) for number, line in enumerate(lines, 1) if line.startswith("#")}
-    wanted = heading.casefold()
-    first = next((one for one in levels if lines[one - 1].strip("# ").casefold() == wanted), None)
+    title = heading.casefold()
+    first = next((line for line in levels if lines[line - 1].strip("# ").casefold() == title), None)
     if first is None:
         raise DocumentError(f"there is no heading {heading!r} in the note. Cure: the name without it")
-    after = (one for one, level in levels.items() if one > first and level <= levels[first])
+    after = (line for line, level in levels.items() if line > first and level <= levels[first])
     return first, next(after, len(lines) + 1) - 1
 
 

@@ -80,14 +80,16 @@ class Related:
         """Return all of it as Markdown; what stands after ``> `` is a note's own."""
         parts = {
             "Links to": [
-                f"- [{shown_path(one.target)}] line {one.line} > {one.text}" for one in self.links if one.target
+                f"- [{shown_path(link.target)}] line {link.line} > {link.text}" for link in self.links if link.target
             ],
-            "Linked from": [f"- [{one.citation}] > {one.text}" for one in self.linked_from],
+            "Linked from": [f"- [{link.citation}] > {link.text}" for link in self.linked_from],
             "The same in front matter": [
                 f"- {' '.join(f'[{shown_path(path)}]' for path in paths)} > {what}"
                 for what, paths in self.shared.items()
             ],
-            "Broken links": [f"- [{one.citation}] {one.problem} > {one.text}" for one in self.links if one.problem],
+            "Broken links": [
+                f"- [{link.citation}] {link.problem} > {link.text}" for link in self.links if link.problem
+            ],
         }
         lines = [line for title, part in parts.items() if part for line in (f"## {title}", *part)]
         return "\n".join(lines) or f"({shown_path(self.path)} links to no note, and none links to it.)"
@@ -103,15 +105,15 @@ def related(index: ContextualIndex, target: str) -> Related:
     Raises:
         DocumentError: There is no such note.
     """
-    found = find_files(index.folder, index.settings.files, exclude=index.storage).files
+    files = find_files(index.folder, index.settings.files, exclude=index.storage).files
     texts: dict[str, str] = {}
-    for file in found:
+    for file in files:
         if file.path.lower().endswith(_NOTES):
             try:
                 texts[file.path] = decode(read_bytes(file.absolute)).text
             except DocumentError:  # it went this moment, or is no text
                 continue
-    notes = _Notes(texts, [file.path for file in found])
+    notes = _Notes(texts, [file.path for file in files])
     path = notes.named(target)
     links = [link for source, text in texts.items() for link in notes.links_in(source, text)]
     return Related(
@@ -130,12 +132,12 @@ def note_named(name: str, paths: Iterable[str], aliases: Mapping[str, str] | Non
         paths: Those of the notes.
         aliases: Paths by other names, folded.
     """
-    wanted = name.strip().casefold().removesuffix(".md")
+    title = name.strip().casefold().removesuffix(".md")
     folded = ((path.casefold().removesuffix(".md"), path) for path in paths)
-    matches = [path for key, path in folded if key == wanted or key.endswith(f"/{wanted}")]
+    matches = [path for key, path in folded if key == title or key.endswith(f"/{title}")]
     if matches:
         return min(matches, key=lambda path: (path.count("/"), path))
-    return (aliases or {}).get(wanted)
+    return (aliases or {}).get(title)
 
 
 class _Notes:
@@ -190,7 +192,7 @@ class _Notes:
         name = name.partition("?")[0]
         whole = name.lstrip("/") if name.startswith("/") else posixpath.join(posixpath.dirname(source), name)
         path = posixpath.normpath(whole)
-        return next((one for one in (path, f"{path}.md") if one in self._paths), None)
+        return next((candidate for candidate in (path, f"{path}.md") if candidate in self._paths), None)
 
     def _link(self, source: str, line: int, text: str, target: str | None, heading: str) -> Link:
         problem = "" if target else "no such note:"
@@ -201,8 +203,8 @@ class _Notes:
     def _has_heading(self, path: str, heading: str) -> bool:
         if path not in self._texts:  # a converted file
             return True
-        found = (_HEADING.match(line) for _, line in _lines(self._texts[path]))
-        return _slug(heading) in {_slug(match[1].strip("# \t")) for match in found if match}
+        matches = (_HEADING.match(line) for _, line in _lines(self._texts[path]))
+        return _slug(heading) in {_slug(match[1].strip("# \t")) for match in matches if match}
 
     def shared_with(self, path: str) -> dict[str, list[str]]:
         """Return what a note's front matter has in common with others."""
@@ -237,7 +239,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _several(value: object) -> list[str]:
     """Return the texts of a value of front matter: a list of them, or one."""
     values = value if isinstance(value, list | tuple) else [value]
-    return [text for one in values if isinstance(one, str | int | float) and (text := str(one).strip())]
+    return [text for value in values if isinstance(value, str | int | float) and (text := str(value).strip())]
 
 
 def _slug(heading: str) -> str:

@@ -71,24 +71,24 @@ class Desk:
         index, state = self._index, self._index.settings.state()
         documents, fresh = index.documents(), index.freshness(_LOOK_SECONDS)
         files = max(len(documents) + fresh.changed, 1)
-        known = {
+        facts = {
             "name": index.folder.name,
             "documents": len(documents),
-            "chunks": sum(one.nodes for one in documents.values()),
+            "chunks": sum(document.nodes for document in documents.values()),
             "note": "" if state.complete else "being indexed, or a refresh was cut off",
             "share": None if state.complete else round(min(1.0, len(documents) / files), 3),
             "llm": "" if self._writer is None else self._writer.name,
             "instant": isinstance(index.settings.embedding, _FREE),
         }
         if state.complete and fresh:
-            known["note"] = str(fresh)
+            facts["note"] = str(fresh)
         if self._choices[0] != state.change:
             self._choices = state.change, self._chosen_from(list(documents))
-        return {**known, **self._choices[1], **self._labels.state()}
+        return {**facts, **self._choices[1], **self._labels.state()}
 
     def _chosen_from(self, paths: list[str]) -> dict[str, Any]:
         """Return folders and tags, those of most documents or chunks first, and the first and last day."""
-        folders = Counter(f"{one}/" for path in paths for one in PurePosixPath(path).parents if one.name)
+        folders = Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name)
         tags = Counter(
             tag.strip() for value in self._index.values(metadata.TAGS) if value for tag in str(value).split(",")
         )
@@ -99,34 +99,34 @@ class Desk:
             "days": [days[0], days[-1]] if days else [],
         }
 
-    def search(self, asked: Mapping[str, str]) -> dict[str, Any]:
+    def search(self, fields: Mapping[str, str]) -> dict[str, Any]:
         """Return the hits of a question as HTML.
 
         Args:
-            asked: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` where they narrow it.
+            fields: ``q``, and ``folder``, ``tag``, ``since`` and ``until`` where they narrow it.
         """
-        explanation = self._ask(asked, _HITS)
-        return {"html": self._html(explanation, asked["q"]), "count": len(explanation)}
+        explanation = self._ask(fields, _HITS)
+        return {"html": self._html(explanation, fields["q"]), "count": len(explanation)}
 
-    def answer(self, asked: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    def answer(self, fields: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the sources of an answer as HTML, then its sentences, then what went wrong if anything did."""
         try:
             if self._writer is None:
                 raise SettingError("no language model is set. Cure: serve --llm MODEL")
-            explanation = self._ask(asked, _SOURCES)
-            yield {"html": self._html(explanation, asked["q"]), "count": len(explanation)}
+            explanation = self._ask(fields, _SOURCES)
+            yield {"html": self._html(explanation, fields["q"]), "count": len(explanation)}
             sources = [hit.node.node.get_content(MetadataMode.LLM) for hit in explanation]
-            for sentence in self._writer.sentences(asked["q"], sources):
+            for sentence in self._writer.sentences(fields["q"], sources):
                 yield {"sentence": sentence.to_dict()} if sources else {"error": NOTHING}
         except ContextualError as error:
             yield {"error": str(error)}
 
-    def _ask(self, asked: Mapping[str, str], most: int) -> Explanation:
-        question = str(asked.get("q") or "").strip()
+    def _ask(self, fields: Mapping[str, str], most: int) -> Explanation:
+        question = str(fields.get("q") or "").strip()
         if not question or len(question) > _MOST_CHARS:
             raise SettingError(f"the question has {len(question)} characters. Cure: 1 to {_MOST_CHARS}")
-        narrowed = {key: str(asked.get(key) or "") for key in ("tag", "since", "until")}
-        filters = note_filters(path=str(asked.get("folder") or ""), **narrowed)
+        narrowed = {key: str(fields.get(key) or "") for key in ("tag", "since", "until")}
+        filters = note_filters(path=str(fields.get("folder") or ""), **narrowed)
         least = said_least(self._index.settings.configuration.retrieval.min_score)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
@@ -153,14 +153,14 @@ class Desk:
         nodes = self._nodes(path)
         at = next((place for place, node in enumerate(nodes) if node.node_id == node_id), 0)
         start = max(0, min(at - _BANDS // 2, len(nodes) - _BANDS))
-        shown, chunks = nodes[start : start + _BANDS], []
-        for chunk in chunk_views(shown):
+        band, chunks = nodes[start : start + _BANDS], []
+        for chunk in chunk_views(band):
             first, last = (chunk.values.get(key) for key in (metadata.START_LINE, metadata.END_LINE))
             page = metadata.page_path(".", chunk.node.metadata.get(metadata.PAGE_LABEL)).removeprefix(".#")
             lines = page if page != "." else f"L{first}–{last}" if first else ""
             html = node_html(chunk.node, Marker(), address, chunk.text)
             chunks.append({"id": chunk.node.node_id, "first": first, "last": last, "lines": lines, "html": html})
-        part = f"chunks {start + 1:,} to {start + len(shown):,} of {len(nodes):,}" if len(shown) < len(nodes) else ""
+        part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}" if len(band) < len(nodes) else ""
         return {"html": render("document.html", chunks=chunks, part=part), "path": path}
 
     def mark(self, question: str, path: str, node_id: str, *, answers: bool) -> dict[str, Any]:
@@ -220,12 +220,12 @@ class Labels:
         """Return the line that says that a chunk answers a question, as ``evaluate`` reads it."""
         values = {key: metadata.value_of(node.metadata, key) for key in node.metadata}
         first, last = values.get(metadata.START_LINE), values.get(metadata.END_LINE)
-        said = {"question": question.strip(), "path": metadata.path_of(values)}
+        entry = {"question": question.strip(), "path": metadata.path_of(values)}
         if page := values.get(metadata.PAGE_LABEL):  # lines are those of the page
-            said["page"] = str(page)
+            entry["page"] = str(page)
         elif first:
-            said["lines"] = f"{first}-{last}"
-        return json.dumps(said, ensure_ascii=False)
+            entry["lines"] = f"{first}-{last}"
+        return json.dumps(entry, ensure_ascii=False)
 
     def of(self, question: str) -> set[str]:
         """Return the lines of a question, as :meth:`line` writes them."""
@@ -248,7 +248,7 @@ class Labels:
 
         def edit(before: bytes | None) -> bytes:
             lines = (before or b"").splitlines(keepends=True)
-            others = [one for one in lines if one.strip() != line]
+            others = [other for other in lines if other.strip() != line]
             if not answers:
                 return b"".join(others)
             if len(others) < len(lines):

@@ -94,7 +94,7 @@ def serve(
         with listener(host, port) as listening:
             port = listening.getsockname()[1]
             name = f"[{host}]" if ":" in host else host
-            hosts = {f"{one}:{port}" for one in (*_LOOPBACK, name)}
+            hosts = {f"{host_name}:{port}" for host_name in (*_LOOPBACK, name)}
             sys.stderr.write(f"ready at http://{name}:{port}/#token={token}\n")
             sys.stderr.flush()
             server = uvicorn.Config(
@@ -144,9 +144,9 @@ def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> St
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def mark(request: Request) -> Response:
-        said = await _body(request)
-        chunk = (str(said.get(key) or "") for key in ("q", "path", "id"))
-        return JSONResponse(await run_in_threadpool(desk.mark, *chunk, answers=said.get("answers") is True))
+        body = await _body(request)
+        chunk = (str(body.get(key) or "") for key in ("q", "path", "id"))
+        return JSONResponse(await run_in_threadpool(desk.mark, *chunk, answers=body.get("answers") is True))
 
     async def measure(request: Request) -> Response:
         await run_in_threadpool(labels.measure, str((await _body(request)).get("kind")))
@@ -176,12 +176,12 @@ async def _body(request: Request) -> dict[str, Any]:
         if len(data) > _MOST_BODY:
             raise SettingError(f"a request is longer than {_MOST_BODY:,} bytes. Cure: a shorter question")
     try:
-        said = json.loads(data)
+        body = json.loads(data)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        body = None
+    if not isinstance(body, dict):
         raise SettingError("a request is no JSON object. Cure: the page that this server gives")
-    return said
+    return body
 
 
 class Guard:
@@ -204,8 +204,8 @@ class Guard:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(key.encode(), value.encode()) for key, value in _HEADERS.items()]
-                message["headers"] = [*message.get("headers", []), *own]
+                ours = [(key.encode(), value.encode()) for key, value in _HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *ours]
             await send(message)
 
         if status := self._refusal(scope):
@@ -221,11 +221,11 @@ class Guard:
         headers: dict[bytes, list[bytes]] = {}
         for key, value in scope["headers"]:
             headers.setdefault(key, []).append(value)
-        hosts = [one.decode("latin-1") for one in headers.get(b"host", [])]
+        hosts = [value.decode("latin-1") for value in headers.get(b"host", [])]
         if len(hosts) != 1 or hosts[0].lower() not in self._hosts:  # a web page that lets its own name point here
             return 421
-        origins = [one.decode("latin-1").lower() for one in headers.get(b"origin", [])]
-        if any(one.removeprefix("http://") not in self._hosts or "://" not in one for one in origins):
+        origins = [value.decode("latin-1").lower() for value in headers.get(b"origin", [])]
+        if any(value.removeprefix("http://") not in self._hosts or "://" not in value for value in origins):
             return 403
         if not scope["path"].startswith("/api/"):
             return 0

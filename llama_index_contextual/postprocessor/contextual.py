@@ -235,14 +235,14 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         query_bundle: QueryBundle | None = None,  # noqa: ARG002  a chunk's context does not depend on the question
     ) -> list[NodeWithScore]:
         generator = None if self.generator is None else self.generator.at_query_time()
-        bare = [found.node for found in nodes if not has_context(found.node.metadata)]
+        bare = [hit.node for hit in nodes if not has_context(hit.node.metadata)]
         if generator is None or not bare:
             return nodes
         copies = [_copy(node) for node in bare]
         groups = group_by_document(copies, documents=self.documents, docstore=self.docstore, root=self.root)
         self._write(copies, groups, generator.generate_all([chunks for chunks, _ in groups]), required=False)
         by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
-        return [NodeWithScore(node=by_object.get(id(found.node), found.node), score=found.score) for found in nodes]
+        return [NodeWithScore(node=by_object.get(id(hit.node), hit.node), score=hit.score) for hit in nodes]
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
         return {key: prompt for part in self._prompt_parts() for key, prompt in part.get_prompts().items()}
@@ -266,13 +266,14 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         current = (self.generator.name, self._version)
         result = []
         for chunks, positions in groups:
-            kept = [
+            outdated = [
                 (node, position)
                 for node, position in zip(chunks.nodes, positions, strict=True)
                 if (value_of(node.metadata, CONTEXT_SOURCE), value_of(node.metadata, CONTEXT_VERSION)) != current
             ]
-            if kept:
-                result.append((DocumentChunks(chunks.document, tuple(n for n, _ in kept)), [p for _, p in kept]))
+            if outdated:
+                of_them = DocumentChunks(chunks.document, tuple(node for node, _ in outdated))
+                result.append((of_them, [position for _, position in outdated]))
         return result
 
     def _write(

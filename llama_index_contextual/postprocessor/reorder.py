@@ -154,21 +154,21 @@ class RecencyPostprocessor(BaseNodePostprocessor):
 
     def explain(self, nodes: Sequence[NodeWithScore]) -> list[RecencyExplanation]:
         """Say for every node, in the given order, what its age does to its score. Changes nothing."""
-        return [why for why, _ in self._weighed(nodes)]
+        return [weight for weight, _ in self._weighed(nodes)]
 
     def _weighed(self, nodes: Sequence[NodeWithScore]) -> list[tuple[RecencyExplanation, float]]:
         """Return the explanation for every node, and its days before the present, negative in the future."""
         now = self._now()
-        found = [self._date_of(hit.node) for hit in nodes]
-        days = [None if when is None else age_in_days(when, now) for when, _ in found]
-        ages = [None if one is None else max(0.0, one) for one in days]
-        multipliers = [self._multiplier(age, reason) for age, (_, reason) in zip(ages, found, strict=True)]
+        dates = [self._date_of(hit.node) for hit in nodes]
+        days = [None if when is None else age_in_days(when, now) for when, _ in dates]
+        ages = [None if days_old is None else max(0.0, days_old) for days_old in days]
+        multipliers = [self._multiplier(age, reason) for age, (_, reason) in zip(ages, dates, strict=True)]
         scores = _finite_scores(nodes)
         weighed = weigh(scores, multipliers, min_spread=self.min_spread)
         return [
             (RecencyExplanation(hit.node.node_id, before, after, multiplier, age, reason), day or 0.0)
             for hit, before, after, multiplier, age, day, (_, reason) in zip(
-                nodes, scores, weighed, multipliers, ages, days, found, strict=True
+                nodes, scores, weighed, multipliers, ages, days, dates, strict=True
             )
         ]
 
@@ -177,14 +177,14 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         nodes: list[NodeWithScore],
         query_bundle: QueryBundle | None = None,  # noqa: ARG002
     ) -> list[NodeWithScore]:
-        kept = [
-            (NodeWithScore(node=hit.node, score=why.score_after), why, days)
-            for hit, (why, days) in zip(nodes, self._weighed(nodes), strict=True)
-            if not (why.reason == "no date" and self.missing_date == "drop")
+        rows = [
+            (NodeWithScore(node=hit.node, score=weight.score_after), weight, days)
+            for hit, (weight, days) in zip(nodes, self._weighed(nodes), strict=True)
+            if not (weight.reason == "no date" and self.missing_date == "drop")
         ]
         # After some fifty half-lives multipliers no longer differ, and days still do.
-        kept.sort(key=lambda one: (-one[1].score_after, -one[1].multiplier, one[2], one[1].node_id))
-        return [hit for hit, _, _ in kept[: self.top_k]]
+        rows.sort(key=lambda row: (-row[1].score_after, -row[1].multiplier, row[2], row[1].node_id))
+        return [hit for hit, _, _ in rows[: self.top_k]]
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
@@ -244,8 +244,8 @@ def _day_of(stamp: object) -> date | None:
 
 def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
     """Return scores as numbers; a missing or infinite one is the pool's lowest, or 0 if no node has one."""
-    known = [hit.score for hit in nodes if hit.score is not None and math.isfinite(hit.score)]
-    lowest = min(known, default=0.0)
+    scores = [hit.score for hit in nodes if hit.score is not None and math.isfinite(hit.score)]
+    lowest = min(scores, default=0.0)
     return [float(hit.score) if hit.score is not None and math.isfinite(hit.score) else lowest for hit in nodes]
 
 
@@ -287,14 +287,14 @@ class GroupingPostprocessor(BaseNodePostprocessor):
         nodes: list[NodeWithScore],
         query_bundle: QueryBundle | None = None,  # noqa: ARG002
     ) -> list[NodeWithScore]:
-        seen = Counter[object]()
-        kept = []
+        counts = Counter[object]()
+        hits = []
         for hit in nodes:
             group = self._group(hit.node)
-            seen[group] += 1
-            if group is None or seen[group] <= self.group_size:
-                kept.append(hit)
-        return kept
+            counts[group] += 1
+            if group is None or counts[group] <= self.group_size:
+                hits.append(hit)
+        return hits
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None

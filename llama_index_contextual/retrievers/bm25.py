@@ -181,10 +181,6 @@ class ContextualBM25Retriever(BM25Retriever):
         self.object_map.update({n.index_id: n.obj for n in new if isinstance(n, IndexNode) and n.obj is not None})
         self.index.add(new)
 
-    def update(self, nodes: Sequence[BaseNode]) -> None:
-        """Do the same as :meth:`add`, for callers that think of it as a change."""
-        self.add(nodes)
-
     def delete(self, node_ids: Iterable[str]) -> int:
         """Delete nodes by id and return how many there were; unknown ids are ignored."""
         return self.index.delete(node_ids)

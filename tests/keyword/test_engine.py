@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llama_index_contextual.errors import SettingError, StorageError
-from llama_index_contextual.keyword import Analyzer, disk, engine, segments
+from llama_index_contextual.keyword import Analyzer, engine, segments
 from llama_index_contextual.keyword.engine import KeywordEngine
 
 WORDS = ("apple", "pear", "plum", "quince", "getUserName", "manzana")
@@ -243,7 +243,7 @@ def test_another_analyzer_or_format_is_none_of_ours(tmp_path, monkeypatch):
     saved(tmp_path)
     assert KeywordEngine.load(tmp_path, Analyzer(stem=False)) is None
     assert KeywordEngine.load(tmp_path / "nowhere") is None
-    monkeypatch.setattr(disk, "FORMAT", 99)
+    monkeypatch.setattr(segments, "FORMAT", 99)
     assert KeywordEngine.load(tmp_path) is None
 
 
@@ -357,7 +357,7 @@ def test_a_process_that_is_killed_while_it_saves_leaves_the_former_copy(tmp_path
 import os
 from pathlib import Path
 from llama_index_contextual import durable
-from llama_index_contextual.keyword import disk
+from llama_index_contextual.keyword import segments
 from llama_index_contextual.keyword.engine import KeywordEngine
 folder, left = Path({str(tmp_path)!r}), {at}
 def counted(work):
@@ -370,8 +370,8 @@ def counted(work):
     return step
 one, _ = KeywordEngine.load(folder)
 one = one.with_texts([9, 10], ["quince", "plum"]).without([1])
-durable.os.fsync, Path.replace, Path.unlink, disk.map_file = map(
-    counted, (durable.os.fsync, Path.replace, Path.unlink, disk.map_file))
+durable.os.fsync, Path.replace, Path.unlink, segments.map_file = map(
+    counted, (durable.os.fsync, Path.replace, Path.unlink, segments.map_file))
 one.save(folder, "second")
 os._exit(0)
 """

@@ -228,7 +228,7 @@ def test_added_deleted_and_updated_nodes_count_at_once(nodes):
     assert set(ids(retriever.retrieve("carrots"))) == {"dog", "new"}
     assert retriever.delete(["new", "never there"]) == 1
     assert ids(retriever.retrieve("carrots")) == ["dog"]
-    retriever.update([TextNode(id_="dog", text="a parrot")])
+    retriever.add([TextNode(id_="dog", text="a parrot")])
     assert retriever.node_ids == ["cat", "code", "config", "meeting", "budget", "dog"]
     assert retriever.retrieve("carrots")[0].score == 0
     assert ids(retriever.retrieve("parrot")) == ["dog"]
