@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 import zipfile
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.documents.archive import opened
@@ -13,7 +18,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d) 00:00:00(?= \|)")
+# A PDF of nothing is refused, but by then its library lies in the folder for temporary files.
+_UNPACK: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "import kreuzberg; kreuzberg.extract_bytes_sync(b'%PDF-1.4', 'application/pdf')"
+)
 _KNOWN: Final = {"created_at": "created", "modified_at": "modified", "title": "title", "subject": "subject"}
+
+
+@cache
+def unpack_pdfium() -> None:
+    """Let Kreuzberg write its PDF library where it looks for it, once: the process that converts writes no file."""
+    command = [sys.executable, "-c", _UNPACK, json.dumps(sys.path)]
+    with suppress(subprocess.TimeoutExpired):  # the conversion says what is wrong
+        subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603  our own words
 
 
 def read_with_kreuzberg(path: Path) -> Converted:

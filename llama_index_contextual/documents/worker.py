@@ -77,6 +77,10 @@ class Worker:
             DocumentError: It cannot be converted; why.
             LostError: It took too long, or the process with it.
         """
+        if (converter, suffix) == ("kreuzberg", ".pdf"):
+            from llama_index_contextual.documents.with_kreuzberg import unpack_pdfium
+
+            unpack_pdfium()
         job = json.dumps({"path": str(path), "converter": converter, "suffix": suffix, "seconds": limits.seconds})
         with self._guard:
             for is_last in (False, True):

@@ -399,11 +399,10 @@ class ContextualBM25Retriever(BM25Retriever):
         except StorageError as error:
             logger.info("The keyword index is built from the vector store: %s", error)
             retriever = cls.from_defaults(vector_store=vector_store, analyzer=analyzer, **settings)
-            changed = True
         else:
-            changed = retriever.reconcile(vector_store)
-        if changed:
-            retriever.persist(path, stamp=stamp)
+            if not retriever.reconcile(vector_store):
+                return retriever
+        retriever.persist(path, stamp=stamp)
         return retriever
 
     def reconcile(self, vector_store: BasePydanticVectorStore) -> bool:
