@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import runpy
 import shutil
 import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from zipfile import ZipFile
 
 import pytest
 from llama_index.core import Document, Settings, StorageContext, VectorStoreIndex
@@ -99,6 +102,68 @@ def test_every_command_is_documented_and_every_documented_command_exists():
     used = set(re.findall(r"llama-index-contextual ([a-z]+)\b", documents))
     assert used <= names, "a page names a command that does not exist"
     assert names <= used, "a command is documented nowhere"
+
+
+def texts_of_the_package():
+    """Yield each text in the package's code, with its file and whether it is documentation of that code."""
+    for file in Path(llama_index_contextual.__path__[0]).rglob("*.py"):
+        tree = ast.parse(file.read_text("utf-8"))
+        bodies = [node.body for node in ast.walk(tree) if isinstance(getattr(node, "body", None), list)]
+        said = {body[0].value for body in bodies if body and isinstance(body[0], ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield file.name, node.value, node in said
+
+
+def test_every_page_that_the_package_names_is_there():
+    pages = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    named = []
+    for file, text, is_documentation in texts_of_the_package():
+        named += re.findall(r"llama-index-contextual docs ([\w-]+)", text)
+        files = re.findall(r"\b(?:docs|benchmarks)/[\w/-]+\.(?:md|py)", text)
+        assert all((ROOT / name).is_file() for name in files), (file, text)
+        assert is_documentation or not files, f"{file}: a message names the command, not a file of the checkout: {text}"
+    assert len(named) >= 4
+    assert set(named) <= pages
+
+
+def test_docs_lists_and_prints_every_page(run):
+    pages = sorted((ROOT / "docs").glob("*.md"))
+    lines = run("docs").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == [page.stem for page in pages]
+    assert all(len(line) > len(page.stem) + 5 for line, page in zip(lines, pages, strict=True))
+    assert "memory           Memory: What happens to a message, Settings" in lines[13]
+    for page in pages:
+        if page.stem != "api":
+            assert run("docs", page.stem).stdout.rstrip() == page.read_text("utf-8").rstrip()
+    assert run("docs", "stores.md#servers-of-vectors").stdout.startswith("# Database and stores")
+    api = run("docs", "api").stdout
+    assert "- `ContextualIndex`: A folder of documents, indexed" in api
+    assert ":::" not in api
+
+
+def test_docs_of_a_wrong_topic_suggests(run):
+    wrong = run("docs", "store")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr == "error: there is no page 'store'. Cure: llama-index-contextual docs stores\n"
+    assert "Cure: llama-index-contextual docs (it lists the pages)" in run("docs", "zzz").stderr
+
+
+@pytest.mark.process
+def test_an_installed_wheel_has_the_pages(tmp_path):
+    pytest.importorskip("hatchling")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)  # noqa: S603
+    [wheel] = tmp_path.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    command = [sys.executable, "-m", "llama_index_contextual", "docs"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True)  # noqa: S603
+    assert len(done.stdout.splitlines()) == len(list((ROOT / "docs").glob("*.md")))
+    installed = {file.relative_to(tmp_path / "site").parts for file in (tmp_path / "site").rglob("*")}
+    assert {parts[0].partition("-")[0] for parts in installed} == {"llama_index_contextual"}
+    assert {Path(parts[-1]).suffix for parts in installed if parts[1:2] == ("docs",) and parts[2:]} == {".md"}
 
 
 PYTHON = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)

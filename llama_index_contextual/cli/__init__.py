@@ -92,6 +92,7 @@ for command in (
     reading.export,
     settings.config,
     settings.trust,
+    reading.docs,
 ):
     app.command()(command)
 app.command("import")(writing.import_)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from dataclasses import asdict
+from difflib import get_close_matches
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 from rich.console import Console
 
+import llama_index_contextual
 from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     EXIT_INTERRUPTED,
@@ -271,3 +276,41 @@ def export(
         raise SettingError(f"{out} is there already. Cure: another --out, or --yes to write over it.")
     with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
         index.export(out or sys.stdout)
+
+
+_API: Final = re.compile(r"^::: ([\w.]+)\.(\w+)\n(?: {4}options: .*\n)?", re.MULTILINE)
+_HEADING: Final = re.compile(r"^##? (.+)", re.MULTILINE)
+
+
+def docs(topic: Annotated[str, typer.Argument(help="A page, such as memory. Default: a list of them")] = "") -> None:
+    """Print a page of the documentation, or a list of its pages."""
+    package = Path(llama_index_contextual.__path__[0])
+    folder = next(place for place in (package / "docs", package.parent / "docs") if place.is_dir())  # a wheel, a clone
+    pages = {file.stem: file for file in sorted(folder.glob("*.md"))}
+    if not topic:
+        width = max(map(len, pages))
+        print_text("\n".join(f"{name:{width}}  {_contents(file.read_text('utf-8'))}" for name, file in pages.items()))
+        return
+    name = Path(topic.partition("#")[0]).stem.lower()  # of a link, too
+    if name not in pages:
+        near = "".join(get_close_matches(name, pages, 1)) or "(it lists the pages)"
+        raise SettingError(f"there is no page {topic!r}. Cure: llama-index-contextual docs {near}")
+    text = _API.sub(_summary, pages[name].read_text("utf-8"))
+    if sys.stdout.isatty():
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(text, hyperlinks=False))
+    else:
+        print_text(text.rstrip())
+
+
+def _contents(page: str) -> str:
+    """Return the title of a page and its headings, as one line that may be cut."""
+    title, *headings = _HEADING.findall("".join(page.split("```")[::2]).replace("`", ""))
+    return shorten(": ".join(filter(None, (title, ", ".join(headings)))), 100, placeholder=" …")
+
+
+def _summary(name: re.Match[str]) -> str:
+    """Return a name of the page ``api`` with the first line of its documentation, which the site has in full."""
+    thing = getattr(import_module(name[1]), name[2])
+    return f"- `{name[2]}`: {str(thing.__doc__).strip().partition(chr(10))[0]}\n"

@@ -62,7 +62,7 @@ class Files(Section):
 
 
 class Documents(Section):
-    """What converts documents that are no text; which converters there are, docs/documents.md says."""
+    """What converts documents that are no text; llama-index-contextual docs documents says which there are."""
 
     pdf: Literal["pdfium", "kreuzberg"] = setting("What reads PDF.", "pdfium", safe=True)
     docx: Converter = setting("What reads Word.", "python", safe=True)
@@ -133,7 +133,7 @@ class LLM(Section):
     )
     prompt: Name | None = setting(
         "A template with `{document}` and after it `{chunks}`, or the file that holds it.",
-        computed="the one in docs/contexts.md",
+        computed="the one in `llama-index-contextual docs contexts`",
         example="prompt.txt",
         option="--prompt",
     )

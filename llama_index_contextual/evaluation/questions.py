@@ -141,7 +141,7 @@ def load_questions(path: str | Path) -> list[Question]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        cure = "name a file of questions; docs/evaluation.md says what it holds"
+        cure = "name a file of questions; llama-index-contextual docs evaluation says what it holds"
         raise DocumentError(f"{file} cannot be read ({error.strerror}). Cure: {cure}.") from error
     except UnicodeDecodeError as error:
         raise DocumentError(f"{file} is not UTF-8 ({error}). Cure: save it as UTF-8.") from error

@@ -235,7 +235,7 @@ class WriteLock:
         except Timeout:
             raise LockedError(
                 f"another process is writing the index at {self._path.parent}: {self._describe_owner()}. Cure: wait "
-                "until it ends; or for several writers keep it on a server: --store, as docs/stores.md says."
+                "until it ends; or for several writers keep it in PostgreSQL: llama-index-contextual docs stores"
             ) from None
         except OSError as error:
             raise StorageError(
