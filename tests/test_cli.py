@@ -44,6 +44,9 @@ def test_get_prints_what_a_hit_cites(run, notes):
     whole = run("get", "[[gateway]]", "-f", notes)
     assert (whole.stdout.rstrip(), whole.stderr) == ((notes / "docs/gateway.md").read_text().rstrip(), "")
     assert json.loads(run("get", place, "-f", notes, "--json").stdout)["text"] == hit["text"]
+    (notes / "line.md").write_text("long " * 20_000)
+    assert len(run("get", "line.md", "-f", notes).stdout) > 99_990
+    (notes / "line.md").unlink()
     assert "there is no note 'nowhere.md' that the index reads" in run("get", "nowhere.md", "-f", notes).stderr
 
 

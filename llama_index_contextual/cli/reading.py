@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.memory import MemoryDigest
 
-_ALL: Final = 10**9  # lines of a document
 _MEMORY: Final = (
     "embedding.model",
     "store.database",
@@ -218,18 +217,16 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Print a document, or what a hit cites: lines or a page of one."""
-    from llama_index_contextual.index import BackgroundRefresh
-    from llama_index_contextual.memory import MemoryContext
-    from llama_index_contextual.notes import Notes
+    from llama_index_contextual.notes import part_of
 
     with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
-        part = Notes(index, MemoryContext(index), BackgroundRefresh(index, "never")).part(target, 1, _ALL)
+        part = part_of(index, target, whole=True)
     if as_json:
         print_json(asdict(part))
         return
     print_text(part.text)
-    if part.to_line - part.from_line + 1 < part.total_lines:
-        tell(f"{part.path}: lines {part.from_line} to {part.to_line} of {part.total_lines}")
+    if part.extent:
+        tell(f"{part.path}: {part.extent}")
 
 
 @with_options("store.database")

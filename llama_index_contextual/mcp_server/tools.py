@@ -16,6 +16,7 @@ from typing_extensions import NotRequired, TypedDict
 
 from llama_index_contextual.errors import ContextualError, SettingError
 from llama_index_contextual.memory import MemoryDigest, note_filters
+from llama_index_contextual.notes import part_of
 from llama_index_contextual.notes.folder import By  # noqa: TC001  the SDK reads the annotations
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class PartData(TypedDict):
     to_line: int
     total_lines: int
     text: str
+    is_cut: bool
 
 
 class NoteData(TypedDict):
@@ -197,7 +199,7 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
     async def get(path: NotePath, from_line: FirstLine = 1, lines: Lines = 200) -> Annotated[CallToolResult, PartData]:
         """Open and read one note, some lines or a page of it: whatever another tool has cited."""
         with _told():
-            part = await asyncio.to_thread(notes.part, path, from_line, lines)
+            part = await asyncio.to_thread(part_of, notes.index, path, from_line, lines)
             return _answer(str(part), asdict(part))
 
     @server.tool(title="Read several notes", annotations=_READS)

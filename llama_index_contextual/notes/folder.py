@@ -47,18 +47,25 @@ By = Literal["both", "words", "meaning"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some lines of a note; both ends are included, and count from 1."""
+    """Some lines of a note; both ends are included, and count from 1. ``is_cut``: the last line goes on."""
 
     path: str
     from_line: int
     to_line: int
     total_lines: int
     text: str
+    is_cut: bool = False
+
+    @property
+    def extent(self) -> str:
+        """Which lines of how many it has; "" for a whole note."""
+        if self.from_line == 1 and self.to_line >= self.total_lines and not self.is_cut:
+            return ""
+        cut = f"; line {self.to_line} is cut, it is longer than {_MOST_CHARS:,} characters" if self.is_cut else ""
+        return f"lines {self.from_line} to {self.to_line} of {self.total_lines}{cut}"
 
     def __str__(self) -> str:
-        if self.from_line == 1 and self.to_line >= self.total_lines:
-            return self.text
-        return f"{self.text}\n\n(lines {self.from_line} to {self.to_line} of {self.total_lines})"
+        return f"{self.text}\n\n({self.extent})" if self.extent else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +83,73 @@ class Listing:
         if set(self.kinds) - {"md"}:
             more.append(f"({', '.join(f'{number} {kind}' for kind, number in self.kinds.items())})")
         return "\n".join([*self.paths, *more]) or "(no notes)"
+
+
+def part_of(
+    index: ContextualIndex, target: str, first: int = 1, count: int | None = None, *, whole: bool = False
+) -> Part:
+    """Return what a hit or a tool has cited: a note, lines or a page of one, a name in double brackets.
+
+    Args:
+        index: Of the folder of notes.
+        target: ``a.md``, ``a.md#L3-L9``, ``report.pdf#page=4``, ``[[Name]]``, ``[[Name#Heading]]``.
+        first: The first line, from 1, where the target names no lines.
+        count: Most lines, where it names none; None is all.
+        whole: Whether more than 64,000 characters are wanted. Else as many whole lines as fit are returned.
+
+    Raises:
+        DocumentError: There is no such note, page, heading or line, or it is no text.
+    """
+    path, lines_named, heading = _place(index, target)
+    text = index.read(path)
+    if text is None:
+        file, page = split_page(path)
+        raise DocumentError(f"{file!r} has no page {page!r}" if page else f"the note {path!r} is not a text file")
+    lines = text.splitlines()
+    if heading:
+        lines_named = _section(lines, heading)
+    if lines_named:
+        first, count = lines_named[0], lines_named[1] - lines_named[0] + 1
+    if first > max(len(lines), 1):
+        raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
+    lines_wanted = lines[first - 1 : None if count is None else first - 1 + count]
+    excerpt = "\n".join(lines_wanted)
+    is_cut = False
+    if len(excerpt) > _MOST_CHARS and not whole:
+        is_cut = len(lines_wanted[0]) > _MOST_CHARS
+        excerpt = excerpt[:_MOST_CHARS] if is_cut else excerpt[: excerpt.rindex("\n", 0, _MOST_CHARS + 1)]
+    last = first + excerpt.count("\n") if lines else 0
+    return Part(shown_path(path), first, last, len(lines), excerpt, is_cut)
+
+
+def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | None, str]:
+    """Return the path that a target names, perhaps with a page, and the lines or the heading in it."""
+    target = target.strip()
+    if (path := _path_named(index, target)) is not None:
+        return path, None, ""
+    if link := _LINK.fullmatch(target):
+        name, _, heading = link[1].partition("|")[0].partition("#")
+        if (path := note_named(name.strip(), index.files())) is None:
+            raise DocumentError(
+                f"there is no note that [[{name.strip()}]] means. Cure: a path that a search or a list shows"
+            )
+        return path, None, heading.rpartition("#")[2].strip()
+    plain = target.removeprefix("[").removesuffix("]").removeprefix("note:///").removeprefix(f"{ROOT}/")
+    lines = _LINES.search(plain)
+    if (path := _path_named(index, plain[: lines.start()] if lines else plain)) is None:
+        raise DocumentError(
+            f"there is no note {target!r} that the index reads. Cure: a path that a search or a list shows"
+        )
+    return path, (int(lines[1]), max(int(lines[1]), int(lines[2] or lines[1]))) if lines else None, ""
+
+
+def _path_named(index: ContextualIndex, path: str) -> str | None:
+    """Return the path of a note that is named by it or as a citation shows it, with its page; None without one."""
+    if path in index.files(path):
+        return path
+    file = split_page(path)[0]
+    match = next((known_path for known_path in index.files() if shown_path(known_path) in {path, file}), None)
+    return match if match is None or shown_path(match) == path else match + path[len(file) :]
 
 
 class Notes:
@@ -125,61 +199,6 @@ class Notes:
             raise SettingError("cannot be: this index has no embedding. Cure: by='words'", by=by)
         return MemoryContext(ContextualFusionRetriever(matching), self.memory.settings)
 
-    def part(self, target: str, first: int, count: int) -> Part:
-        """Return some lines of what a tool has cited: a note, lines or a page of one, a name in double brackets.
-
-        Args:
-            target: ``a.md``, ``a.md#L3-L9``, ``report.pdf#page=4``, ``[[Name]]``, ``[[Name#Heading]]``.
-            first: The first line, from 1, where the target names no lines.
-            count: Most lines, where it names none.
-
-        Raises:
-            DocumentError: There is no such note, page, heading or line, or it is no text.
-        """
-        path, lines_named, heading = self._target(target)
-        text = self.index.read(path)
-        if text is None:
-            file, page = split_page(path)
-            raise DocumentError(f"{file!r} has no page {page!r}" if page else f"the note {path!r} is not a text file")
-        lines = text.splitlines()
-        if heading:
-            lines_named = _section(lines, heading)
-        if lines_named:
-            first, count = lines_named[0], lines_named[1] - lines_named[0] + 1
-        if first > max(len(lines), 1):
-            raise DocumentError(f"from_line={first} is too high: {path!r} has {counted(len(lines), 'line')}")
-        excerpt = "\n".join(lines[first - 1 : first - 1 + count])[:_MOST_CHARS]
-        last = first + excerpt.count("\n") if lines else 0
-        return Part(shown_path(path), first, last, len(lines), excerpt)
-
-    def _target(self, target: str) -> tuple[str, tuple[int, int] | None, str]:
-        """Return the path that a target names, perhaps with a page, and the lines or the heading in it."""
-        target = target.strip()
-        if (path := self._path(target)) is not None:
-            return path, None, ""
-        if link := _LINK.fullmatch(target):
-            name, _, heading = link[1].partition("|")[0].partition("#")
-            return self._linked(name.strip()), None, heading.rpartition("#")[2].strip()
-        plain = target.removeprefix("[").removesuffix("]").removeprefix("note:///").removeprefix(f"{ROOT}/")
-        lines = _LINES.search(plain)
-        if (path := self._path(plain[: lines.start()] if lines else plain)) is None:
-            raise DocumentError(f"there is no note {target!r} that the index reads. Cure: list shows them")
-        return path, (int(lines[1]), max(int(lines[1]), int(lines[2] or lines[1]))) if lines else None, ""
-
-    def _path(self, path: str) -> str | None:
-        """Return the path of a note that is named by it or as a citation shows it, with its page; None without one."""
-        if path in self.index.files(path):
-            return path
-        file = split_page(path)[0]
-        match = next((known_path for known_path in self.index.files() if shown_path(known_path) in {path, file}), None)
-        return match if match is None or shown_path(match) == path else match + path[len(file) :]
-
-    def _linked(self, name: str) -> str:
-        """Return the note that ``[[name]]`` means: by its path, else by its file's name, the least deep one."""
-        if (path := note_named(name, self.index.files())) is None:
-            raise DocumentError(f"there is no note that [[{name}]] means. Cure: list shows them")
-        return path
-
     def related(self, target: str) -> Related:
         """Return what a note links to, what links to it, and what says the same in its front matter.
 
@@ -192,7 +211,7 @@ class Notes:
         """Return notes whose path a pattern matches, each path with its text, and how many there are."""
         paths = [path for path in self._readable() if fnmatchcase(path, glob) or fnmatchcase(shown_path(path), glob)]
         if not paths:
-            raise DocumentError(f"no note matches {glob!r}. Cure: list shows them")
+            raise DocumentError(f"no note matches {glob!r}. Cure: a path that a search or a list shows")
         notes: list[tuple[str, str]] = []
         room = _MOST_CHARS
         for path in paths[:_MOST_NOTES]:
@@ -269,7 +288,7 @@ class Notes:
             LockedError: Others have been writing for half a minute.
             StorageError: The note cannot be read or written; it is unharmed.
         """
-        path, _, _ = self._target(path)
+        path, _, _ = _place(self.index, path)
         line, _ = self.commands.replace(f"{ROOT}/{path}", old, new)
         return f"Edited {shown_path(path)}, line {line}."
 

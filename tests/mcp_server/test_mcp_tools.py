@@ -261,6 +261,19 @@ async def test_get_takes_what_any_tool_cites(folder, index):
             assert error in answer.content[0].text
 
 
+async def test_get_says_what_of_a_long_note_it_leaves_out(folder, index):
+    (folder / "long.md").write_text("x" * 50_000 + "\n" + "y" * 50_000 + "\n", "utf-8")
+    (folder / "line.md").write_text("z" * 100_000, "utf-8")
+    async with mcp.Client(mcp_server.build_server(index, refresh="never")) as client:
+        long = (await client.call_tool("get", {"path": "long.md"})).content[0].text
+        assert long == "x" * 50_000 + "\n\n(lines 1 to 1 of 2)"
+        line = await client.call_tool("get", {"path": "line.md"})
+        assert line.content[0].text.endswith(
+            "zz\n\n(lines 1 to 1 of 1; line 1 is cut, it is longer than 64,000 characters)"
+        )
+        assert line.structured_content["is_cut"]
+
+
 async def test_several_queries_are_asked_at_once(index):
     async with mcp.Client(mcp_server.build_server(index)) as client:
 
