@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PATH: Final = "path"  # relative to the indexed folder, POSIX form: the document's identity and what a citation shows
 TITLE: Final = "title"  # from front matter
 TAGS: Final = "tags"  # from front matter, comma-separated
+COLLECTION: Final = "collection"  # no metadata: a filter on it asks for the folder, in an index of several
 DESCRIPTION: Final = "description"  # from front matter
 FRONT_MATTER: Final = "front_matter"  # the values of all other keys, on the first chunk, for the keyword arm
 DATE: Final = "date"  # ISO 8601 date, "2026-04-09"

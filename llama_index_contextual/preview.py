@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from llama_index.core.readers.base import BaseReader
     from llama_index.core.schema import BaseNode
 
+    from llama_index_contextual.documents.folders import Folders
     from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 _FEW: Final = 3  # chunks: a word that so few have is rare, however small the index
@@ -116,7 +117,7 @@ def preview_file(
     path_or_text: Path | str,
     parser: NodeParser,
     contexts: ContextualNodePostprocessor | None = None,
-    root: Path | None = None,
+    folders: Folders | None = None,
     reader: BaseReader | None = None,
 ) -> Preview:
     """Return the chunks of a document, as an index of these settings would have them.
@@ -126,7 +127,7 @@ def preview_file(
         parser: The parser that cuts it.
         contexts: The step that writes contexts, or None for chunks alone. A context that costs something is replaced by
             a free one, because a preview pays for nothing.
-        root: The folder that an index would be of. The path in a context is relative to it.
+        folders: What an index would be of. The path in a context is relative to it.
         reader: What reads the file; None for text, and for documents that :class:`DocumentReader` converts.
 
     Raises:
@@ -135,18 +136,18 @@ def preview_file(
     if isinstance(path_or_text, str):
         name, documents = "text", [Document(id_="text", text=path_or_text)]
     else:
-        name, documents = _read(path_or_text, root, reader)
+        name, documents = _read(path_or_text, folders, reader)
     nodes = [node for node in parser.get_nodes_from_documents(documents) if isinstance(node, TextNode)]
     if contexts is not None and contexts.generator is not None and nodes:
         contexts.model_copy(update={"generator": contexts.generator.at_query_time(), "documents": documents})(nodes)
     return Preview(name, tuple(nodes), getattr(parser, "chunk_size", None))
 
 
-def _read(file: Path, root: Path | None, reader: BaseReader | None) -> tuple[str, list[Document]]:
+def _read(file: Path, folders: Folders | None, reader: BaseReader | None) -> tuple[str, list[Document]]:
     """Return the name of a file, and its documents: the pages of a PDF."""
-    if root is not None and not file.absolute().is_relative_to(root):
-        raise DocumentError(f"{file} is not in {root}. Cure: a file of that folder, or another folder.")
-    name = (file if root is None else file.absolute().relative_to(root)).as_posix()
+    name = file.as_posix() if folders is None else folders.path_of(file.absolute())
+    if name is None:
+        raise DocumentError(f"{file} is not in {folders}. Cure: a file of that folder, or another folder.")
     converter = DocumentReader()
     try:
         return name, load_file(file, name, reader or (converter if converter.reads(name) else None))

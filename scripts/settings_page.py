@@ -38,8 +38,7 @@ def reference() -> str:
         table, _, name = key.rpartition(".")
         meaning = setting.info.description
         if not table:
-            more = "It becomes part of every context below that folder or file. A folder may say it by itself."
-            lines += ["", f"## `[{key}]`", "", f"{meaning} {more}"]
+            lines += ["", f"## `[{key}]`", "", meaning + (" A folder may say it by itself." if setting.safe else "")]
             continue
         if table != section:
             section = table

@@ -108,7 +108,7 @@ def test_hits_with_their_reasons(explanation):
 def test_sources_open_where_the_folder_is_known(explanation, tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "gateway.md").write_text(TEXT)
-    page = hits_page(explanation, None, tmp_path)
+    page = hits_page(explanation, None, tmp_path.joinpath)
     check_harmless(page)
     assert f'href="{(tmp_path / "docs" / "gateway.md").as_uri()}"' in page
     assert "<a " not in hits_page(explanation)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from llama_index_contextual.cli.common import (
     AsJson,
     Config,
     Folder,
+    In,
     Options,
     PathPart,
     Question,
@@ -20,6 +20,7 @@ from llama_index_contextual.cli.common import (
     Storage,
     TagPart,
     Until,
+    indexed_folder,
     open_index,
     print_json,
     print_text,
@@ -55,6 +56,7 @@ def ask(
     config: Config = None,
     *,
     settings: Options,
+    in_: In = None,
     path: PathPart = "",
     tag: TagPart = "",
     since: Since = "",
@@ -69,8 +71,9 @@ def ask(
     from llama_index_contextual.retrievers.relevance import said_least
 
     text = question_of(question)
-    filters = note_filters(path=path, tag=tag, since=since, until=until)
+    filters = note_filters(path=path, tag=tag, since=since, until=until, collections=in_ or ())
     with open_index(folder, storage, config, settings, create=False) as index:
+        index.settings.folders.check(in_ or ())
         configuration = index.settings.configuration
         writer = CitedSynthesizer(llm or configuration.context.llm.llm)
         least = said_least(configuration.retrieval.min_score)
@@ -119,7 +122,7 @@ def serve(
     from llama_index_contextual.page import serve as run
 
     read = partial(load_configuration, file=config, options=settings)
-    run(folder if folder or storage else Path(), storage=storage, llm=llm, host=host, port=port, config=read)
+    run(indexed_folder(folder, storage), storage=storage, llm=llm, host=host, port=port, config=read)
 
 
 def _to_dict(question: str, answer: Sequence[Sentence], nodes: Sequence[BaseNode], model: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import codecs
 import json
 import logging
 import re
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
@@ -17,12 +18,12 @@ from rich.console import Console
 from rich.text import Text
 
 from llama_index_contextual.config import SETTINGS, load_configuration
-from llama_index_contextual.config.trust import is_strange
+from llama_index_contextual.config.trust import is_strange, user_storage
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     from llama_index_contextual.index import ContextualIndex, Freshness
 
@@ -34,14 +35,19 @@ messages = Console(stderr=True, soft_wrap=True, highlight=False)
 Storage = Annotated[Path | None, typer.Option(help="Where the index lives. Default: FOLDER/.contextual")]
 Config = Annotated[Path | None, typer.Option(help="A configuration file. Default: FOLDER/contextual.toml")]
 Folder = Annotated[
-    Path | None,
-    typer.Option("--folder", "-f", help="The folder that was indexed. Default: that of --storage, else this one"),
+    list[Path] | None,
+    typer.Option(
+        "--folder", "-f", metavar="PATH", help="The folder that was indexed. Default: that of --storage, else this one"
+    ),
 ]
 Indexed = Annotated[
     Path | None, typer.Argument(help="The folder that was indexed. Default: that of --storage, else this one")
 ]
 Documents = Annotated[Path, typer.Argument(help="A folder of Markdown and text files.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+In = Annotated[
+    list[str] | None, typer.Option("--in", metavar="NAME", help="Only this folder, of several; may be repeated.")
+]
 PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
 TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag.")]
 Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09, or 'last week'.")]
@@ -103,13 +109,26 @@ def question_of(words: Sequence[str]) -> str:
     return text
 
 
-def indexed_folder(start: Path) -> Path:
-    """Return the folder, or the next one above, that has an index of this user's; ``start`` where none has one.
+def indexed_folder(folders: Path | Sequence[Path] | None, storage: Path | None) -> Path | None:
+    """Return the folder whose index is asked; None for that of the storage, or of the user's own ``[collections]``.
 
-    An index of another user is passed over: who made it could have it answer from anywhere below.
+    Where none is named it is the next folder above with an index of this user's. An index of another user is passed
+    over: who made it could have it answer from anywhere below.
+
+    Raises:
+        SettingError: Several are named.
     """
     from llama_index_contextual.index.state import DEFAULT_NAME, Layout
 
+    named = [folders] if isinstance(folders, Path) else list(folders or ())
+    if len(named) > 1:
+        raise SettingError(
+            "--folder is given more than once. Cure: one index of them all, index "
+            f"{' '.join(map(str, named))} --storage PLACE, and then --storage PLACE instead of --folder."
+        )
+    if named or storage is not None:
+        return named[0] if named else None
+    start = Path.cwd()
     for folder in (start, *start.parents):
         with suppress(OSError):
             owners = {path.stat().st_uid for path in (folder, Layout(folder / DEFAULT_NAME).database)}
@@ -117,12 +136,12 @@ def indexed_folder(start: Path) -> Path:
                 if folder != start:
                     tell(f"the index of {folder}")
                 return folder
-    return start
+    return None if load_configuration(user_storage()).collections else start
 
 
 @contextmanager
 def open_index(
-    folder: Path | None,
+    folder: Path | Sequence[Path] | Mapping[str, str] | None,
     storage: Path | None,
     config: Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -131,8 +150,7 @@ def open_index(
     """Open an index for the time of a command.
 
     Args:
-        folder: The documents. None is the folder that the storage was made from, or the working directory; where only
-            an index is asked that is there, the next folder above with one.
+        folder: The documents, as :func:`indexed_folder` takes them; or several by name.
         storage: Where the index lives, or None.
         config: A configuration file, or None for the folder's own.
         settings: What options of the command line say, by key of the configuration. None is not said.
@@ -140,8 +158,8 @@ def open_index(
     """
     from llama_index_contextual.index import ContextualIndex  # slow: it imports chromadb
 
-    if folder is None and storage is None:
-        folder = Path() if options.get("create", True) else indexed_folder(Path.cwd())
+    if not isinstance(folder, Mapping):
+        folder = indexed_folder(folder, storage)
     read_configuration = partial(load_configuration, file=config, options=settings)
     with ContextualIndex.open(folder, storage=storage, config=read_configuration, **options) as index:
         yield index

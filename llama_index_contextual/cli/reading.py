@@ -30,6 +30,7 @@ from llama_index_contextual.cli.common import (
     Options,
     Page,
     Storage,
+    indexed_folder,
     open_index,
     print_json,
     print_report,
@@ -42,6 +43,7 @@ from llama_index_contextual.cli.common import (
     write_page,
 )
 from llama_index_contextual.config import load_configuration
+from llama_index_contextual.config.trust import user_storage
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import value_of
 
@@ -80,7 +82,8 @@ def context(
 
     may_make = False
     if folder or not storage:  # else only the index knows its folder, and so its configuration
-        memory = load_configuration(folder or Path(), file=config, options=settings).memory
+        place = indexed_folder(folder, storage) or user_storage()
+        memory = load_configuration(place, file=config, options=settings).memory
         digest = gate_digest(text, memory)  # small talk needs no index
         if digest is not None:
             _print_digest(digest, as_json=as_json)
@@ -121,7 +124,7 @@ def mcp(
 
     try:
         serve(
-            folder if folder or storage else Path(),
+            indexed_folder(folder, storage),
             transport=transport,
             port=port,
             allow_write=allow_write,
@@ -169,7 +172,7 @@ def preview(
     with open_index(folder or file.parent, None, config, settings, reindex="ignore") as index:
         pipeline = index.settings.pipeline
         contexts, reader = pipeline.contexts if context or html else None, index.settings.reading.reader_of(file.name)
-        result = preview_file(file, pipeline.parser, contexts, index.folder, reader)
+        result = preview_file(file, pipeline.parser, contexts, index.settings.folders, reader)
     if html:
         write_page(html, result.to_html())
     elif as_json:

@@ -17,6 +17,7 @@ from llama_index_contextual.cli.common import (
     AsJson,
     Config,
     Folder,
+    In,
     Options,
     Page,
     PathPart,
@@ -40,7 +41,7 @@ from llama_index_contextual.metadata import PAGE_LABEL, citation_of, path_of, va
 from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from llama_index.core.schema import NodeWithScore
@@ -71,6 +72,7 @@ def search(
     config: Config = None,
     *,
     settings: Options,
+    in_: In = None,
     path: PathPart = "",
     tag: TagPart = "",
     since: Since = "",
@@ -92,8 +94,9 @@ def search(
     from llama_index_contextual.retrievers.relevance import said_least
 
     text = question_of(question)
-    filters = note_filters(path=path, tag=tag, since=since, until=until)
+    filters = note_filters(path=path, tag=tag, since=since, until=until, collections=in_ or ())
     with open_index(folder, storage, config, settings, create=refresh == "wait") as index:
+        index.settings.folders.check(in_ or ())
         retrieval = index.settings.configuration.retrieval
         with BackgroundRefresh(index, refresh) as keeper:
             tell_freshness(keeper.look())
@@ -110,11 +113,11 @@ def _show(
 ) -> None:
     from llama_index_contextual.keyword import Analyzer
 
-    descriptions = index.settings.configuration.descriptions
+    descriptions = index.settings.pipeline.contexts.descriptions
     if html:
         from llama_index_contextual.report import hits_page
 
-        write_page(html, hits_page(explanation, Analyzer(), index.folder))
+        write_page(html, hits_page(explanation, Analyzer(), index.place))
     for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
         tell(printable(line))
     if as_json:
@@ -124,7 +127,7 @@ def _show(
     elif sys.stdout.isatty():
         analyzer, console = Analyzer(), Console(highlight=False)
         for hit in explanation.hits:
-            for part in _shown(hit, index.folder, descriptions, analyzer, full=full):
+            for part in _shown(hit, index.place, descriptions, analyzer, full=full):
                 console.print(part)
     else:
         for hit in explanation.hits:
@@ -170,11 +173,11 @@ def _snippet(text: str, width: int = 200) -> str:
 
 
 def _shown(
-    hit: Hit, folder: Path, descriptions: Mapping[str, str], analyzer: Analyzer, *, full: bool
+    hit: Hit, place_of: Callable[[str], Path], descriptions: Mapping[str, str], analyzer: Analyzer, *, full: bool
 ) -> Iterator[Text | Padding]:
     """Yield a hit for a terminal: a place that it opens, and lines of the text with the matched words marked."""
     place = printable(citation_of(hit.node.node.metadata), one_line=True)
-    path = folder / path_of(hit.node.node.metadata)
+    path = place_of(path_of(hit.node.node.metadata))
     link = f" link {path.as_uri()}" if path.is_file() else ""
     yield Text.assemble((f"{hit.rank}. ", "bold"), (place, f"bold cyan{link}"), (f"  {hit.score:.2f}", "dim"))
     for line in _about(hit, descriptions):

@@ -189,5 +189,11 @@ def commented_file() -> str:
         lines.append(f"# {setting.info.description}{note}")
         value = setting.info.default if setting.example is None else setting.example
         values = {json.dumps(path): text for path, text in value.items()} if isinstance(value, dict) else {name: value}
-        lines += [f"# {name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+        lines += [f"# {name} = {_toml(value)}" for name, value in values.items()]
     return "\n".join([*lines, ""])
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)

@@ -19,7 +19,6 @@ from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
     Config,
-    Documents,
     Indexed,
     ListSkipped,
     Options,
@@ -33,11 +32,16 @@ from llama_index_contextual.cli.common import (
     tell_skipped,
     with_options,
 )
-from llama_index_contextual.config import SETTINGS
+from llama_index_contextual.config import SETTINGS, load_configuration
+from llama_index_contextual.config.places import USER_FILE
+from llama_index_contextual.config.trust import user_folder, user_storage
+from llama_index_contextual.documents.folders import named_folders
 from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.text import counted, money
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from llama_index_contextual.context import LLMContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.embedding import EmbeddingEstimate
@@ -68,7 +72,14 @@ _MUCH: Final = 0.1  # share of a folder in languages that the default embedding 
     "chunks.overlap",
 )
 def index(
-    folder: Documents,
+    folders: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FOLDER...",
+            help="A folder of documents. Several, each PATH or NAME=PATH, share the index in --storage. None: those "
+            "that it has, or those of [collections] in your own configuration.",
+        ),
+    ] = None,
     storage: Storage = None,
     config: Config = None,
     *,
@@ -97,13 +108,13 @@ def index(
     list_skipped: ListSkipped = False,
     as_json: AsJson = False,
 ) -> None:
-    """Index a folder, or bring its index up to date: only what changed is embedded."""
+    """Index a folder or several, or bring an index up to date: only what changed is embedded."""
     if price is not None and not dry_run:  # who asks for a price does not want to pay yet
         raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
     prices = _prices(price)
     on_ray = None if workers is None or workers.lstrip("-").isdigit() else workers  # a number is for the model's calls
     settings["context.llm.workers"] = None if on_ray else workers
-    with open_index(folder, storage, config, settings, reindex=reindex) as contextual:
+    with open_index(_documents(folders or (), storage), storage, config, settings, reindex=reindex) as contextual:
         _check(contextual, settings)
         if dry_run:
             _estimate(contextual, prices, as_json=as_json)
@@ -119,16 +130,53 @@ def index(
             raise typer.Exit(code)
 
 
+def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
+    """Return one folder, or several by name; also a single one, where it joins those of a storage.
+
+    Raises:
+        SettingError: No folder is named, and none is known.
+    """
+    from llama_index_contextual.index.resolve import has_several
+
+    if not folders:
+        if storage is None and not load_configuration(user_storage()).collections:
+            raise SettingError("no folder is named. Cure: llama-index-contextual index FOLDER")
+        return None
+    joins = storage is not None and has_several(storage)
+    if len(folders) == 1 and not joins and (Path(folders[0]).exists() or "=" not in folders[0]):
+        return Path(folders[0])
+    if storage is None:
+        raise SettingError(
+            "an index of several folders is in none of them. Cure: --storage PLACE, or name them under [collections] "
+            f"in {user_folder() / USER_FILE}"
+        )
+    return named_folders(folders)
+
+
 def delete(
     folder: Indexed = None,
     storage: Storage = None,
+    collection: Annotated[
+        str | None, typer.Option("--in", metavar="NAME", help="Take only this folder, of several, out of the index.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask first.")] = False,
 ) -> None:
     """Delete the index of a folder, with the vectors and contexts that it keeps. The documents stay."""
     from llama_index_contextual.index.settings import PAID
 
     named = folder or (None if storage else Path())  # never that of a folder above
+    if collection and not folder and not storage:
+        named = None  # those of the user's own
     with open_index(named, storage, create=False, reindex="ignore") as contextual:
+        if collection:
+            contextual.settings.folders.check([collection])
+            question = (
+                f"Take {collection} ({contextual.collections[collection]}) out of the index {contextual.storage}?"
+            )
+            if not yes and not typer.confirm(question, err=True):
+                raise typer.Exit(1)
+            tell(f"{counted(contextual.forget(collection), 'document')} of {collection} deleted from the index")
+            return
         report = contextual.status()
         kept = f"{counted(report.chunks, 'chunk')} of {counted(report.documents, 'document')}"
         paid = sum(count for source, count in report.contexts.items() if source.startswith(PAID))
@@ -149,10 +197,10 @@ def _watch(contextual: ContextualIndex, *, workers: str | None, strict: bool, as
         import watchfiles
     except ImportError as error:
         raise MissingExtraError("watchfiles", "watch") from error
-    tell(f"{contextual.folder}: waiting for changes; Ctrl-C ends it")
+    tell(f"{contextual.settings.folders}: waiting for changes; Ctrl-C ends it")
     is_ours = contextual.storage.resolve()
     changes = watchfiles.watch(
-        contextual.folder,
+        *contextual.settings.folders.places,
         watch_filter=lambda _, path: not Path(path).is_relative_to(is_ours),
         rust_timeout=_LOOK_MS,
         yield_on_timeout=True,
@@ -174,8 +222,6 @@ def _check(contextual: ContextualIndex, settings: Options) -> None:
             would be empty.
         FingerprintError: The index was made with settings that are not known here.
     """
-    from llama_index_contextual.documents.files import find_files
-
     mode = contextual.settings.pipeline.contexts.context
     names = [SETTINGS[key].option for key, value in settings.items() if value and key.startswith("context.llm.")]
     if names and mode != "llm":
@@ -184,11 +230,12 @@ def _check(contextual: ContextualIndex, settings: Options) -> None:
         with contextlib.suppress(DamagedError):  # a refresh mends it
             contextual.settings.check_writing(contextual.settings.state())
     else:
-        listing = find_files(contextual.folder, contextual.settings.files)
+        listing = contextual.settings.reading.find()
         if not listing.files and not listing.problems:
             kinds = ", ".join(contextual.settings.files.include[:12])
             raise SettingError(
-                f"{contextual.folder} holds no files to index. Cure: another folder, or --include; read are {kinds} …"
+                f"{contextual.settings.folders} holds no files to index. Cure: another folder, or --include; read are "
+                f"{kinds} …"
             )
 
 
@@ -197,7 +244,6 @@ def _tell_languages(contextual: ContextualIndex) -> None:
 
     A sample of the files is read, of each its beginning; what is no text is left out.
     """
-    from llama_index_contextual.documents.files import find_files
     from llama_index_contextual.language import in_words, sample_of, shares_of_languages
     from llama_index_contextual.local_embedding import MODEL_NAME
     from llama_index_contextual.text import decode
@@ -205,7 +251,7 @@ def _tell_languages(contextual: ContextualIndex) -> None:
     if contextual.settings.embedding.model_name != MODEL_NAME:
         return
     texts = []
-    for file in sample_of(find_files(contextual.folder, contextual.settings.files).files):
+    for file in sample_of(contextual.settings.reading.find().files):
         with contextlib.suppress(OSError, DocumentError):
             with file.absolute.open("rb") as opened:
                 data = opened.read(_BEGINNING)

@@ -31,6 +31,7 @@ MAX_VALUES: Final = 2_000
 MAX_DEPTH: Final = 8
 _MAX_NUMBER: Final = 10**18
 _SHOWN: Final = 200  # characters of what the parser says
+_WHOLE: Final = ("descriptions", "collections")  # tables with names of the user's own, each one value
 _CURE: Final = "Cure: say less in it."
 _MARK: Final = re.compile(r'"""|\'\'\'|["\'#.=,\[\]{}\n]')
 _IN_STRING: Final = {'"': re.compile(r'[\\"\n]'), '"""': re.compile(r'\\|"""')}
@@ -109,10 +110,10 @@ def _text_of(path: Path) -> tuple[str, int]:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield dotted keys and values; ``descriptions`` is one value."""
+    """Yield dotted keys and values; a table with names of the user's own is one value."""
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if isinstance(value, dict) and key != "descriptions":
+        if isinstance(value, dict) and key not in _WHOLE:
             yield from flat(value, f"{key}.")
         elif value != {}:
             yield key, value

@@ -10,6 +10,7 @@ from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from typing_extensions import Required, TypedDict
 
 from llama_index_contextual.config.declaring import (
     Calls,
@@ -338,6 +339,16 @@ def _one_line(descriptions: dict[str, str]) -> dict[str, str]:
     return {path: " ".join(text.split()) for path, text in descriptions.items() if text.split()}
 
 
+class Folder(TypedDict, total=False):
+    """One of several folders of an index; ``documents.folders.Collection`` says what each is."""
+
+    path: Required[Name]
+    description: Annotated[str, Field(max_length=MAX_DESCRIPTION)]
+    include: Texts
+    exclude: Texts
+    weight: Share
+
+
 class Configuration(Section):
     """The settings of a folder: the values that somebody said, and defaults."""
 
@@ -355,6 +366,12 @@ class Configuration(Section):
         {},
         example={"api/": "REST reference of the billing service"},
         safe=True,
+    )
+
+    collections: dict[str, Folder] = setting(
+        'Folders that share one index, as in `notes = { path = "~/notes" }`. Only your own file names them.',
+        {},
+        example={"notes": {"path": "~/notes"}},
     )
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)

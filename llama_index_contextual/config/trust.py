@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock
-from platformdirs import user_config_path
+from platformdirs import user_config_path, user_data_path
 from pydantic import ValidationError
 
 from llama_index_contextual.config.declaring import as_list
@@ -37,6 +37,11 @@ _SECONDS: Final = 10.0  # to wait for another process that changes the file
 def user_folder() -> Path:
     """Return where this user's own settings are: ``~/.config/llama-index-contextual`` or what the system has for it."""
     return user_config_path(_NAME, appauthor=False)
+
+
+def user_storage() -> Path:
+    """Return where the index of the folders is that the user's own settings name under ``[collections]``."""
+    return user_data_path(_NAME, appauthor=False).resolve() / "collections"
 
 
 def is_safe(key: str, value: Any) -> bool:

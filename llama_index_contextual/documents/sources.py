@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from llama_index.core.schema import Document, MediaResource
 
 from llama_index_contextual.documents.conversion import suffix_of
-from llama_index_contextual.documents.files import FoundFile, Problem, find_files, stamp_of
+from llama_index_contextual.documents.files import FoundFile, Problem, stamp_of
 from llama_index_contextual.documents.reader import DocumentReader
-from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError, StorageError
+from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.metadata import PATH, path_of
 from llama_index_contextual.text import decode, storable
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from llama_index.core.readers.base import BaseReader
 
     from llama_index_contextual.documents.files import Discovery, FileRules
+    from llama_index_contextual.documents.folders import Folders
 
 # LlamaIndex gives each document that it loads such an id, another one each time.
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -102,14 +103,14 @@ class Reading:
     """How a folder is read.
 
     Attributes:
-        folder: The documents.
+        folders: The documents.
         rules: Which files count.
         readers: LlamaIndex readers by suffix; their files count, too.
         converter: Reads formats that are no text and that have no reader.
         exclude: A folder that is never entered.
     """
 
-    folder: Path
+    folders: Folders
     rules: FileRules
     readers: Mapping[str, BaseReader]
     converter: DocumentReader
@@ -127,7 +128,7 @@ class Reading:
         suffixes = {*self.readers, *({suffix_of(path) for path in known if self.converter.reads(path)})}
         wanted = [pattern for suffix in sorted(suffixes) if (pattern := f"*{suffix}") not in self.rules.include]
         rules = replace(self.rules, include=(*self.rules.include, *wanted)) if wanted else self.rules
-        return find_files(self.folder, rules, below=below, exclude=self.exclude, until=until)
+        return self.folders.find(rules, below=below, exclude=self.exclude, until=until)
 
     def reader_of(self, path: str) -> BaseReader | None:
         """Return what reads a file; None for text."""
@@ -140,7 +141,7 @@ class Reading:
         Raises:
             DocumentError: It cannot be read.
         """
-        return load_file(self.folder / path, path, self.reader_of(path))
+        return load_file(self.folders.place(path), path, self.reader_of(path))
 
 
 def gather(
@@ -161,8 +162,8 @@ def gather(
         SettingError: The source is outside of the folder, or does not exist.
     """
     if source is not None and not isinstance(source, str | Path):
-        return document_sources(source, reading.folder, failed), None
-    below = part_of(reading.folder, source)
+        return document_sources(source, reading.folders, failed), None
+    below = reading.folders.part_of(source)
     found = reading.find(below, known=[key for key, one in known.items() if one.kind == "file"])
     failed.extend(found.problems)
     return file_sources(found.files, reading, known), below
@@ -191,17 +192,16 @@ def read_all(sources: Iterable[Source], failed: list[Problem]) -> list[tuple[Sou
     return found
 
 
-def check_source(source: object, folder: Path) -> str | Path | Sequence[Document] | None:
+def check_source(source: object, folders: Folders) -> str | Path | Sequence[Document] | None:
     """Refuse what cannot be indexed before anything is opened or made; return the source, an iterator as a list.
 
     Raises:
         SettingError: The source is outside of the folder, does not exist, or holds other things than documents.
         StorageError: The folder is gone.
     """
-    if not folder.is_dir():  # perhaps not mounted: its index must not be emptied, nor the folder made again
-        raise StorageError(f"the folder {folder} is no longer there. Cure: put it back, then refresh.")
+    folders.require()
     if source is None or isinstance(source, str | Path):
-        part_of(folder, source)
+        folders.part_of(source)
         return source
     if isinstance(source, Document) or not isinstance(source, Iterable):
         raise SettingError(f"source={type(source).__name__} is no path and no list. Cure: refresh([document]).")
@@ -210,24 +210,6 @@ def check_source(source: object, folder: Path) -> str | Path | Sequence[Document
     if wrong is not None:
         raise SettingError(f"source holds a {type(wrong).__name__}. Cure: give LlamaIndex Documents, or a path.")
     return documents
-
-
-def part_of(folder: Path, source: str | Path | None) -> str:
-    """Return a folder or file inside the folder, relative to it; "" is all of it.
-
-    Raises:
-        SettingError: It is outside, or does not exist.
-    """
-    if source is None:
-        return ""
-    path = Path(source).expanduser()
-    path = path.resolve() if path.is_absolute() else (folder / path).resolve()
-    if not path.is_relative_to(folder):
-        raise SettingError(f"{source} is outside of {folder}. Cure: open an index for that folder.")
-    if not path.exists():
-        raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
-    below = path.relative_to(folder).as_posix()
-    return "" if below == "." else below
 
 
 def file_sources(
@@ -315,11 +297,11 @@ def settled(stamp: str) -> str:
     return stamp if latest < time.time_ns() - _SETTLED else ""
 
 
-def document_sources(documents: Iterable[Document], root: Path, failed: list[Problem]) -> list[Source]:
+def document_sources(documents: Iterable[Document], folders: Folders, failed: list[Problem]) -> list[Source]:
     """Return a source for each identity among documents given by hand; those without one are added to ``failed``."""
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
-        identity = document_identity(document, root)
+        identity = document_identity(document, folders)
         if identity is None:
             reason = "it has no identity that lasts. Cure: set id_= (a random UUID is none), or metadata['path']."
             failed.append(Problem(f"document {number}", reason))
@@ -331,7 +313,7 @@ def document_sources(documents: Iterable[Document], root: Path, failed: list[Pro
     return [_document_source(identity, group) for identity, group in groups.items()]
 
 
-def document_identity(document: Document, root: Path) -> str | None:
+def document_identity(document: Document, folders: Folders) -> str | None:
     """The id that the user set, else the path; a random UUID, as LlamaIndex makes it, would be another on each run.
 
     A ``file_path`` inside the folder becomes relative to it, so that it is the same on every machine.
@@ -341,8 +323,7 @@ def document_identity(document: Document, root: Path) -> str | None:
     path = Path(path_of(document.metadata))
     if not path.name:
         return None
-    inside = path.is_absolute() and path.is_relative_to(root)
-    return (path.relative_to(root) if inside else path).as_posix()
+    return (folders.path_of(path) if path.is_absolute() else None) or path.as_posix()
 
 
 def _document_source(identity: str, group: list[Document]) -> Source:

@@ -1,4 +1,4 @@
-"""How an index is asked: for its nodes, by a retriever, as a vector store of LlamaIndex's, by engines that answer."""
+"""How an index is asked: for its documents, by a retriever, as LlamaIndex's vector store, by engines that answer."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from llama_index_contextual.checks import one_of, refuse_unknown, whole
-from llama_index_contextual.errors import FingerprintError
+from llama_index_contextual.errors import DocumentError, FingerprintError
 from llama_index_contextual.index.nodes import to_node
+from llama_index_contextual.metadata import PAGE_LABEL, split_page
+from llama_index_contextual.postprocessor.reorder import CollectionWeights
 from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 from llama_index_contextual.retrievers.relevance import said_least
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Unpack
 
+    from llama_index_contextual.documents.files import Discovery
     from llama_index_contextual.index.settings import IndexSettings
+    from llama_index_contextual.index.tables import DocumentRow
     from llama_index_contextual.index.vector_store import ContextualVectorStore
     from llama_index_contextual.index.view import View
     from llama_index_contextual.index.writing import Storage
@@ -34,6 +38,45 @@ class Asked:
 
     settings: IndexSettings
     _storage: Storage
+
+    def documents(self) -> dict[str, DocumentRow]:
+        """What is indexed, by path or id: hashes, sizes, numbers of nodes."""
+        return {key: one for key, one in self._storage.documents().items() if one.is_indexed}
+
+    def failed(self) -> dict[str, str]:
+        """Why files could not be indexed when a refresh met them last, by path."""
+        return {key: one.failed for key, one in self._storage.documents().items() if one.failed}
+
+    def files(self, below: str = "") -> list[str]:
+        """List the paths of the files that the index reads: POSIX, relative to the folder, in order.
+
+        Args:
+            below: Only this file, or the files of this sub-folder.
+        """
+        return [file.path for file in self._found(below).files]
+
+    def skipped(self) -> list[str]:
+        """List the paths of files that no pattern names, and that no ignore file leaves out: they are not read."""
+        return self._found().skipped
+
+    def read(self, path: str) -> str | None:
+        """Return the text of one file of the folder; None where there is none that the index would read.
+
+        Hidden files, files that ``.gitignore`` names, and links out of the folder count as none.
+
+        Args:
+            path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
+        """
+        file, page = (path, "") if path in self.files(path) else split_page(path)
+        if file not in self.files(file):
+            return None
+        try:
+            documents = self.settings.reading.load(file)
+        except DocumentError:  # it went this moment, or is no text
+            return None
+        if page:
+            documents = [one for one in documents if str(one.metadata.get(PAGE_LABEL)) == page]
+        return "\n\n".join(document.text for document in documents) if documents else None
 
     def nodes(self, document: str | None = None) -> list[BaseNode]:
         """Every node of the index, as new objects without vectors, in the order in which they were written.
@@ -101,6 +144,9 @@ class Asked:
                 pool=options["candidate_pool"],
                 llm=self.settings.configuration.context.llm.llm,
             )
+            weights = {name: one.weight for name, one in self.settings.folders.collections.items() if one.weight != 1}
+            if weights:
+                options["node_postprocessors"] = [CollectionWeights(weights=weights), *options["node_postprocessors"]]
         if len(arms) > 1 and not {"mode", "retriever_weights", "rrf_k"} & set(options):
             options["mode"] = said.mode
             if "keyword_weight" in said.explicit():
@@ -184,3 +230,7 @@ class Asked:
         retrieving = {key: value for key, value in options.items() if key in known - {"node_postprocessors"}}
         rest = {key: value for key, value in options.items() if key not in retrieving}
         return self.as_retriever(similarity_top_k, **retrieving), rest
+
+    def _found(self, below: str = "") -> Discovery:
+        known = [key for key, one in self._storage.documents().items() if one.kind == "file"]
+        return self.settings.reading.find(below, known=known)

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from llama_index_contextual.documents.sources import gather, readable_documents
 from llama_index_contextual.embedding import EmbeddingEstimate, model_id
-from llama_index_contextual.errors import DamagedError, DocumentError, SettingError
+from llama_index_contextual.errors import DamagedError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.asked import Asked
 from llama_index_contextual.index.background import PATIENCE, Freshness, look_at
@@ -17,7 +17,6 @@ from llama_index_contextual.index.inspection import Pending
 from llama_index_contextual.index.resolve import resolve_settings
 from llama_index_contextual.index.settings import IndexSettings
 from llama_index_contextual.index.writing import Storage
-from llama_index_contextual.metadata import PAGE_LABEL, split_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -33,12 +32,11 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.fallback import StepOptions
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.distributed.workers import Hiring
-    from llama_index_contextual.documents.files import Discovery, FileRules, Problem
+    from llama_index_contextual.documents.files import FileRules, Problem
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.index.migration import MigrationReport
     from llama_index_contextual.index.plan import Plan, RefreshReport
     from llama_index_contextual.index.settings import Reindex
-    from llama_index_contextual.index.tables import DocumentRow
     from llama_index_contextual.preview import Preview
 
 
@@ -70,7 +68,7 @@ class ContextualIndex(Asked):
     @classmethod
     def open(
         cls,
-        folder: str | Path | None,
+        folder: str | Path | Mapping[str, Any] | None,
         *,
         storage: str | Path | None = None,
         embed_model: str | BaseEmbedding | None = None,
@@ -90,8 +88,11 @@ class ContextualIndex(Asked):
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
 
         Args:
-            folder: The documents; None for the folder that ``storage`` was made from.
-            storage: Where the index lives; ``FOLDER/.contextual`` by default. It is of one folder.
+            folder: The documents. Several folders are a mapping of names to paths, or to mappings with ``path`` and
+                perhaps ``description``, ``include``, ``exclude`` and ``weight``; the paths of their documents begin
+                with the name, and they join those that the storage has already. None is what ``storage`` was made
+                from; without a storage the folders of ``[collections]`` in the user's own configuration.
+            storage: Where the index lives; ``FOLDER/.contextual`` by default.
             embed_model: ``"local"``, ``"e5"`` (many languages), ``"none"`` (keywords alone), ``"ollama:MODEL"``,
                 ``"openai:MODEL"``, another name of docs/embeddings.md, or any LlamaIndex embedding. By default what
                 the index was made with, else ``"local"``.
@@ -205,8 +206,17 @@ class ContextualIndex(Asked):
 
     @property
     def folder(self) -> Path:
-        """The documents."""
+        """The documents; of several folders, the storage of their index."""
         return self.settings.folder
+
+    @property
+    def collections(self) -> dict[str, Path]:
+        """The several folders by name; none where the index is of one."""
+        return {name: one.folder for name, one in self.settings.folders.collections.items()}
+
+    def place(self, path: str) -> Path:
+        """Return where a document is, by its path."""
+        return self.settings.folders.place(path)
 
     @property
     def storage(self) -> Path:
@@ -217,45 +227,6 @@ class ContextualIndex(Asked):
     def exists(self) -> bool:
         """Whether anything has been indexed yet."""
         return self.settings.exists
-
-    def documents(self) -> dict[str, DocumentRow]:
-        """What is indexed, by path or id: hashes, sizes, numbers of nodes."""
-        return {key: one for key, one in self._storage.documents().items() if one.is_indexed}
-
-    def failed(self) -> dict[str, str]:
-        """Why files could not be indexed when a refresh met them last, by path."""
-        return {key: one.failed for key, one in self._storage.documents().items() if one.failed}
-
-    def files(self, below: str = "") -> list[str]:
-        """List the paths of the files that the index reads: POSIX, relative to the folder, in order.
-
-        Args:
-            below: Only this file, or the files of this sub-folder.
-        """
-        return [file.path for file in self._found(below).files]
-
-    def skipped(self) -> list[str]:
-        """List the paths of files that no pattern names, and that no ignore file leaves out: they are not read."""
-        return self._found().skipped
-
-    def read(self, path: str) -> str | None:
-        """Return the text of one file of the folder; None where there is none that the index would read.
-
-        Hidden files, files that ``.gitignore`` names, and links out of the folder count as none.
-
-        Args:
-            path: Relative to the folder, in POSIX form. ``report.pdf#page=12`` is that page alone.
-        """
-        file, page = (path, "") if path in self.files(path) else split_page(path)
-        if file not in self.files(file):
-            return None
-        try:
-            documents = self.settings.reading.load(file)
-        except DocumentError:  # it went this moment, or is no text
-            return None
-        if page:
-            documents = [one for one in documents if str(one.metadata.get(PAGE_LABEL)) == page]
-        return "\n\n".join(document.text for document in documents) if documents else None
 
     def refresh(
         self,
@@ -356,6 +327,25 @@ class ContextualIndex(Asked):
             writer.finish(whole=False)
             return count
 
+    def forget(self, collection: str) -> int:
+        """Take one of several folders out of the index, with its documents; return how many went. The files stay.
+
+        Raises:
+            SettingError: The index has no such folder, or no other.
+        """
+        folders = self.settings.folders
+        folders.check([collection])
+        if len(folders.collections) == 1:
+            raise SettingError(
+                f"{collection!r} is the only folder of the index. Cure: drop() (delete on the command line)."
+            )
+        with self._storage.writing() as writer:
+            gone = [key for key in writer.documents if key.startswith(f"{collection}/")]
+            del folders.collections[collection], self.settings.remembered.choices["collections"][collection]
+            writer.delete(gone)
+            writer.finish(whole=False)
+        return len(gone)
+
     def drop(self) -> None:
         """Delete the index for good, with the vectors and contexts that it keeps; the documents stay.
 
@@ -389,9 +379,10 @@ class ContextualIndex(Asked):
         """
         from llama_index_contextual.preview import preview_file
 
-        file, pipeline = (self.folder / path).resolve(), self.settings.pipeline
+        folders, pipeline = self.settings.folders, self.settings.pipeline
+        file = (Path(path) if Path(path).is_absolute() else folders.place(Path(path).as_posix())).resolve()
         reader = self.settings.reading.reader_of(file.name)
-        return preview_file(file, pipeline.parser, pipeline.contexts, self.folder, reader)
+        return preview_file(file, pipeline.parser, pipeline.contexts, folders, reader)
 
     def likeness(self) -> Likeness:
         """How alike the chunks are, by their vectors, and how many neighbours share a context; 0 without vectors."""
@@ -408,10 +399,6 @@ class ContextualIndex(Asked):
         else:
             target.writelines(lines)
         return len(nodes)
-
-    def _found(self, below: str = "") -> Discovery:
-        known = [key for key, one in self._storage.documents().items() if one.kind == "file"]
-        return self.settings.reading.find(below, known=known)
 
     def _planned(self) -> tuple[Plan, list[Problem]]:
         failed: list[Problem] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -23,14 +24,13 @@ from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
 
+    from llama_index_contextual.documents.folders import Folders
     from llama_index_contextual.documents.sources import Source
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.snapshot import Snapshot
-    from llama_index_contextual.index.state import Layout
     from llama_index_contextual.index.tables import DocumentRow, NodeRow
     from llama_index_contextual.index.view import View
 
@@ -72,7 +72,8 @@ class IndexStatus:
     """What an index holds.
 
     Attributes:
-        folder: The documents.
+        folder: The documents; of several folders, the storage of their index.
+        collections: The several folders by name: ``path``, ``description``, and the number of ``documents``.
         storage: Where the index lives.
         database: Where it is kept.
         store: What keeps vectors beside the matrix, as ``vector_store=`` says it.
@@ -90,6 +91,7 @@ class IndexStatus:
     """
 
     folder: str
+    collections: dict[str, dict[str, Any]]
     storage: str
     database: str
     store: str
@@ -112,6 +114,12 @@ class IndexStatus:
     def __str__(self) -> str:
         return self.to_text()
 
+    def _folders(self) -> list[str]:
+        return [
+            f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
+            for name, one in self.collections.items()
+        ]
+
     def to_text(self, *, settings: bool = True) -> str:
         """Return the report as lines.
 
@@ -122,7 +130,7 @@ class IndexStatus:
         contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
         contexts += f" ({self.stand_ins} without the model's; index asks for them again)" if self.stand_ins else ""
         lines = [
-            f"folder      {self.folder}",
+            *(self._folders() or [f"folder      {self.folder}"]),
             f"storage     {self.storage} ({size:.1f} MB)",
             f"database    {self.database}",
             f"store       {self.store}",
@@ -249,6 +257,7 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
     return IndexStatus(
         folder=str(settings.folder),
+        collections=_collections(settings.folders, snapshot),
         storage=str(settings.layout.root),
         database=settings.database.name,
         store=settings.store.name or "an object that was given as the vector store",
@@ -257,7 +266,7 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
         languages=shares_of_languages(one.text for one in snapshot.nodes(sample_of(snapshot.rows()))),
         contexts=contexts,
         stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
-        bytes_on_disk=sizes(settings.layout),
+        bytes_on_disk=settings.layout.sizes(),
         settings=plain_settings(state.settings),
         differences=[str(difference) for difference in settings.differences(state)],
         pending=pending,
@@ -266,13 +275,12 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
     )
 
 
-def sizes(layout: Layout) -> dict[str, int]:
-    """Bytes of each thing in a storage folder."""
-    found: dict[str, int] = {}
-    for path in layout.root.iterdir() if layout.root.is_dir() else ():
-        files = (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        found[path.name] = sum(file.stat().st_size for file in files)
-    return dict(sorted(found.items()))
+def _collections(folders: Folders, snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    counts = Counter(key.partition("/")[0] for key, one in snapshot.documents().items() if one.is_indexed)
+    return {
+        name: {"path": str(one.folder), "description": one.description, "documents": counts[name]}
+        for name, one in folders.collections.items()
+    }
 
 
 def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Problem]) -> Verification:
@@ -285,7 +293,7 @@ def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Pro
     faults = list(_vectors(snapshot, model)) if embeds else []
     problems += [*faults, *view.engine_problems(embeds=embeds and not faults)]
     recall = _recall(view, model) if embeds and not faults else None
-    files = sorted(_files(settings.folder, documents, plan, failed))
+    files = sorted(_files(settings.folders, documents, plan, failed))
     return Verification(problems, files, Pending.of(plan, failed), len(documents), snapshot.count(), recall)
 
 
@@ -310,13 +318,15 @@ def _by_id(snapshot: Snapshot, model: str) -> Iterator[tuple[list[str], npt.NDAr
         yield [ids[row] for row in rows.tolist()], vectors
 
 
-def _files(folder: Path, documents: Mapping[str, DocumentRow], plan: Plan, failed: Sequence[Problem]) -> Iterator[str]:
+def _files(
+    folders: Folders, documents: Mapping[str, DocumentRow], plan: Plan, failed: Sequence[Problem]
+) -> Iterator[str]:
     before = dict(plan.renamed)
     moved = set(before.values())
     seen = [key for key in plan.changed if documents[key].sha256]  # nodes of a migration came from elsewhere
     yield from (f"{key}: edited since it was indexed." for key in seen)
     for key in set(plan.deleted) - moved:
-        there = os.path.lexists(folder / key)
+        there = os.path.lexists(folders.place(key))
         yield f"{key}: {'left out by the settings now' if there else 'deleted since it was indexed'}."
     reads_files = any(one.kind == "file" for one in documents.values())  # else all were given by hand
     for key in plan.added if reads_files else ():

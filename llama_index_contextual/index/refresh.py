@@ -75,7 +75,7 @@ def refresh_index(
         ConfirmationError: It would, and may not.
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
-    source = check_source(source, storage.settings.folder)
+    source = check_source(source, storage.settings.folders)
     hiring = resolve_workers(workers, storage.settings.configuration)
     options: Any = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
     with step("refresh") as facts:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -13,9 +13,11 @@ from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.config import Configuration, load_configuration
+from llama_index_contextual.config.trust import user_storage
 from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
+from llama_index_contextual.documents.folders import Folders, collections_of
 from llama_index_contextual.embedding import model_id, resolve_embedding
 from llama_index_contextual.errors import ContextualWarning, DamagedError, SettingError, StorageError
 from llama_index_contextual.index.database import Database, DatabaseKVStore
@@ -34,13 +36,13 @@ from llama_index_contextual.index.recipe import (
     written_reader,
 )
 from llama_index_contextual.index.rescue import readable_state
-from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered
+from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered, command_line
 from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, state_of
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.vector_stores.stores import EMBEDDED, resolve_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.storage.kvstore.types import BaseKVStore
@@ -54,7 +56,7 @@ _OPTIONS: Final = ("llm", "prompt", "fallback")  # of a language model's context
 
 
 def resolve_settings(
-    folder: str | Path | None,
+    folder: str | Path | Mapping[str, Any] | None,
     *,
     storage: str | Path | None,
     embed_model: str | BaseEmbedding | None,
@@ -79,13 +81,14 @@ def resolve_settings(
     if reindex not in POLICIES:
         raise SettingError(f"is not known. Cure: one of {', '.join(map(repr, POLICIES))}.", reindex=reindex)
     lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
-    root, layout = _places(folder, storage)
+    folders, layout = _places(folder, storage)
+    root = folders.root
     if callable(config):
         config = config(root)
     elif not isinstance(config, Configuration):
         config = load_configuration(root, file=config)
-    place = _database(database or config.store.database, layout, root)
-    state = _checked(_state(place), place, layout, root)
+    place = _database(database or config.store.database, layout, folders)
+    state = _checked(_state(place), place, layout, folders)
     choices, untrusted = trusted_choices(state, root)
     explicit = {
         "embed_model": embed_model or config.get("embedding.model"),
@@ -105,10 +108,11 @@ def resolve_settings(
             stacklevel=4,
         )
     chosen = _Chosen(state, config, Remembered(refused=refused), choices)
+    folders = chosen.folders(folders)
     embedding, cache = chosen.embedding(embed_model), DatabaseKVStore(place)
     contexts = chosen.contexts(context, context_options, show_context_to_llm, cache)
     return IndexSettings(
-        root,
+        folders,
         layout,
         embedding,
         NodePipeline(chosen.parser(node_parser, embedding), contexts),
@@ -125,37 +129,50 @@ def resolve_settings(
     )
 
 
-def _places(folder: str | Path | None, storage: str | Path | None) -> tuple[Path, Layout]:
-    """Return the folder of the documents, and the storage."""
+def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
+    """Return where the documents are, and the storage."""
     if folder is None and storage is None:
-        raise SettingError(
-            "no folder is named, and no storage. Cure: name a folder, or the storage folder of an index."
-        )
-    root = None if folder is None else Path(folder).expanduser().resolve()
+        storage = user_storage()
+        named = load_configuration(storage).collections  # of the user's own file and the environment
+        if not named:
+            raise SettingError(
+                "no folder is named, and no storage. Cure: name a folder, or the storage folder of an index."
+            )
+        return Folders(storage, collections_of(named)), Layout(storage)
+    if isinstance(folder, Mapping) and storage is None:
+        raise SettingError("an index of several folders is in none of them. Cure: name a storage folder.")
+    root = None if folder is None or isinstance(folder, Mapping) else Path(folder).expanduser().resolve()
     layout = Layout(Path(storage).expanduser().resolve() if storage else cast("Path", root) / DEFAULT_NAME)
     layout.refuse_links()
-    if root is None:
-        state = _state(_database(None, layout, layout.root))
-        if not state.folder:
-            raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=str(storage))
-        root = Path(state.folder)
-        if layout.root != root / DEFAULT_NAME and not is_own(state, root):
-            raise SettingError(
-                f"says that it is of the folder {str(root)!r}, and it is not known to be yours. Cure: name the folder "
-                "too.",
-                storage=str(storage),
-            )
-    if not root.is_dir():
-        raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or root))
-    if layout.root == root:
+    folders = _recorded(layout, folder if isinstance(folder, Mapping) else None) if root is None else Folders(root)
+    if not folders.collections and not folders.root.is_dir():
+        raise SettingError("is no folder. Cure: name one that exists.", folder=str(folder or folders.root))
+    if not folders.collections and layout.root == folders.root:
         raise SettingError("is the folder of the documents. Cure: another one, or none.", storage=str(storage))
-    return root, layout
+    return folders, layout
 
 
-def _database(address: str | None, layout: Layout, root: Path) -> Database:
-    elsewhere = layout.root != root / DEFAULT_NAME
-    storage = ["--storage", str(layout.root)] if elsewhere else []
-    return Database(address or layout.database, shlex.join(["llama-index-contextual", "index", str(root), *storage]))
+def _recorded(layout: Layout, more: Mapping[str, Any] | None) -> Folders:
+    """Return the folders that an index says it is of, with more of them."""
+    state, storage = _state(_database(None, layout, Folders(layout.root))), str(layout.root)
+    former = state.choices.get("collections", {})
+    if not state.folder and not former and not more:
+        raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=storage)
+    root = Path(state.folder or layout.root)
+    if (former or (state.folder and layout.root != root / DEFAULT_NAME)) and not is_own(state, root):
+        named = ", ".join(str(one.get("path")) for one in former.values()) or str(root)
+        raise SettingError(
+            f"says that it is of the folder {named!r}, and it is not known to be yours. Cure: name the folder too.",
+            storage=storage,
+        )
+    if more and state.folder:
+        raise SettingError(f"has the index of {root} alone. Cure: another one", storage=storage)
+    together = {**former, **(more or {})}
+    return Folders(layout.root, collections_of(together)) if together else Folders(root)
+
+
+def _database(address: str | None, layout: Layout, folders: Folders) -> Database:
+    return Database(address or layout.database, command_line("index", folders, layout))
 
 
 def _state(database: Database) -> IndexState:
@@ -169,17 +186,29 @@ def _state(database: Database) -> IndexState:
         return IndexState() if database.file is None else state_of(readable_state(database.file), database.name, "")
 
 
+def has_several(storage: Path) -> bool:
+    """Return whether there is an index of several folders in a storage."""
+    layout = Layout(storage.expanduser().resolve())
+    return bool(_state(_database(None, layout, Folders(layout.root))).choices.get("collections"))
+
+
 def stored_state(folder: Path, storage: Path | None) -> IndexState:
     """Return what the index of a folder says of itself; an empty state where there is none."""
     layout = Layout((storage or folder / DEFAULT_NAME).expanduser().resolve())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # of what the folder's file says, and is not obeyed
         address = load_configuration(folder).store.database
-    return _state(_database(address, layout, folder))
+    return _state(_database(address, layout, Folders(folder)))
 
 
-def _checked(state: IndexState, database: Database, layout: Layout, root: Path) -> IndexState:
+def _checked(state: IndexState, database: Database, layout: Layout, folders: Folders) -> IndexState:
     """Refuse the index of another folder."""
+    root, several = folders.root, ", ".join(state.choices.get("collections", ()))
+    if several and not folders.collections:
+        raise StorageError(
+            f"the index in {database.name} is of several folders ({several}), and not of {root} alone. Cure: name none "
+            "of them, or choose another storage folder for this one."
+        )
     former = Path(state.folder) if state.folder else root
     if former == root or not former.is_dir():  # both were moved together, or it is of another machine
         return state
@@ -204,6 +233,7 @@ class _Chosen:
     config: Configuration
     remembered: Remembered
     choices: Choices
+    descriptions: dict[str, str] = field(default_factory=dict)
 
     def _first(self, argument: Any, key: str, name: str, default: Any) -> Any:
         """Return the first that says a setting: an argument, the configuration, the index, the default."""
@@ -227,6 +257,32 @@ class _Chosen:
             self.remembered.missing.append(argument)
             self.remembered.unremembered.append(argument)
         return lost
+
+    def folders(self, folders: Folders) -> Folders:
+        """Return several folders with what their own configuration says of their files; the rest of it is named."""
+        self._remember("collections", {name: one.to_dict() for name, one in folders.collections.items()})
+        collections = {}
+        for name, one in folders.collections.items():
+            own = load_configuration(one.folder)
+            said = {key: own.get(key) for key, place in own.origins.items() if place.startswith(f"{own.file}:")}
+            if others := sorted(said.keys() - {"files.include", "files.exclude", "descriptions"}):
+                warnings.warn(
+                    f"{own.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
+                    "options or in your own settings.",
+                    ContextualWarning,
+                    stacklevel=5,
+                )
+            self.descriptions.update(
+                {f"{name}/{key.lstrip('/.')}": text for key, text in said.get("descriptions", {}).items()}
+            )
+            if one.description:
+                self.descriptions[f"{name}/"] = one.description
+            collections[name] = replace(
+                one,
+                include=one.include or said.get("files.include", ()),
+                exclude=(*said.get("files.exclude", ()), *one.exclude),
+            )
+        return replace(folders, collections=collections)
 
     def embedding(self, argument: str | BaseEmbedding | None) -> BaseEmbedding:
         model = self._first(argument, "embedding.model", "embed_model", "local")
@@ -263,7 +319,10 @@ class _Chosen:
             if self._is_missing("context"):
                 return ContextualNodePostprocessor("off")  # questions need none
             context = former or "headings"
-        more: dict[str, Any] = {"show_context_to_llm": shown, "descriptions": self.config.descriptions}
+        more: dict[str, Any] = {
+            "show_context_to_llm": shown,
+            "descriptions": {**self.config.descriptions, **self.descriptions},
+        }
         if isinstance(context, dict):
             self._remember("context", context)
             return ContextualNodePostprocessor(generator=context, **more)

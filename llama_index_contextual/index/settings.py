@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.config import Configuration
     from llama_index_contextual.documents import DocumentReader, FileRules
+    from llama_index_contextual.documents.folders import Folders
     from llama_index_contextual.index.database import Database
     from llama_index_contextual.index.pipeline import Fingerprint
     from llama_index_contextual.index.snapshot import Snapshot
@@ -40,7 +41,7 @@ PAID: Final = "llm:"  # how the source of a context begins that was paid for
 class IndexSettings:
     """What :meth:`ContextualIndex.open` was given, completed by the configuration, the index's own, and defaults."""
 
-    folder: Path
+    folders: Folders
     layout: Layout
     embedding: BaseEmbedding
     pipeline: NodePipeline
@@ -54,6 +55,11 @@ class IndexSettings:
     exact_limit: int
     remembered: Remembered
     configuration: Configuration
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the documents; of several, the storage of their index."""
+        return self.folders.root
 
     @property
     def shared(self) -> bool:
@@ -112,7 +118,7 @@ class IndexSettings:
     @property
     def reading(self) -> Reading:
         """Return how the folder is read; nothing that is converted is kept."""
-        return Reading(self.folder, self.files, self.readers, self.converter, self.layout.root)
+        return Reading(self.folders, self.files, self.readers, self.converter, self.layout.root)
 
     @property
     def made_with(self) -> Callable[[str], str]:
@@ -137,10 +143,8 @@ class IndexSettings:
 
     def command(self, *options: str, name: str = "index") -> str:
         """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
-        elsewhere = self.layout.root != self.folder / DEFAULT_NAME
-        storage = ["--storage", str(self.layout.root)] if elsewhere else []
         database = ["--database", self.database.name] if self.shared and name == "index" else []
-        return shlex.join(["llama-index-contextual", name, str(self.folder), *storage, *database, *options])
+        return command_line(name, self.folders, self.layout, *database, *options)
 
     def differences(self, state: IndexState) -> list[Difference]:
         """Return the settings that differ from those an index was made with."""
@@ -213,9 +217,16 @@ class IndexSettings:
             settings=self.fingerprint.to_dict(),
             choices=self.remembered.choices.copy(),
             unremembered=list(self.remembered.unremembered),
-            folder=str(self.folder),
+            folder="" if self.folders.collections else str(self.folder),
         )
         return sealed(made, self.layout.root)
+
+
+def command_line(name: str, folders: Folders, layout: Layout, *options: str) -> str:
+    """Return a command over an index, to be pasted into a shell."""
+    folder = [] if folders.collections else [str(folders.root)]
+    storage = [] if layout.root == folders.root / DEFAULT_NAME else ["--storage", str(layout.root)]
+    return shlex.join(["llama-index-contextual", name, *folder, *storage, *options])
 
 
 @dataclass(slots=True)

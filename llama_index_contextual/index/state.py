@@ -63,8 +63,17 @@ class Layout:
 
     def strange(self) -> list[str]:
         """Return the names in the folder that are not an index's; what a damaged index left is one's own."""
-        own = (".gitignore", "chroma", "keywords", "matrix", "index.sqlite3", "write.lock")
-        return sorted(path.name for path in self.root.iterdir() if not path.name.startswith(own))
+        own = [".gitignore", "chroma", "keywords", "matrix", "index.sqlite3", "write.lock"]
+        own += [DEFAULT_NAME, "questions.jsonl"]  # of several folders, what their page writes
+        return sorted(path.name for path in self.root.iterdir() if not path.name.startswith(tuple(own)))
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of each thing in the folder."""
+        sizes: dict[str, int] = {}
+        for path in self.root.iterdir() if self.root.is_dir() else ():
+            files = (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+            sizes[path.name] = sum(file.stat().st_size for file in files)
+        return dict(sorted(sizes.items()))
 
     def remove(self) -> None:
         """Delete the folder; what readers of Windows have open stays."""
@@ -115,6 +124,7 @@ class Choices(TypedDict, total=False):
     files: dict[str, Any]
     readers: dict[str, dict[str, Any]]
     vector_store: str
+    collections: dict[str, dict[str, Any]]
 
 
 def _names_its_model(fingerprint: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -18,6 +18,7 @@ from llama_index_contextual.index.nodes import to_node
 from llama_index_contextual.keyword.evidence import Match
 from llama_index_contextual.keyword.filters import Column, admitted
 from llama_index_contextual.keyword.words import holding_words, lexical_text, word_like
+from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrievers import POOL, ContextualBM25Retriever, ContextualVectorRetriever
 from llama_index_contextual.retrievers.search import Candidate
 from llama_index_contextual.text import counted
@@ -117,9 +118,14 @@ class View:
 
     def _column(self, key: str) -> Column | None:
         column: Column = self._engines.column(
-            self.snapshot, f"metadata {key}", lambda: Column.encode(self.snapshot.column(key))
+            self.snapshot, f"metadata {key}", lambda: Column.encode(self._values(key))
         )
         return column if column.values else None
+
+    def _values(self, key: str) -> list[Any]:
+        if key != COLLECTION or "collections" not in self.state.choices:
+            return self.snapshot.column(key)
+        return [str(path).partition("/")[0] for path in self.snapshot.column(PATH)]
 
     def _admitted(self, filters: MetadataFilters) -> Rows:
         def read() -> Rows:

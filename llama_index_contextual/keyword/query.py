@@ -1,6 +1,7 @@
-"""Read a query: its operators (``"exact phrase"``, ``-not``, ``path:``, ``tag:``), and its words that are unknown.
+"""Read a query: its operators (``"exact phrase"``, ``-not``, ``path:`` and others), and its words that are unknown.
 
-``path:notes/`` and ``tag:work`` count in every query. Quotation marks and hyphens occur in ordinary questions too, so
+``path:notes/``, ``tag:work`` and ``collection:docs`` count in every query. Quotation marks and hyphens occur in
+ordinary questions too, so
 ``"…"`` and ``-…`` count only in a query of keywords: one that has no stop word outside of quotation marks. "What is
 "Little Women" about?" is a question and stays as it is; ``"Little Women" plot -film`` is a query of keywords.
 
@@ -18,7 +19,7 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 from llama_index_contextual.keyword.analyzer import WORD
 from llama_index_contextual.keyword.filters import WORDS
 from llama_index_contextual.language import fold, normalise
-from llama_index_contextual.metadata import PATH, TAGS
+from llama_index_contextual.metadata import COLLECTION, PATH, TAGS
 from llama_index_contextual.tokens import is_spelled
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.keyword.evidence import Group
 
 # Each stands between white space. The lengths keep the search for a closing mark linear.
-_FIELD: Final = re.compile(r'(?<!\S)(path|tag):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')
+_FIELD: Final = re.compile(r'(?<!\S)(path|tag|collection):(?:"([^"\n]{1,200})"|([^\s"]{1,200}))(?!\S)')
 _QUOTED: Final = re.compile(r'(?<!\S)(-?)"([^"\n]{1,200})"(?!\S)')
 _EXCLUDED: Final = re.compile(r"(?<!\S)-(\w\S{1,200})(?!\S)")
 _FILE_PATH: Final = "file_path"  # LlamaIndex's key for a path
@@ -42,7 +43,7 @@ class ParsedQuery:
     """A query without its operators.
 
     Args:
-        text: What is searched for: the query without ``path:``, ``tag:``, exclusions and quotation marks.
+        text: What is searched for: the query without ``path:`` and the like, exclusions and quotation marks.
         operators: The operators as they were written.
         filters: What they ask of a node; None without operators.
     """
@@ -59,7 +60,7 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
         text: The query.
         analyzer: Knows stop words, which tell a question from a query of keywords.
     """
-    if len(text) > _LONGEST or not any(mark in text for mark in ('"', "-", "path:", "tag:")):
+    if len(text) > _LONGEST or not any(mark in text for mark in ('"', "-", "path:", "tag:", "collection:")):
         return ParsedQuery(text)
     fields, rest = list(_FIELD.finditer(text)), _FIELD.sub("", text)
     quoted: list[re.Match[str]] = []
@@ -75,6 +76,7 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
     pairs = [(match[1], match[2] or match[3]) for match in fields]
     parts: list[MetadataFilter | MetadataFilters] = [
         *(_part_of(TAGS, value.removeprefix("#")) for name, value in pairs if name == "tag"),
+        *(MetadataFilter(key=COLLECTION, value=value) for name, value in pairs if name == "collection"),
         *(_words(match[2], exact=True) for match in quoted if not match[1]),
     ]
     if paths := [_part_of(key, value) for name, value in pairs if name == "path" for key in (PATH, _FILE_PATH)]:

@@ -55,6 +55,7 @@ Queries = Annotated[
     Field(description='Instead: several at once, each a text or {"text": …, "by": "words"|"meaning"}.', max_length=8),
 ]
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=MAX_RESULTS)]
+In = Annotated[str, Field(description="Only this collection, if status names some.")]
 PathPart = Annotated[str, Field(description="Only notes with this in their path, e.g. people/.")]
 TagPart = Annotated[str, Field(description="Only notes with this tag.")]
 Day = Annotated[str, Field(description="Only dated notes, from or to this day: 2026-04-09, last week.")]
@@ -152,6 +153,7 @@ class StatusData(TypedDict):
     """What is indexed, and what is not."""
 
     folder: str
+    collections: dict[str, str]
     documents: int
     chunks: int
     complete: bool
@@ -175,6 +177,7 @@ def add_questions(server: MCPServer[None], notes: Notes) -> None:
         query: SearchQuery = "",
         queries: Queries | None = None,
         max_results: Count = 10,
+        collection: In = "",
         path: PathPart = "",
         tag: TagPart = "",
         since: Day = "",
@@ -183,7 +186,9 @@ def add_questions(server: MCPServer[None], notes: Notes) -> None:
     ) -> Annotated[CallToolResult, DigestData]:
         """Search the user's notes for something precise: words, names, tags, days; better than a whole message."""
         with _told():
-            filters = note_filters(path=path, tag=tag, since=since, until=until)
+            named = [collection] if collection else []
+            notes.index.settings.folders.check(named)
+            filters = note_filters(path=path, tag=tag, since=since, until=until, collections=named)
             several = [OneQuery(text=one) if isinstance(one, str) else one for one in queries or ()]
             first = [OneQuery(text=query)] if query.strip() else []
             asked: list[tuple[str, By]] = [(one["text"], one.get("by", "both")) for one in (*first, *several)]

@@ -21,7 +21,7 @@ from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates_in_text import find_dates
 from llama_index_contextual.keyword.lexicon import lexicon_of
 from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.metadata import DATE_TS, PATH, TAGS
+from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.retrievers.fusion import Mode
@@ -244,7 +244,9 @@ def _reasons(hit: Hit) -> tuple[str, ...]:
 # Which notes
 
 
-def note_filters(*, path: str = "", tag: str = "", since: str = "", until: str = "") -> MetadataFilters | None:
+def note_filters(
+    *, path: str = "", tag: str = "", since: str = "", until: str = "", collections: Sequence[str] = ()
+) -> MetadataFilters | None:
     """Make LlamaIndex's metadata filters from what an agent writes; None where it writes nothing.
 
     Args:
@@ -252,6 +254,7 @@ def note_filters(*, path: str = "", tag: str = "", since: str = "", until: str =
         tag: Part of one of its tags, in any case.
         since: Its first day, as ``2026-04-09`` or in words (``last week``). A note without a date is left out.
         until: Its last day.
+        collections: Names of folders, of an index of several: one of them is the note's.
 
     Raises:
         SettingError: A day is none, or the first comes after the last.
@@ -264,6 +267,8 @@ def note_filters(*, path: str = "", tag: str = "", since: str = "", until: str =
         for key, part in ((PATH, path.strip()), (TAGS, tag.strip().removeprefix("#")))
         if part
     ]
+    if collections:
+        found.append(MetadataFilter(key=COLLECTION, value=[*collections], operator=FilterOperator.IN))
     found += days_filter(first, last).filters
     return MetadataFilters(filters=found) if found else None
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.documents.files import FileRules, find_files
+from llama_index_contextual.documents.files import FileRules
+from llama_index_contextual.documents.folders import Folders
 from llama_index_contextual.errors import DocumentError, SettingError, StorageError
 from llama_index_contextual.index.state import DEFAULT_NAME
 from llama_index_contextual.notes.writing import backup_place, change, codec_of, inside, turn
@@ -46,18 +47,20 @@ class MemoryCommands:
     Each command is an object with the fields of Anthropic's definition, such as ``path`` and ``file_text``.
 
     Args:
-        folder: The notes. It is there.
+        folder: The notes, or several folders by name. One is there.
         rules: Which files are notes. Default: what an index reads by itself.
         exclude: A folder that holds none, such as an index that is kept elsewhere below the notes.
     """
 
-    def __init__(self, folder: str | Path, rules: FileRules | None = None, exclude: Path | None = None) -> None:
+    def __init__(
+        self, folder: str | Path | Folders, rules: FileRules | None = None, exclude: Path | None = None
+    ) -> None:
         super().__init__()
-        self._folder = Path(folder).resolve()
-        if not self._folder.is_dir():
-            raise SettingError(f"{self._folder} is no folder of notes. Cure: a folder that is there")
+        self._folders = folder if isinstance(folder, Folders) else Folders(Path(folder).resolve())
+        if not any(place.is_dir() for place in self._folders.places):
+            raise SettingError(f"{self._folders} is no folder of notes. Cure: a folder that is there")
         self._rules = replace(rules or FileRules(), follow_symlinks=False, hidden=False)
-        self._exclude = exclude or self._folder / DEFAULT_NAME
+        self._exclude = exclude or self._folders.root / DEFAULT_NAME
 
     def call(self, input: object) -> str:  # noqa: A002  as Anthropic's SDK calls it
         """Run a command that is a dictionary, as a model wrote it: ``{"command": "view", "path": "/memories"}``.
@@ -190,8 +193,9 @@ class MemoryCommands:
         path = self._path(command.path)
         if not path:
             raise SettingError(f"Cannot delete the {ROOT} directory itself")
-        with turn(self._folder):
-            self._move(command.path, path, backup_place(self._folder, path))
+        folder, inner = self._home(path, command.path)
+        with turn(folder):
+            self._move(command.path, path, backup_place(folder, inner))
         return f"Successfully deleted {command.path}"
 
     def rename(self, command: Any) -> str:
@@ -200,23 +204,26 @@ class MemoryCommands:
         if not old or not new or new.startswith(f"{old}/"):
             raise SettingError(f"{command.old_path} cannot be renamed to {command.new_path}. Cure: another new_path")
 
-        with turn(self._folder):
-            place = inside(self._folder, new)
+        folder, _ = self._home(old, command.old_path)
+        goal, inner = self._home(new, command.new_path)
+        with turn(folder):
+            place = inside(goal, inner)
             if os.path.lexists(place):
                 raise DocumentError(f"The destination {command.new_path} already exists")
             notes = self._move(command.old_path, old, place)
             if {new + note.removeprefix(old) for note in notes} != set(self._notes(new)):
-                place.rename(inside(self._folder, old))
+                place.rename(self._folders.place(old))
                 raise DocumentError(f"{command.new_path} {_NO_PLACE}")
         return f"Successfully renamed {command.old_path} to {command.new_path}"
 
     def _move(self, name: str, path: str, goal: Path) -> set[str]:
         """Move a note, or a folder that holds notes and nothing else; return the notes that were there."""
-        source, notes = inside(self._folder, path), set(self._notes(path))
+        folder, inner = self._home(path, name)
+        source, notes = inside(folder, inner), set(self._notes(path))
         if not notes:
             raise DocumentError(f"The path {name} does not exist")
         files = {path} if source.is_file() else {
-            (Path(place) / file).relative_to(self._folder).as_posix()
+            str(self._folders.path_of(Path(place) / file))
             for place, folders, names in os.walk(source)
             for file in (*names, *(folder for folder in folders if Path(place, folder).is_symlink()))
         }  # fmt: skip
@@ -234,13 +241,20 @@ class MemoryCommands:
         if not isinstance(name, str) or not f"{name}/".startswith(f"{ROOT}/"):
             raise SettingError(f"Path must start with {ROOT}, got: {name}")
         path = name.removeprefix(ROOT).removeprefix("/").rstrip("/")
-        if path:
-            inside(self._folder, path)
+        if path and path not in self._folders.collections:
+            inside(*self._folders.home(path))
         return path
+
+    def _home(self, path: str, name: str) -> tuple[Path, str]:
+        """Return the folder of a path that may be written, and the rest of the path."""
+        folder, inner = self._folders.home(path)
+        if not inner:
+            raise SettingError(f"{name} is a folder of the index, and stays as it is. Cure: a note in it")
+        return folder, inner
 
     def _notes(self, below: str) -> dict[str, str]:
         """Return where the notes at or below a path are, by path."""
-        found = find_files(self._folder, self._rules, below=below, exclude=self._exclude)
+        found = self._folders.find(self._rules, below=below, exclude=self._exclude)
         return {
             file.path: file.place
             for file in found.files
@@ -250,13 +264,14 @@ class MemoryCommands:
     def _change(self, name: str, edit: Callable[[bytes | None], bytes]) -> None:
         """Write a note, in turn with others; what is no note is neither written nor left behind."""
         path = self._path(name)
-        place = inside(self._folder, path) if path else self._folder
-        if place.is_dir():
+        if not path or self._folders.place(path).is_dir():
             raise DocumentError(f"The path {name} is not a file.")
-        with turn(self._folder):
+        folder, inner = self._home(path, name)
+        place = inside(folder, inner)
+        with turn(folder):
             if place.exists() and path not in self._notes(path):
                 raise DocumentError(f"{name} {_NO_PLACE}")
-            made = change(self._folder, path, edit)
+            made = change(folder, inner, edit)
             if made and path not in self._notes(path):
                 place.unlink()
                 raise DocumentError(f"{name} {_NO_PLACE}")

@@ -13,7 +13,6 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.documents.conversion import suffix_of
-from llama_index_contextual.documents.files import find_files
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
@@ -159,7 +158,7 @@ class Notes:
         self.index = index
         self.memory = memory
         self.keeper = keeper
-        self.commands = MemoryCommands(index.folder, index.settings.files, index.storage)
+        self.commands = MemoryCommands(index.settings.folders, index.settings.files, index.storage)
 
     async def context(self, message: str) -> MemoryDigest:
         """Return the digest for a message; small talk touches neither folder nor index."""
@@ -245,6 +244,7 @@ class Notes:
         state = await asyncio.to_thread(self.index.settings.state)
         return {
             "folder": str(self.index.folder),
+            "collections": {name: str(place) for name, place in self.index.collections.items()},
             "documents": len(documents),
             "chunks": sum(document.nodes for document in documents.values()),
             "complete": state.complete,
@@ -267,18 +267,25 @@ class Notes:
         if not clean.strip():
             raise SettingError("text holds nothing to keep. Cure: a sentence")
         item = f"- {now:%H:%M} " + "\n  ".join(clean.splitlines())
-        folder = self.index.folder
-        with turn(folder):
-            path = day_note(self.index.files(), now.date())
+        folders = self.index.settings.folders
+        with turn(folders.home(self._of_day(now))[0]):
+            path = self._of_day(now)  # others may have made it meanwhile
+            folder, inner = folders.home(path)
             heading = f"# {now.date()}\n".encode()
             change_made = change(
-                folder, path, lambda before: appended(heading if before is None else before, item), backup=lambda: False
+                folder,
+                inner,
+                lambda before: appended(heading if before is None else before, item),
+                backup=lambda: False,
             )
             reason = self._unread(path)
             if change_made and reason:
-                (folder / path).unlink()
+                folders.place(path).unlink()
                 raise SettingError(f"path={path!r} is no note that the index reads: {reason}. Cure: other files=.")
         return f"Added to {path}." + (f" The index does not read this note: {reason}" if reason else "")
+
+    def _of_day(self, now: datetime) -> str:
+        return day_note(self.index.files(), now.date(), self.index.settings.folders.first)
 
     def edit(self, path: str, old: str, new: str) -> str:
         """Replace a passage of a note; return a sentence that says where. The note as it was is kept.
@@ -294,7 +301,7 @@ class Notes:
 
     def _unread(self, path: str) -> str:
         """Return why the index does not read a file of the folder, or ""."""
-        files = find_files(self.index.folder, self.index.settings.files, below=path, exclude=self.index.storage)
+        files = self.index.settings.reading.find(path)
         if not files.files:
             return next(
                 (problem.reason for problem in files.problems), "its name is left out by the rules of the index"
@@ -343,12 +350,13 @@ def _section(lines: list[str], heading: str) -> tuple[int, int]:
     return first, next(after, len(lines) + 1) - 1
 
 
-def day_note(paths: list[str], day: date) -> str:
+def day_note(paths: list[str], day: date, first: str = "") -> str:
     """Return the path of a day's note: the one that exists, else beside the latest dated note, else in ``memory/``.
 
     Args:
         paths: The notes of the folder.
         day: Which day.
+        first: What the path of a first note begins with.
     """
     dated: dict[str, str] = {}
     for path in paths:
@@ -356,5 +364,5 @@ def day_note(paths: list[str], day: date) -> str:
             dated[date.fromisoformat(PurePosixPath(path).stem).isoformat()] = path
     if day.isoformat() in dated:
         return dated[day.isoformat()]
-    beside = PurePosixPath(dated[max(dated)]).parent if dated else PurePosixPath("memory")
+    beside = PurePosixPath(dated[max(dated)]).parent if dated else PurePosixPath(first, "memory")
     return (beside / f"{day}.md").as_posix()

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from llama_index_contextual.documents.files import find_files
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.markdown import read_front_matter
@@ -105,7 +104,7 @@ def related(index: ContextualIndex, target: str) -> Related:
     Raises:
         DocumentError: There is no such note.
     """
-    files = find_files(index.folder, index.settings.files, exclude=index.storage).files
+    files = index.settings.reading.find().files
     texts: dict[str, str] = {}
     for file in files:
         if file.path.lower().endswith(_NOTES):

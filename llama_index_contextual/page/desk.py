@@ -72,7 +72,7 @@ class Desk:
         documents, fresh = index.documents(), index.freshness(_LOOK_SECONDS)
         files = max(len(documents) + fresh.changed, 1)
         facts = {
-            "name": index.folder.name,
+            "name": ", ".join(index.collections) or index.folder.name,
             "documents": len(documents),
             "chunks": sum(document.nodes for document in documents.values()),
             "note": "" if state.complete else "being indexed, or a refresh was cut off",
@@ -195,10 +195,13 @@ class Labels:
     Args:
         folder: The documents; the file is ``questions.jsonl`` in it.
         config: Reads the configuration of a folder.
+        several: Whether the index is of several folders, of which none is measured here.
     """
 
-    def __init__(self, folder: Path, config: Callable[[Path], Configuration] = load_configuration) -> None:
-        self._folder, self._config = folder, config
+    def __init__(
+        self, folder: Path, config: Callable[[Path], Configuration] = load_configuration, *, several: bool = False
+    ) -> None:
+        self._folder, self._config, self._several = folder, config, several
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._job: dict[str, str] = {}
@@ -271,6 +274,8 @@ class Labels:
                 raise SettingError(f"kind={kind!r} is not known. Cure: 'evaluate' or 'tune'")
             if count < NEEDED:
                 raise SettingError(f"{count} questions are marked. Cure: mark {NEEDED}; fewer show mostly chance")
+            if self._several:
+                raise SettingError("this index is of several folders. Cure: evaluate an index of one of them")
             if self.measuring:
                 raise SettingError("something is being measured. Cure: wait until it ends")
             self._job = {"kind": kind, "line": "It begins …"}

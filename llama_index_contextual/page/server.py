@@ -88,7 +88,7 @@ def serve(
         raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
     port = whole("port", port, least=0, most=65535)
     with ContextualIndex.open(folder, config=config, create=False, **options) as index:
-        labels = Labels(index.folder, config)
+        labels = Labels(index.folder, config, several=bool(index.collections))
         desk = Desk(index, labels, llm or index.settings.configuration.context.llm.llm)
         token = secrets.token_urlsafe(24)
         with listener(host, port) as listening:

@@ -306,3 +306,28 @@ class GroupingPostprocessor(BaseNodePostprocessor):
             return node.ref_doc_id
         value = node.metadata.get(self.group_by)
         return None if value is None else repr(value)  # a list is a value too
+
+
+class CollectionWeights(BaseNodePostprocessor):
+    """Multiply the scores of hits by the weight of the folder that their path begins with, and sort them again."""
+
+    weights: dict[str, float] = Field(description="0 to 1, by the name of a folder; others have 1.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name in serialised pipelines."""
+        return "CollectionWeights"
+
+    def _postprocess_nodes(
+        self,
+        nodes: list[NodeWithScore],
+        query_bundle: QueryBundle | None = None,  # noqa: ARG002
+    ) -> list[NodeWithScore]:
+        for hit in nodes:
+            hit.score = (hit.score or 0.0) * self.weights.get(path_of(hit.node.metadata).partition("/")[0], 1.0)
+        return sorted(nodes, key=lambda hit: -(hit.score or 0.0))
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return self._postprocess_nodes(nodes, query_bundle)

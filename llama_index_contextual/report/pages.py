@@ -33,13 +33,15 @@ def render(template: str, **values: object) -> str:
     return _environment().get_template(template).render(**values)
 
 
-def hits_page(explanation: Explanation, analyzer: Analyzer | None = None, folder: Path | None = None) -> str:
+def hits_page(
+    explanation: Explanation, analyzer: Analyzer | None = None, place_of: Callable[[str], Path] | None = None
+) -> str:
     """Return a page that shows the hits of a question: their texts with matched words, and why each is one.
 
     Args:
         explanation: As :meth:`ContextualFusionRetriever.explain` gives it.
         analyzer: What splits texts into the words of the keyword arm. With None no word is marked.
-        folder: Of the documents, so that sources open. With None they do not.
+        place_of: Gives the file of a path, so that sources open. With None they do not.
     """
     weights = ", ".join(f"{name} {weight:.2f}" for name, weight in explanation.arms.items())
     fusion = explanation.mode if explanation.learned else f"{explanation.mode}; weights {weights}"
@@ -49,15 +51,15 @@ def hits_page(explanation: Explanation, analyzer: Analyzer | None = None, folder
         title=explanation.queries[0],
         summary=f"{counted(len(explanation), 'hit')}. Fusion: {fusion}; {proposed}.",
         warnings=explanation.said,
-        hits=list(hit_views(explanation, analyzer, file_address(folder))),
+        hits=list(hit_views(explanation, analyzer, _address_by(place_of))),
     )
 
 
-def file_address(folder: Path | None) -> Callable[[str], str]:
-    """Return what gives the address of a file of a folder by its path; "" where there is no such file or folder."""
+def _address_by(place_of: Callable[[str], Path] | None) -> Callable[[str], str]:
+    """Return what gives the address of a file by its path; "" where there is no such file."""
 
     def address(path: str) -> str:
-        file = None if folder is None else folder.absolute() / path
+        file = None if place_of is None else place_of(path).absolute()
         return file.as_uri() if file is not None and file.is_file() else ""
 
     return address

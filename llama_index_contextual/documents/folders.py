@@ -1,0 +1,233 @@
+"""Where the documents of an index come from: one folder, or several that have names.
+
+A document's path is relative to the one folder. Of several it begins with the name of its own: ``notes/2026/plan.md``
+is ``2026/plan.md`` in the folder that is called ``notes``. So paths stay unique, citations name the folder, and
+everything that goes by paths does as it does with one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files
+from llama_index_contextual.errors import SettingError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_NAME: Final = re.compile(r"\w[\w.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """One of several folders of an index.
+
+    Attributes:
+        name: What the paths of its documents begin with.
+        folder: Where it is.
+        description: What it holds, in one line, or "".
+        include: Patterns of the files to read, as :class:`FileRules` takes them; none for those of the index.
+        exclude: Patterns to leave out, beside those of the index.
+        weight: The scores of its hits are multiplied by it, 0 to 1.
+    """
+
+    name: str
+    folder: Path
+    description: str = ""
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    weight: float = 1.0
+
+    @classmethod
+    def of(cls, name: str, value: Any) -> Collection:
+        """Return a collection as settings have it: the path of its folder, or a mapping with ``path`` and more."""
+        values = dict(value) if isinstance(value, Mapping) else {"path": value}
+        folder = Path(values.pop("path")).expanduser().resolve()
+        values |= {key: tuple(values[key]) for key in ("include", "exclude") if key in values}
+        return cls(name, folder, **values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as :meth:`of` takes it, without what is as by default."""
+        values = {"description": self.description, "include": [*self.include], "exclude": [*self.exclude]}
+        weight = {} if self.weight == 1 else {"weight": self.weight}
+        return {"path": str(self.folder), **{key: value for key, value in values.items() if value}, **weight}
+
+    def rules(self, rules: FileRules) -> FileRules:
+        """Return which of its files count, where ``rules`` are those of the index."""
+        return replace(rules, include=self.include or rules.include, ignore=(*rules.ignore, *self.exclude))
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """The one folder of an index, or several by name.
+
+    Attributes:
+        root: The one folder; of several, the storage of their index.
+        collections: The several.
+    """
+
+    root: Path
+    collections: dict[str, Collection] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return ", ".join(self.collections) or str(self.root)
+
+    @property
+    def places(self) -> list[Path]:
+        """Return the folders."""
+        return [one.folder for one in self.collections.values()] or [self.root]
+
+    @property
+    def first(self) -> str:
+        """Return the name of the first of several folders; "" of one."""
+        return next(iter(self.collections), "")
+
+    def home(self, path: str) -> tuple[Path, str]:
+        """Return the folder that a path is in, and the rest of the path.
+
+        Raises:
+            SettingError: It begins with no name of a folder.
+        """
+        if not self.collections:
+            return self.root, path
+        name, _, rest = path.partition("/")
+        if name not in self.collections:
+            names = ", ".join(f"{one}/" for one in self.collections)
+            raise SettingError(f"path={path!r} is in no folder of the index. Cure: one that begins with {names}")
+        return self.collections[name].folder, rest
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse names that no folder has.
+
+        Raises:
+            SettingError: One is not known.
+        """
+        for name in names:
+            if name not in self.collections:
+                cure = (
+                    f"one of {', '.join(self.collections)}" if self.collections else "none: the index is of one folder"
+                )
+                raise SettingError(f"is not known. Cure: {cure}.", collection=name)
+
+    def place(self, path: str) -> Path:
+        """Return where a document is. One that no folder has, as it was given by hand, is nowhere below the root."""
+        try:
+            folder, rest = self.home(path)
+        except SettingError:
+            return self.root / path
+        return folder / rest
+
+    def path_of(self, place: Path) -> str | None:
+        """Return the path of a file or folder; None where it is outside of all folders."""
+        for name, folder in [(one.name, one.folder) for one in self.collections.values()] or [("", self.root)]:
+            if place.is_relative_to(folder):
+                rest = place.relative_to(folder).as_posix()
+                return "/".join(part for part in (name, "" if rest == "." else rest) if part)
+        return None
+
+    def part_of(self, source: str | Path | None) -> str:
+        """Return the path of a file or folder that is named absolutely or relative to the index; "" is everything.
+
+        Raises:
+            SettingError: It is outside, or does not exist.
+        """
+        if source is None or (self.collections and str(source) in ("", ".")):
+            return ""
+        named = Path(source).expanduser()
+        place = named.resolve() if named.is_absolute() else self.place(named.as_posix()).resolve()
+        path = self.path_of(place)
+        if path is None:
+            raise SettingError(f"{source} is outside of {self}. Cure: open an index for that folder.")
+        if not place.exists():
+            raise SettingError(f"{source} does not exist. Cure: refresh the folder it was in, and it is forgotten.")
+        return path
+
+    def require(self) -> None:
+        """Refuse an index of which no folder is there, perhaps as it is not mounted: it must not be emptied.
+
+        Raises:
+            StorageError: None is.
+        """
+        if not any(place.is_dir() for place in self.places):
+            named = " or ".join(map(str, self.places))
+            raise StorageError(f"the folder {named} is no longer there. Cure: put it back, then refresh.")
+
+    def find(self, rules: FileRules, *, below: str = "", exclude: Path | None = None, **options: Any) -> Discovery:
+        """Walk the folder, or all of the several, as :func:`find_files` does. Of one that is gone nothing is known."""
+        if not self.collections:
+            return find_files(self.root, rules, below=below, exclude=exclude, **options)
+        found, (wanted, _, rest) = Discovery(), below.strip("/").partition("/")
+        for one in self.collections.values():
+            if wanted not in ("", one.name):
+                continue
+            if not one.folder.is_dir():
+                found.problems.append(
+                    Problem(
+                        f"{one.name}/",
+                        f"the folder {one.folder} is not there; what is indexed of it stays. Cure: put it back, or "
+                        f"llama-index-contextual delete --in {one.name}",
+                    )
+                )
+                continue
+            listing = find_files(one.folder, one.rules(rules), below=rest, exclude=exclude, **options)
+            found.files += [replace(file, path=f"{one.name}/{file.path}") for file in listing.files]
+            found.problems += [
+                replace(problem, path=f"{one.name}/{problem.path.removeprefix('./')}") for problem in listing.problems
+            ]
+            found.skipped += [f"{one.name}/{path}" for path in listing.skipped]
+            found.unfinished |= listing.unfinished
+        found.files.sort(key=lambda file: file.path)
+        return found
+
+
+def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:
+    """Return several folders by name, checked.
+
+    Args:
+        folders: By name: a path, or a mapping with ``path`` and the other attributes of :class:`Collection`.
+
+    Raises:
+        SettingError: A name cannot work, there are two alike, or a folder is in another.
+    """
+    collections: dict[str, Collection] = {}
+    for name, value in folders.items():
+        if not _NAME.fullmatch(name):
+            raise SettingError(
+                f"{name!r} is no name of a folder. Cure: letters, digits, '_', '-' and '.', such as notes=PATH"
+            )
+        one = Collection.of(name, value)
+        for other in collections.values():
+            if other.name.casefold() == name.casefold():
+                raise SettingError(f"two folders are called {name!r}. Cure: another name for one, as in {name}2=PATH")
+            if one.folder.is_relative_to(other.folder) or other.folder.is_relative_to(one.folder):
+                raise SettingError(
+                    f"{one.folder} and {other.folder} hold the same files, which would be indexed twice. Cure: one of "
+                    "them, or exclude= and the outer one alone"
+                )
+        collections[name] = one
+    return collections
+
+
+def named_folders(arguments: Iterable[str]) -> dict[str, str]:
+    """Return folders by name, as a command line gives them: ``PATH``, called by its last part, or ``NAME=PATH``.
+
+    Raises:
+        SettingError: Two have the same name, or one is no folder.
+    """
+    folders: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, path = argument.partition("=")
+        if not equals or not _NAME.fullmatch(name) or Path(argument).exists():
+            name, path = Path(argument).expanduser().resolve().name, argument
+        if not Path(path).expanduser().is_dir():
+            raise SettingError(f"{path} is no folder. Cure: name one that exists")
+        if name in folders:
+            raise SettingError(
+                f"{folders[name]} and {path} are both called {name!r}. Cure: a name, as in {name}2={path}"
+            )
+        folders[name] = path
+    return folders
