@@ -1,0 +1,115 @@
+"""Several folders in one index: names, one ranking, narrowed questions, a folder that is gone, a folder taken out."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual.errors import ConfirmationError, SettingError, StorageError
+
+
+@pytest.fixture
+def folders(tmp_path):
+    notes, docs = tmp_path / "notes", tmp_path / "docs"
+    (notes / "people").mkdir(parents=True)
+    docs.mkdir()
+    (notes / "people" / "priya.md").write_text("# Priya\n\nAllergic to cashews.\n")
+    (docs / "gateway.md").write_text("# Gateway\n\n## Timeout\n\nThe default value is 60.\n")
+    (docs / "readme.md").write_text("# Docs\n\nAll about cashews as a trade good.\n")
+    return {"notes": notes, "docs": docs}
+
+
+@pytest.fixture
+def index(folders, tmp_path):
+    with ContextualIndex.open(folders, storage=tmp_path / "storage", embed_model="none") as opened:
+        opened.refresh()
+        yield opened
+
+
+def paths(index, question, **options):
+    return [hit.node.metadata["path"] for hit in index.as_retriever(**options).retrieve(question)]
+
+
+def test_one_ranking_holds_the_hits_of_all_folders_by_name(index):
+    assert set(paths(index, "cashews")) == {"notes/people/priya.md", "docs/readme.md"}
+    assert index.place("docs/gateway.md").read_text().startswith("# Gateway")
+    assert index.read("notes/people/priya.md") == "# Priya\n\nAllergic to cashews.\n"
+
+
+def test_a_question_is_narrowed_to_a_folder(index):
+    assert paths(index, "cashews collection:docs") == ["docs/readme.md"]
+    assert paths(index, "cashews collection:notes") == ["notes/people/priya.md"]
+
+
+def test_the_storage_alone_opens_all_of_them_and_another_folder_joins(index, folders, tmp_path):
+    more = tmp_path / "app"
+    more.mkdir()
+    (more / "cashew.md").write_text("# Cashew service\n")
+    index.close()
+    with ContextualIndex.open({"app": more}, storage=tmp_path / "storage") as opened:
+        assert opened.refresh().added == ["app/cashew.md"]
+    with ContextualIndex.open(None, storage=tmp_path / "storage", create=False) as again:
+        assert [*again.collections] == ["notes", "docs", "app"]
+        assert again.verify().ok
+
+
+def test_what_is_indexed_of_a_folder_that_is_gone_stays_and_is_named(index, folders):
+    away = folders["docs"].rename(folders["docs"].with_name("away"))
+    report = index.refresh()
+    assert not report.deleted
+    assert [problem.path for problem in report.failed] == ["docs/"]
+    assert "docs/gateway.md" in paths(index, "default value")
+    shutil.rmtree(folders["notes"])
+    with pytest.raises(StorageError, match="no longer there"):
+        index.refresh()
+    away.rename(folders["docs"])
+
+
+def test_a_folder_whose_files_are_all_gone_is_not_emptied_without_a_word(index, folders):
+    for file in folders["docs"].iterdir():
+        file.unlink()
+    with pytest.raises(ConfirmationError, match="2 of 3"):
+        index.refresh()
+
+
+def test_a_folder_is_taken_out_for_good(index, folders, tmp_path):
+    assert index.forget("docs") == 2
+    assert paths(index, "cashews") == ["notes/people/priya.md"]
+    with ContextualIndex.open(None, storage=tmp_path / "storage") as again:
+        assert [*again.collections] == ["notes"]
+        assert not again.refresh().added
+        with pytest.raises(SettingError, match="only folder"):
+            again.forget("notes")
+    assert (folders["docs"] / "gateway.md").exists()
+
+
+def test_a_folder_has_rules_a_description_and_a_weight_of_its_own(folders, tmp_path):
+    (folders["docs"] / "draft.md").write_text("# Cashew draft\n")
+    (folders["docs"] / "contextual.toml").write_text('[files]\nexclude = ["draft.md"]\n')
+    docs = {"path": folders["docs"], "description": "trade handbook", "weight": 0.1}
+    with ContextualIndex.open({**folders, "docs": docs}, storage=tmp_path / "s", embed_model="none") as index:
+        index.refresh()
+        assert "docs/draft.md" not in index.documents()
+        assert "trade handbook" in index.nodes("docs/gateway.md")[0].metadata["context"]
+        assert paths(index, "cashews trade good")[0] == "notes/people/priya.md"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"a/b": "notes"}, "no name of a folder"),
+        ({"notes": "notes", "Notes": "docs"}, "two folders are called"),
+        ({"notes": "notes", "people": "notes/people"}, "indexed twice"),
+    ],
+)
+def test_folders_that_cannot_work_are_refused(folders, tmp_path, names, message):
+    with pytest.raises(SettingError, match=message):
+        ContextualIndex.open({name: tmp_path / path for name, path in names.items()}, storage=tmp_path / "s")
+
+
+def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folders, tmp_path):
+    with pytest.raises(SettingError, match="in none of them"):
+        ContextualIndex.open(folders)
+    with pytest.raises(StorageError, match="several folders"):
+        ContextualIndex.open(folders["docs"], storage=tmp_path / "storage")
