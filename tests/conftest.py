@@ -19,8 +19,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 # The tests have settings of their own, and so have the processes that they start: what the person who runs them
 # trusts changes nothing.
-os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="contextual-user-")
-atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
+for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+    os.environ[variable] = tempfile.mkdtemp(prefix="contextual-user-")
+    atexit.register(shutil.rmtree, os.environ[variable], ignore_errors=True)
 
 pytest_plugins = [
     "servers",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
-from llama_index_contextual import ContextualIndex
+from mcp_clients import mcp
+
+from llama_index_contextual import ContextualIndex, mcp_server
+from llama_index_contextual.config.trust import user_folder
 from llama_index_contextual.errors import ConfirmationError, SettingError, StorageError
 
 
@@ -113,3 +117,46 @@ def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folder
         ContextualIndex.open(folders)
     with pytest.raises(StorageError, match="several folders"):
         ContextualIndex.open(folders["docs"], storage=tmp_path / "storage")
+
+
+def test_the_command_line_indexes_several_folders_and_narrows_to_one(run, folders, tmp_path):
+    storage = tmp_path / "storage"
+    run("index", folders["notes"], f"handbook={folders['docs']}", "--storage", storage, "--embed-model", "none")
+    hits = json.loads(run("search", "cashews", "--storage", storage, "--json").stdout)
+    assert {hit["path"] for hit in hits} == {"notes/people/priya.md", "handbook/readme.md"}
+    hits = json.loads(run("search", "cashews", "--storage", storage, "--in", "handbook", "--json").stdout)
+    assert [hit["path"] for hit in hits] == ["handbook/readme.md"]
+    assert run("get", "handbook/gateway.md", "--storage", storage).stdout.startswith("# Gateway")
+    wrong = run("search", "cashews", "--storage", storage, "--in", "handbok")
+    assert (wrong.returncode, "notes, handbook" in wrong.stderr) == (1, True)
+    twice = run("search", "cashews", "-f", folders["notes"], "-f", folders["docs"])
+    assert (twice.returncode, "--storage PLACE" in twice.stderr) == (1, True)
+    assert "1 document of notes deleted" in run("delete", "--storage", storage, "--in", "notes", "--yes").stderr
+    assert run("search", "Priya", "--storage", storage).stdout == ""
+    assert (folders["notes"] / "people" / "priya.md").exists()
+
+
+def test_the_users_own_configuration_names_folders_that_need_no_option(run, folders, monkeypatch, tmp_path):
+    for variable in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    user_folder().mkdir(parents=True)
+    named = "".join(f"[collections.{name}]\npath = {json.dumps(str(path))}\n" for name, path in folders.items())
+    (user_folder() / "config.toml").write_text(named, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    run("index", "--embed-model", "none")
+    hits = json.loads(run("search", "cashews", "--json").stdout)
+    assert {hit["path"] for hit in hits} == {"notes/people/priya.md", "docs/readme.md"}
+
+
+async def test_one_mcp_server_serves_all_of_them(index, folders):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        status = (await client.call_tool("status", {})).structured_content
+        assert status["collections"] == {name: str(path) for name, path in folders.items()}
+        hits = await client.call_tool("memory_search", {"query": "cashews", "collection": "docs"})
+        assert "docs/readme.md" in hits.content[0].text
+        assert "priya" not in hits.content[0].text
+        note = await client.call_tool("get", {"path": "notes/people/priya.md"})
+        assert "Allergic to cashews." in note.content[0].text
+        wrong = await client.call_tool("memory_search", {"query": "cashews", "collection": "doc"})
+        assert wrong.is_error
+        assert "notes, docs" in wrong.content[0].text

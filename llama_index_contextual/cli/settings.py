@@ -182,9 +182,9 @@ def commented_file() -> str:
     section = ""
     for key, setting in SETTINGS.items():
         table, _, name = key.rpartition(".")
-        if table != section:
-            section = table
-            lines += ["", f"[{table or key}]"]
+        if (table or key) != section:
+            section = table or key
+            lines += ["", f"[{section}]"]
         note = f" Default: {setting.computed}." if setting.computed else ""
         lines.append(f"# {setting.info.description}{note}")
         value = setting.info.default if setting.example is None else setting.example

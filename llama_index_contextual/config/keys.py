@@ -362,14 +362,14 @@ class Configuration(Section):
     retrieval: Retrieval = Retrieval()
     memory: Memory = Memory()
     descriptions: Annotated[dict[str, str], AfterValidator(_one_line)] = setting(
-        'What a folder holds, as in `"api/" = "REST reference"`.',
+        'What a folder or file holds, as in `"api/" = "REST reference"`: a part of every context below it.',
         {},
         example={"api/": "REST reference of the billing service"},
         safe=True,
     )
 
     collections: dict[str, Folder] = setting(
-        'Folders that share one index, as in `notes = { path = "~/notes" }`. Only your own file names them.',
+        'Folders that share one index, as in `notes = { path = "~/notes" }`. Your own file names them.',
         {},
         example={"notes": {"path": "~/notes"}},
     )
