@@ -10,7 +10,7 @@ from mcp_clients import mcp
 
 from llama_index_contextual import ContextualIndex, mcp_server
 from llama_index_contextual.config.trust import user_folder
-from llama_index_contextual.errors import ConfirmationError, SettingError, StorageError
+from llama_index_contextual.errors import ConfirmationError, ContextualWarning, SettingError, StorageError
 
 
 @pytest.fixture
@@ -160,3 +160,18 @@ async def test_one_mcp_server_serves_all_of_them(index, folders):
         wrong = await client.call_tool("memory_search", {"query": "cashews", "collection": "doc"})
         assert wrong.is_error
         assert "notes, docs" in wrong.content[0].text
+
+
+def test_a_folder_of_several_says_nothing_of_the_others(folders, tmp_path):
+    (folders["docs"] / "contextual.toml").write_text(
+        '[collections.secret]\npath = "/"\n[chunks]\nsize = 20\n[files]\nexclude = ["*"]\n'
+        '[descriptions]\n"../notes/" = "harmless"\n'
+    )
+    with pytest.warns(ContextualWarning, match=r"collections") as told:
+        index = ContextualIndex.open(folders, storage=tmp_path / "s", embed_model="none")
+    with index:
+        assert any("chunks.size not obeyed in an index of several folders" in str(one.message) for one in told)
+        index.refresh()
+        assert [*index.collections] == ["notes", "docs"]
+        assert [*index.documents()] == ["notes/people/priya.md"]
+        assert "harmless" not in str(index.nodes("notes/people/priya.md")[0].metadata)
