@@ -239,7 +239,7 @@ class KeywordEngine:
     # Keeping it on disk
 
     def save(self, folder: Path, stamp: str) -> KeywordEngine:
-        """Keep it in a folder, and return the same engine, mapped from there.
+        """Keep it in a folder, in few segments, and return the same engine, mapped from there.
 
         Args:
             folder: Made where it is missing.
@@ -249,7 +249,8 @@ class KeywordEngine:
             StorageError: The folder cannot be written.
         """
         with writing(folder, "The keyword index"):
-            return self._with(write_segments(folder, self.segments, self.analyzer.fingerprint, stamp))
+            segments = _joined(self.segments)
+            return self._with(write_segments(folder, segments, self.analyzer.fingerprint, stamp))
 
     @classmethod
     def load(
@@ -291,6 +292,18 @@ def _tidy(segments: Iterable[Segment]) -> list[Segment]:
             break
         result[start:] = [Segment.merge(result[start:])]
     return result
+
+
+def _joined(segments: Sequence[Segment]) -> list[Segment]:
+    """Merge the last segments, because a query asks each by itself; few old rows are written for each new one."""
+    start, rows, codes = len(segments), 0, 0
+    while start and (not rows or segments[start - 1].count <= _FAN * rows):
+        rows, codes = rows + segments[start - 1].count, codes + segments[start - 1].length
+        if rows > MOST_ROWS or codes > MOST_CODES:
+            break
+        start -= 1
+    run = segments[start:]
+    return [*segments[:start], *([Segment.merge(run)] if len(run) > 1 else run)]
 
 
 def _size_class(rows: int) -> int:

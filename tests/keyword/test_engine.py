@@ -228,14 +228,14 @@ def test_what_is_opened_is_mapped_and_not_read(tmp_path):
             assert not array.flags.writeable
 
 
-def test_saving_an_edit_writes_what_is_new_only(tmp_path):
+def test_saving_an_edit_writes_little_that_is_old(tmp_path):
     one = saved(tmp_path)
-    old = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.words")}
+    old = {path.stat().st_size: (path.name, path.stat().st_mtime_ns) for path in tmp_path.glob("*.words")}
     again = one.with_texts([9], ["quince"]).without([5 * FAR])
-    again.save(tmp_path, "second")
-    new = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.words")}
-    assert old.items() < new.items()
-    assert len(new) == len(old) + 1
+    again = again.save(tmp_path, "second")
+    new = {path.stat().st_size: (path.name, path.stat().st_mtime_ns) for path in tmp_path.glob("*.words")}
+    assert new[max(new)] == old[max(old)]
+    assert [one.count for one in again.segments] == [298, 3]  # the new row went to the two of the small segment
     assert state(KeywordEngine.load(tmp_path)[0]) == state(again)
 
 
