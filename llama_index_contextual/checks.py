@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import socket
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
@@ -14,6 +15,8 @@ from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+_LOGIN: Final = re.compile(r"(https?://)[^/\s]*@")
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
@@ -130,3 +133,8 @@ def listener(host: str, port: int) -> socket.socket:
         raise SettingError(f"cannot be used at {host} ({error.strerror}). Cure: another port", port=port) from error
     listening.listen()
     return listening
+
+
+def without_credentials(spec: str) -> str:
+    """Return the name of a model or of an embedding without the user and password of its URL, to be written down."""
+    return _LOGIN.sub(r"\1", spec)

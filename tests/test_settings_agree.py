@@ -19,8 +19,8 @@ from llama_index_contextual.config import SETTINGS
 from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.embedding import resolve_embedding
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.index.asked import chosen_postprocessors
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
 
 QUESTION = "Which port does the gateway open?"
 PATTERNS = ("*.txt", "*.py", "notes/")

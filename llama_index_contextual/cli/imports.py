@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _LAZY: Final = ("llama_index.core", "llama_index_contextual")
+# LlamaIndex and bm25s import these for functions that a question does not need. They are run as a whole.
+_WHOLE: Final = ("filetype", "fsspec", "requests", "scipy.sparse")
 
 
 def import_late() -> None:
@@ -35,7 +37,7 @@ class _LatePackages(MetaPathFinder):
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the package as the usual finder does, with another loader; None for all else."""
-        if not name.startswith(_LAZY):
+        if not name.startswith(_LAZY) and name not in _WHOLE:
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.submodule_search_locations is not None and spec.loader is not None:
@@ -74,7 +76,7 @@ class _Names:
 
     def __call__(self, name: str) -> object:
         package, values = self._module.__name__, vars(self._module)
-        if not self._origins:
+        if not self._origins and package not in _WHOLE:
             self._origins = _origins_of(self._loader.get_source(package), package, values)
         if name in values:
             return values[name]

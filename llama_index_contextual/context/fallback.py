@@ -13,7 +13,6 @@ from llama_index.core.prompts.mixin import PromptMixin
 from llama_index_contextual.checks import refuse_unknown
 from llama_index_contextual.context.base import ContextGenerator, DocumentChunks
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.context.llm.generator import LLMContextGenerator
 from llama_index_contextual.errors import ContextualWarning, SettingError
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.base import ChunkContext, Contexts, Progress, SourceDocument
     from llama_index_contextual.context.cache import Reuse
+    from llama_index_contextual.context.llm.generator import LLMContextGenerator
     from llama_index_contextual.context.llm.request import Patience
     from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices
 
@@ -229,7 +229,7 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
     if make is None:
         names = ", ".join(repr(name) for name in (OFF, *_KINDS))
         raise SettingError(f"is not known. Cure: use one of {names}, or a ContextGenerator.", context=spec)
-    known = {*signature(make).parameters, *(signature(LLMContextGenerator).parameters if make is _llm else ())}
+    known = {*signature(make).parameters, *(signature(_class_for_models()).parameters if make is _llm else ())}
     _refuse(options, f"context={spec!r}", tuple(sorted(known - {"options"})))
     return make(**options)
 
@@ -244,8 +244,15 @@ def _llm(*, fallback: str | Sequence[str] | None = ("pattern", "headings"), **op
     names = [fallback] if isinstance(fallback, str) else fallback or ()
     if not isinstance(names, Sequence) or any(name not in tuple(FREE) for name in names):
         raise SettingError(f"fallback={fallback!r} is not known. Cure: use some of {', '.join(FREE)}, or None.")
-    first = LLMContextGenerator(**options)
+    first = _class_for_models()(**options)
     return FallbackContextGenerator([first, *(FREE[name]() for name in names)]) if names else first
+
+
+def _class_for_models() -> type[LLMContextGenerator]:
+    """Import what asks language models only where one is asked: that takes a tenth of a question's start."""
+    from llama_index_contextual.context.llm.generator import LLMContextGenerator
+
+    return LLMContextGenerator
 
 
 _KINDS: Final[dict[str, Callable[..., ContextGenerator]]] = {**FREE, "llm": _llm}

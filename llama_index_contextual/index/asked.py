@@ -5,12 +5,11 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from llama_index_contextual.checks import one_of, refuse_unknown, whole
+from llama_index_contextual.checks import amount, one_of, refuse_unknown, whole
 from llama_index_contextual.errors import DocumentError, FingerprintError
 from llama_index_contextual.index.nodes import to_node
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
-from llama_index_contextual.postprocessor.reorder import CollectionWeights
-from llama_index_contextual.postprocessor.rerank import chosen_postprocessors
+from llama_index_contextual.postprocessor.reorder import CollectionWeights, GroupingPostprocessor, RecencyPostprocessor
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
 from llama_index_contextual.retrievers.relevance import said_least
 
@@ -19,11 +18,13 @@ if TYPE_CHECKING:
 
     from llama_index.core.base.base_query_engine import BaseQueryEngine
     from llama_index.core.chat_engine.types import BaseChatEngine
+    from llama_index.core.llms import LLM
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
     from typing_extensions import Unpack
 
+    from llama_index_contextual.config import Retrieval
     from llama_index_contextual.documents.files import Discovery
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.tables import DocumentRow
@@ -234,3 +235,40 @@ class Asked:
     def _found(self, below: str = "") -> Discovery:
         known = [key for key, one in self._storage.documents().items() if one.kind == "file"]
         return self.settings.reading.find(below, known=known)
+
+
+def chosen_postprocessors(
+    retrieval: Retrieval,
+    recency: bool | float | None = None,
+    rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
+    *,
+    pool: int,
+    llm: str | LLM | None = None,
+) -> list[BaseNodePostprocessor]:
+    """Return the postprocessors that some settings ask for, in the order in which they work.
+
+    Args:
+        retrieval: The settings of a search.
+        recency: Whether newer notes win among near equals; a number is the half-life in days. None is what the settings
+            say.
+        rerank: A reranker by name or any postprocessor. False is none; None is what the settings say.
+        pool: How many hits the postprocessors are given. A reranker returns all of them.
+        llm: The language model that the reranker ``"llm"`` asks.
+
+    Raises:
+        SettingError: A reranker has no such form, no key, or a model that cannot be loaded.
+        MissingExtraError: The package that serves it is not installed.
+    """
+    steps: list[BaseNodePostprocessor] = []
+    half_life = retrieval.recency if recency is None else recency
+    if half_life is not False:
+        days = retrieval.half_life_days if half_life is True else amount("recency", half_life)
+        steps.append(RecencyPostprocessor(half_life_days=days))
+    model = retrieval.rerank if rerank is None else rerank
+    if model:
+        from llama_index_contextual.postprocessor.rerank import reranker  # LlamaIndex's prompts, which few need
+
+        steps.append(reranker(model, pool, llm))
+    if retrieval.per_file is not None:
+        steps.append(GroupingPostprocessor(group_size=retrieval.per_file))
+    return steps

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.readers.base import BaseReader
 
-from llama_index_contextual.checks import amount
+from llama_index_contextual.checks import amount, without_credentials
 from llama_index_contextual.config import Configuration, load_configuration
 from llama_index_contextual.config.trust import user_storage
-from llama_index_contextual.context.llm.model import without_credentials
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.documents.folders import Folders, collections_of

@@ -11,7 +11,7 @@ import os
 import re
 from abc import abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
 from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializeAsAny
@@ -21,11 +21,10 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.checks import amount, explained
+from llama_index_contextual.checks import explained
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.local_model import send_no_telemetry
-from llama_index_contextual.postprocessor.reorder import GroupingPostprocessor, RecencyPostprocessor
 from llama_index_contextual.service import post
 from llama_index_contextual.text import counted, replace_surrogates
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from llama_index.core.llms import LLM
     from llama_index.core.prompts.mixin import PromptDictType
 
-    from llama_index_contextual.config import Retrieval
 
 FORMS: Final = (
     "'cohere:MODEL', 'jina:MODEL', 'llama.cpp:http://HOST', 'fastembed:MODEL', 'sentence-transformers:MODEL', 'llm', "
@@ -50,48 +48,8 @@ _SECONDS: Final = 60.0  # for each call
 _CHOICE: Final = re.compile(r"Doc(?:ument)?\s*:?\s*(\d+)\s*,?\s*Relevance\s*:?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
-def chosen_postprocessors(
-    retrieval: Retrieval,
-    recency: bool | float | None = None,
-    rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
-    *,
-    pool: int,
-    llm: str | LLM | None = None,
-) -> list[BaseNodePostprocessor]:
-    """Return the postprocessors that some settings ask for, in the order in which they work.
-
-    Args:
-        retrieval: The settings of a search.
-        recency: Whether newer notes win among near equals; a number is the half-life in days. None is what the settings
-            say.
-        rerank: A reranker by name or any postprocessor. False is none; None is what the settings say.
-        pool: How many hits the postprocessors are given. A reranker returns all of them.
-        llm: The language model that the reranker ``"llm"`` asks.
-
-    Raises:
-        SettingError: A reranker has no such form, no key, or a model that cannot be loaded.
-        MissingExtraError: The package that serves it is not installed.
-    """
-    steps: list[BaseNodePostprocessor] = []
-    half_life = retrieval.recency if recency is None else recency
-    if half_life is not False:
-        days = retrieval.half_life_days if half_life is True else amount("recency", half_life)
-        steps.append(RecencyPostprocessor(half_life_days=days))
-    model = retrieval.rerank if rerank is None else rerank
-    if isinstance(model, str):
-        steps.append(reranker(model, pool, llm))
-    elif model:
-        hides_contexts = isinstance(model, LLMRerank | StructuredLLMRerank | RankGPTRerank) and not isinstance(
-            model, LLMReranker
-        )
-        steps.append(RerankWithContext(model) if hides_contexts else model)
-    if retrieval.per_file is not None:
-        steps.append(GroupingPostprocessor(group_size=retrieval.per_file))
-    return steps
-
-
-def reranker(spec: str, pool: int, llm: str | LLM | None = None) -> BaseNodePostprocessor:
-    """Return a reranker by name.
+def reranker(spec: str | BaseNodePostprocessor, pool: int, llm: str | LLM | None = None) -> BaseNodePostprocessor:
+    """Return a reranker by name, or one that is made already so that it reads contexts.
 
     Args:
         spec: One of ``FORMS``. ``cohere:`` and ``jina:`` take the address of another server of their kind after ``@``:
@@ -103,6 +61,9 @@ def reranker(spec: str, pool: int, llm: str | LLM | None = None) -> BaseNodePost
         SettingError: There is no such form, the key is missing, or the model cannot be loaded.
         MissingExtraError: The package that runs it is not installed.
     """
+    if not isinstance(spec, str):
+        hides_contexts = isinstance(spec, LLMRerank | StructuredLLMRerank | RankGPTRerank)
+        return RerankWithContext(spec) if hides_contexts and not isinstance(spec, LLMReranker) else spec
     kind, _, model = spec.partition(":")
     if kind in _URLS and model:
         return _service(kind, model)

@@ -25,7 +25,6 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from servers import served
 
 from llama_index_contextual import ContextualIndex, LocalEmbedding, service
-from llama_index_contextual.config import Retrieval
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.metadata import put_context, set_views
 from llama_index_contextual.postprocessor import rerank
@@ -34,7 +33,6 @@ from llama_index_contextual.postprocessor.rerank import (
     LLMReranker,
     RerankWithContext,
     ServiceReranker,
-    chosen_postprocessors,
     reranker,
 )
 
@@ -214,7 +212,7 @@ async def test_a_stock_reranker_that_hides_contexts_reads_them_inside_ours(make,
     llm.said.clear()
     assert names(make(llm).postprocess_nodes(hits, query_str=QUESTION)) == ["gateway", "archive"]
     assert "Gateway > Timeout" not in llm.said.pop(), "LlamaIndex has changed: it shows contexts now"
-    for step in (RerankWithContext(make(llm)), chosen_postprocessors(Retrieval(), rerank=make(llm), pool=9)[0]):
+    for step in (RerankWithContext(make(llm)), reranker(make(llm), pool=9)):
         found = step.postprocess_nodes(hits, query_str=QUESTION)
         assert "context: Gateway > Timeout The default value is 60." in " ".join(llm.said.pop().split())
         assert [one.node for one in found] == [hits[2].node, hits[0].node], "the hits themselves"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import threading
 import weakref
 from concurrent.futures import Future
@@ -25,6 +24,7 @@ from anyio.from_thread import BlockingPortal
 from llama_index.core import Settings
 from llama_index.core.llms import LLM, ChatResponse, CustomLLM
 
+from llama_index_contextual.checks import without_credentials
 from llama_index_contextual.context.cache import OBJECT
 from llama_index_contextual.errors import MissingExtraError, SettingError
 
@@ -39,7 +39,6 @@ OLLAMA_URL: Final = "http://localhost:11434"
 DEFAULT_WINDOW: Final = 8192  # tokens; for servers that do not say
 _OLLAMA_WINDOW: Final = 16384  # Ollama reserves memory for all of it, and qwen3's own 40,960 is gigabytes
 _CLIENT_TIMEOUT: Final = 3600.0  # ours is shorter, and cancels the request
-_CREDENTIALS: Final = re.compile(r"(https?://)[^/\s]*@")
 _CLOSED: Final = frozenset({401, 403})
 _TAKE_MAX_TOKENS: Final = ("openai", "anthropic", "openailike", "mistral", "groq", "together", "openrouter")
 _MARK_CACHE: Final = ("anthropic", "bedrock_converse")
@@ -122,15 +121,10 @@ def _integration(package: str, name: str) -> Callable[..., LLM]:
     return integration
 
 
-def without_credentials(spec: str) -> str:
-    """Return the name of a model or of an embedding without the user and password of its URL, to be written down."""
-    return _CREDENTIALS.sub(r"\1", spec)
-
-
 def _with_credentials(url: str) -> str:
     """Return a URL with the user and password of the environment, where it has none of its own."""
     login = os.environ.get(CREDENTIALS)
-    return url if not login or _CREDENTIALS.search(url) else url.replace("://", f"://{login}@", 1)
+    return url if not login or without_credentials(url) != url else url.replace("://", f"://{login}@", 1)
 
 
 def model_name(llm: LLM) -> str:
