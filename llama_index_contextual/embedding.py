@@ -131,15 +131,16 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
     """
     if isinstance(embedding, LocalEmbedding):
         return "minilm", embedding.max_tokens - SPECIAL_TOKENS
-    if isinstance(embedding, NoEmbedding):  # the chunks of the default, so that an index can change to it and back
-        return embedding_limit(LocalEmbedding())
     name = embedding.model_name.lower()
     tokens, tokenizer = next((window for part, window in _WINDOWS.items() if part in name), (0, ""))
+    around = _AROUND
+    if isinstance(embedding, NoEmbedding):  # the chunks of the default, so that an index can change to it and back
+        tokens, tokenizer, around = LocalEmbedding().max_tokens, "minilm", SPECIAL_TOKENS
     if not tokens:
         return None
     if tokenizer == "minilm" and find_spec("tokenizers") is None:
         tokens, tokenizer = tokens * 3 // 4, "cl100k"  # technical words are more of BERT's pieces
-    return tokenizer, tokens - _AROUND
+    return tokenizer, tokens - around
 
 
 # Models that were trained with an instruction before every text; without it they find less. (query, document)

@@ -186,6 +186,12 @@ def test_known_models_have_the_window_of_their_card(model, limit, monkeypatch):
         assert (tokenizer, fewer < limit[1]) == ("cl100k", True)
 
 
+def test_an_index_by_keywords_alone_needs_no_extra(monkeypatch):
+    assert embedding_limit(NoEmbedding()) == embedding_limit(LocalEmbedding())
+    monkeypatch.setattr(module, "find_spec", lambda _name: None)
+    assert embedding_limit(NoEmbedding()) == ("cl100k", 190)
+
+
 @pytest.mark.parametrize(
     ("model", "tokenizer", "size"),
     [

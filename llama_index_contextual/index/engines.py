@@ -78,7 +78,8 @@ class Engines:
         """Return the store, where a writer has filled it and it has to answer: an exact one, or beyond the limit."""
         shown = snapshot.state.get("store") or {}
         is_filled = (shown.get("name"), shown.get("edition")) == (self._store.name, snapshot.edition)
-        return self._store_at(snapshot) if is_filled and (count > self._limit or self._store.is_exact) else None
+        is_asked = self._store.is_installed and (count > self._limit or self._store.is_exact)
+        return self._store_at(snapshot) if is_filled and is_asked else None
 
     def nearest(
         self, snapshot: Snapshot, count: int, embedding: Sequence[float], top_k: int, among: Rows | None
@@ -127,13 +128,22 @@ class Engines:
         self._keywords.save(snapshot, self._folder / "keywords", stamp)
         if not embeds:
             return
-        if count <= self._limit and not self._store.is_exact:
+        is_answering = count > self._limit and self._store.is_installed
+        if not is_answering and not self._store.is_exact:
             self._matrix.save(snapshot, self._folder / "matrix", stamp)
-        if count > self._limit or self._store.is_shared:
+        if is_answering or self._store.is_shared:
             self._fill_store(snapshot)
+        elif count > self._limit:
+            logger.warning(
+                "Every vector is compared, because %s are more than [store] exact_limit, and Chroma is not installed. "
+                "Cure: pip install 'llama-index-contextual[chroma]', or a higher limit.",
+                counted(count, "chunk"),
+            )
 
     def store_state(self, snapshot: Snapshot) -> dict[str, Any]:
         """Return what the database is to say of the store: where the vectors are, if they are there."""
+        if not self._store.is_installed:
+            return {}  # what it holds is of before
         if not self._filled:
             return snapshot.state.get("store") or {}
         return {"name": self._store.name, "edition": snapshot.edition}

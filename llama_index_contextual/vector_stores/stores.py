@@ -35,12 +35,14 @@ class Store:
             too large for the matrix.
         is_exact: Whether it compares a question with every vector up to the limit, and so is asked at any size. Up to
             the limit the matrix answers for others, because a graph loses neighbours.
+        is_installed: Whether this machine has what it takes. Where it has not, the matrix answers at any size.
     """
 
     name: str
     open: Callable[[str], VectorEngine]
     is_shared: bool = True
     is_exact: bool = False
+    is_installed: bool = True
 
 
 def resolve_store(setting: Any, folder: Path, exact_limit: int) -> Store:
@@ -55,17 +57,18 @@ def resolve_store(setting: Any, folder: Path, exact_limit: int) -> Store:
 
     Raises:
         SettingError: It is none of these.
-        MissingExtraError: Qdrant's client is not installed.
+        MissingExtraError: The client of a server is not installed.
     """
     if setting == EMBEDDED:
-        return Store(EMBEDDED, lambda identity: _in_folder(folder, identity), is_shared=False)
+        has_chroma = find_spec("chromadb_rust_bindings") is not None  # not so where chromadb is the client alone
+        return Store(EMBEDDED, lambda identity: _in_folder(folder, identity), is_shared=False, is_installed=has_chroma)
     if isinstance(setting, str):
         kind, address, name = _parts(setting)
         plain = f"{kind}:{address}{name and '#'}{name}"
+        if find_spec("chromadb" if kind == "chroma" else "qdrant_client") is None:
+            raise MissingExtraError(f"{kind.capitalize()}'s client", kind)
         if kind == "chroma":
             return Store(plain, lambda identity: _on_chroma(address, None, name, identity))
-        if find_spec("qdrant_client") is None:
-            raise MissingExtraError("Qdrant's client", "qdrant")
         return Store(plain, lambda identity: _on_qdrant(address, None, name, identity, exact_limit), is_exact=True)
     if hasattr(setting, "get_or_create_collection"):
         return Store("", lambda identity: _on_chroma("", setting, "", identity))

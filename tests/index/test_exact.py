@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import chromadb
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.embedding import model_id
+from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.matrix import Matrix
+from llama_index_contextual.vector_stores import stores
 from llama_index_contextual.vector_stores.chroma import ChromaVectors
 
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
@@ -162,6 +166,42 @@ def test_verify_measures_what_is_found(opened, monkeypatch):
 def _without_the_best(rows, scores):
     """As many, but the last twice, as a graph that has lost one."""
     return np.append(rows[1:], rows[-1]), np.append(scores[1:], scores[-1])
+
+
+def test_without_chroma_every_vector_is_compared_beyond_the_limit_too(opened, folder, embedding, caplog):
+    """Not installed, as by default; then installed, away again with a change in between, and back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LIMIT, "2")
+
+        def change(name, text):
+            (folder / name).write_text(text, "utf-8")
+            index = opened()
+            index.refresh()
+            assert index.verify().ok
+            return index
+
+        def installed(*, chroma):
+            names = set() if chroma else {"chromadb", "chromadb_rust_bindings"}
+            patch.setattr(stores, "find_spec", lambda name: None if name in names else find_spec(name))
+
+        installed(chroma=False)
+        assert_exact(change("new.md", "# Pets\n\nThe hamster eats carrots, too.\n"), embedding)
+        assert not (folder / ".contextual/chroma").exists()
+        assert "because 5 chunks are more than [store] exact_limit, and Chroma is not installed" in caplog.text
+        assert "pip install 'llama-index-contextual[chroma]'" in caplog.text
+        installed(chroma=True)
+        change("more.md", "# More\n\nA rabbit eats carrots as well.\n")
+        assert (folder / ".contextual/chroma").exists()
+        installed(chroma=False)
+        assert_exact(opened(), embedding)
+        assert_exact(change("new.md", "# Pets\n\nThe guinea pig eats carrots, too.\n"), embedding)
+        installed(chroma=True)
+        assert_exact(opened(), embedding)  # what Chroma holds is of before, and is not asked
+        assert opened().refresh().embedded == 0
+        assert opened().verify().ok
+        installed(chroma=False)
+        with pytest.raises(MissingExtraError, match=r"Chroma's client is not installed.*\[chroma\]"):
+            opened(vector_store="chroma:http://127.0.0.1:1")
 
 
 def test_an_index_without_vectors_measures_nothing(opened):
