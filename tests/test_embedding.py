@@ -17,7 +17,13 @@ from llama_index.core.embeddings import MockEmbedding
 
 from llama_index_contextual import embedding as module
 from llama_index_contextual import local_model
-from llama_index_contextual.embedding import embedding_limit, estimate_embedding, model_id, resolve_embedding
+from llama_index_contextual.embedding import (
+    NoEmbedding,
+    embedding_limit,
+    estimate_embedding,
+    model_id,
+    resolve_embedding,
+)
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.local_embedding import LocalEmbedding
