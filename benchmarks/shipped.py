@@ -14,7 +14,7 @@ from llama_index.core.node_parser import NodeParser
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.context import ChunkContext, ContextGenerator
-from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT
+from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT, has_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def shipped_index(
         documents: Those that they were cut from.
         embedding: Of the index.
     """
-    parser, contexts = Prepared(), any(CONTEXT in node.metadata for node in nodes)
+    parser, contexts = Prepared(), any(has_context(node.metadata) for node in nodes)
     parser.prepare(nodes)
     folder = tempfile.TemporaryDirectory(prefix="contextual-benchmark-")
     index = ContextualIndex.open(

@@ -270,9 +270,9 @@ def set_views(
 ) -> None:
     """Let EMBED show the context and what it showed before, less what the context repeats; hide the context from LLM.
 
-    Path, file name, title, header path and date are left out of EMBED where the context says them. So are tags and
-    description that our parser found in front matter: the keyword arm reads these once, on the first chunk. What is
-    excluded anyway stays so. :func:`reset_views` undoes it.
+    Path, file name, title, header path and date are left out of EMBED where the context says them, and the first two
+    also where the keyword arm alone reads them. So are tags and description that our parser found in front matter: the
+    keyword arm reads these once, on the first chunk. What is excluded anyway stays so. :func:`reset_views` undoes it.
 
     Args:
         node: Changed in place: its ``excluded_embed_metadata_keys`` and ``excluded_llm_metadata_keys``.
@@ -286,8 +286,9 @@ def set_views(
     ours = _names(metadata, *_ABOUT_CONTEXTS) if written else []
     context = context_of(metadata) if written else ""
     said = _words(context)
-    names = [name for key in _REPEATED for name in (key, own_name(key)) if context and name in metadata]
-    repeated = [name for name in names if _is_said(name, metadata[name], said)]
+    to_keywords = said + _words(str(value_of(metadata, LEXICAL_CONTEXT) or ""))  # where a path may be said, too
+    names = [(key, name) for key in _REPEATED for name in (key, own_name(key)) if written and name in metadata]
+    repeated = [name for key, name in names if _is_said(name, metadata[name], to_keywords if key in _PATHS else said)]
     hidden = [key for key in (*repeated, *_read_once(node)) if key not in keep_keys]
     written_as = _names(metadata, CONTEXT) if context else []
     own = [] if show_context_to_llm else written_as

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePosixPath
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,14 +35,20 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"
 _FIELDS: Final = frozenset({"breadcrumb", "path", "headings", "title", "date", "continues"})
-_REVISION: Final = 2  # raise it when the same settings would give other words
+_REVISION: Final = 3  # raise it when the same settings would give other words
+
+_WORD: Final = re.compile(r"[^\W\d_]{2,}")
+_YEAR: Final = re.compile(r"(19|20)\d\d")
+_HASH: Final = re.compile(r"(?=.*\d)[0-9a-f-]{8,}", re.IGNORECASE)
+_LEAST_DIGITS: Final = 3  # of a number that counts files: "GPT-4" and "chapter-3" say something
 
 
 class HeadingContextGenerator(ContextGenerator):
     r"""``Document: memory/2026-01-28.md > Morning Check-in > Task Updates``, then title and date where known.
 
     The breadcrumb carries identity and no phrase that every chunk would share, because shared phrases pull the vectors
-    of small embedding models together. Lines of the template whose fields are all empty are left out.
+    of small embedding models together. Lines of the template whose fields are all empty are left out. Where nothing but
+    a path is known and it is an id (``urteil-001.md``), the keyword arm alone reads it: see :func:`is_id`.
 
     Args:
         template: Text with the fields ``{breadcrumb}`` (path and headings), ``{path}``, ``{headings}``, ``{title}``
@@ -63,16 +71,16 @@ class HeadingContextGenerator(ContextGenerator):
         return short_hash([self.name, _REVISION, self.template, self.max_chars])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Return one context per node; its text is empty only where neither path, heading, title nor date is known."""
-        version = self.version
-        return [ChunkContext(self.describe(node, document), self.name, version=version) for node in nodes]
+        """Return one context per node; its text is empty where no heading, title, date or path with words is known."""
+        version, texts = self.version, (self.describe(node, document) for node in nodes)
+        return [ChunkContext(text, self.name, lexical, version) for text, lexical in texts]
 
     def config(self) -> dict[str, Any]:
         """Return the settings as plain data."""
         return {"spec": self.name, "template": self.template, "max_chars": self.max_chars}
 
-    def describe(self, node: BaseNode, document: SourceDocument) -> str:
-        """Fill in the template for one chunk."""
+    def describe(self, node: BaseNode, document: SourceDocument) -> tuple[str, str]:
+        """Fill in the template for one chunk; return what is embedded, and what the keyword arm alone reads."""
         metadata: Mapping[str, Any] = {**document.metadata, **node.metadata}
         headings = heading_titles(metadata)
         fields = {
@@ -83,7 +91,9 @@ class HeadingContextGenerator(ContextGenerator):
             "date": date_in_words(value_of(metadata, DATE)),
             "continues": str(value_of(metadata, CONTINUES) or ""),
         }
-        return _fill(self.template, fields)
+        text, path = _fill(self.template, fields), {"breadcrumb", "path"}
+        says_more = any(value for name, value in fields.items() if name not in path)
+        return (text, "") if says_more or not is_id(document.path) else ("", text)
 
     def _breadcrumb(self, path: str, headings: Sequence[str]) -> str:
         for first in range(max(1, len(headings))):
@@ -92,6 +102,20 @@ class HeadingContextGenerator(ContextGenerator):
             if len(breadcrumb) <= self.max_chars:
                 return breadcrumb
         return f"{breadcrumb[: self.max_chars - 1].rstrip()}…"  # the chunk's own heading is all that is left
+
+
+def is_id(path: str) -> bool:
+    """Return whether a path holds no words that say what is in the file: ``urteil-001.md``, ``0042.txt``, a hash.
+
+    Such a name is a number, a hash, or one word with a number of three digits or more that is no year, in no folder
+    with a word. Embedded, it costs vectors more than it gives (``benchmarks/results/languages.md``).
+    """
+    file = PurePosixPath(path)
+    name = file.stem
+    words, numbers = _WORD.findall(name), re.findall(r"\d+", name)
+    counted = any(len(one) >= _LEAST_DIGITS and not _YEAR.fullmatch(one) for one in numbers)
+    opaque = bool(_HASH.fullmatch(name)) or (bool(numbers) and len(words) <= counted)
+    return opaque and not _WORD.search(file.parent.as_posix())
 
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
@@ -193,9 +217,13 @@ class PatternContextGenerator(ContextGenerator):
         titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))
         # What stands before the first chunk is front matter.
         body = document.text[position(nodes[0], document)[0] if start_of(nodes[0]) > 0 else 0 :]
-        lexical = " ".join(filter(None, [*titles, first_sentence(body)]))[: self.max_lexical_chars]
-        version = self.version
-        return [ChunkContext(self._headings.describe(node, document), self.name, lexical, version) for node in nodes]
+        said, version = first_sentence(body), self.version
+        contexts = []
+        for node in nodes:
+            text, path = self._headings.describe(node, document)
+            lexical = " ".join(filter(None, [path, *titles, said]))[: self.max_lexical_chars]
+            contexts.append(ChunkContext(text, self.name, lexical, version))
+        return contexts
 
 
 FREE: Final[dict[str, Callable[[], ContextGenerator]]] = {
