@@ -285,10 +285,10 @@ def set_views(
     metadata, written = node.metadata, has_context(node.metadata)
     ours = _names(metadata, *_ABOUT_CONTEXTS) if written else []
     context = context_of(metadata) if written else ""
-    said = _words(context)
-    to_keywords = said + _words(str(value_of(metadata, LEXICAL_CONTEXT) or ""))  # where a path may be said, too
-    names = [(key, name) for key in _REPEATED for name in (key, own_name(key)) if written and name in metadata]
-    repeated = [name for key, name in names if _is_said(name, metadata[name], to_keywords if key in _PATHS else said)]
+    lexical = str(value_of(metadata, LEXICAL_CONTEXT) or "") if written else ""
+    said, read = _words(context), _words(f"{context} {lexical}")  # by vectors and keywords, by keywords
+    names = [(key, name) for key in _REPEATED for name in (key, own_name(key)) if read.strip() and name in metadata]
+    repeated = [name for key, name in names if _is_said(name, metadata[name], read if key in _PATHS else said)]
     hidden = [key for key in (*repeated, *_read_once(node)) if key not in keep_keys]
     written_as = _names(metadata, CONTEXT) if context else []
     own = [] if show_context_to_llm else written_as

@@ -8,6 +8,7 @@ from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import HeadingContextGenerator, SourceDocument, resolve_generator
+from llama_index_contextual.context.free import is_id
 from llama_index_contextual.dates import date_in_words
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import heading_titles
@@ -63,6 +64,26 @@ def test_context_of_a_chunk(metadata, expected):
 
 def test_nothing_known_gives_no_context():
     assert describe({}, SourceDocument(id="1", path="", text="")) == ""
+
+
+IDS = "urteil-001.md scan0012.pdf 0042.txt 1.md 第3章.md IMG_20240312.jpg 2009/17.md 3f2504e0-4f89-11d3.md"
+NAMES = "a.md 石油.md GPT-4.md chapter-3.md report-2024.md deadbeef.md urteile/urteil-001.md RFC_2119_on.md"
+
+
+@pytest.mark.parametrize("path", [*IDS.split(), *NAMES.split(), ""])
+def test_a_path_without_words_is_an_id(path):
+    assert is_id(path) is (path in IDS.split())
+
+
+@pytest.mark.parametrize("kind", ["headings", "pattern"])
+def test_an_id_alone_is_for_keywords_and_more_is_embedded_with_it(kind):
+    source = SourceDocument(id="1", path="urteil-001.md", text="Im Namen des Volkes.")
+    more = ({}, {"header_path": "Gründe"}, {"title": "Miete"}, {"date": "2026-01-28"}, {"continues": "| a |"})
+    nodes = [TextNode(text="Im Namen des Volkes.", metadata=one) for one in more]
+    alone, *others = resolve_generator(kind).generate(nodes, source)
+    assert alone.text == ""
+    assert alone.lexical.startswith("Document: urteil-001.md")
+    assert all(one.text.startswith("Document: urteil-001.md") for one in others)
 
 
 def test_template_can_be_set():

@@ -5,7 +5,9 @@ import io
 import pytest
 from llama_index.core import Document
 from llama_index.core.llms import CompletionResponse, MockLLM
+from llama_index.core.schema import MetadataMode
 
+from llama_index_contextual.context import free
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.index import engines
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
@@ -139,6 +141,21 @@ def test_an_index_of_an_earlier_parser_is_made_again_and_only_what_changed_is_em
     assert [str(difference) for difference in report.differences] == ["parser.revision: 1 → 7"]
     assert len(report.outdated) == 4
     assert report.embedded == 0
+
+
+def test_an_index_that_embedded_ids_embeds_their_chunks_again_and_no_others(opened, folder, monkeypatch):
+    (folder / "0042.txt").write_text("Zebras sleep at noon.\n")
+    with monkeypatch.context() as before:
+        before.setattr(free, "_REVISION", 2)
+        before.setattr(free, "is_id", lambda _: False)
+        opened(context="headings").refresh()
+    index = opened(context="headings")
+    report = index.refresh()
+    assert [str(difference).partition(":")[0] for difference in report.differences] == ["context.generator"]
+    assert (len(report.outdated), report.embedded) == (5, 1)
+    [best, *_] = index.as_retriever().retrieve("0042")
+    assert best.node.get_content(MetadataMode.EMBED).strip() == "Zebras sleep at noon."
+    assert opened(context="headings").refresh().embedded == 0
 
 
 def test_reindex_error_refuses_other_settings_by_name(opened):

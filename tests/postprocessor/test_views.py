@@ -80,6 +80,14 @@ def test_at_query_time_the_copies_show_it_too():
     assert shown(node) == [*BROUGHT, "file_path"]
 
 
+@pytest.mark.parametrize("place", [{"path": "0042.md"}, {"file_path": "/srv/0042.md", "file_name": "0042.md"}])
+def test_an_id_that_keywords_read_is_in_no_vector(place):
+    node = run(SentenceSplitter(), ContextualNodePostprocessor(root="/srv"), **place)
+    assert shown(node) == [*BROUGHT]
+    [hit] = ContextualBM25Retriever([node]).retrieve("0042")
+    assert hit.score > 0
+
+
 @pytest.mark.parametrize(
     ("key", "value", "context", "stays"),
     [
