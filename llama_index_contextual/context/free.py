@@ -218,7 +218,7 @@ class PatternContextGenerator(ContextGenerator):
         # What stands before the first chunk is front matter.
         body = document.text[position(nodes[0], document)[0] if start_of(nodes[0]) > 0 else 0 :]
         said, version = first_sentence(body), self.version
-        contexts = []
+        contexts: list[ChunkContext | None] = []
         for node in nodes:
             text, path = self._headings.describe(node, document)
             lexical = " ".join(filter(None, [path, *titles, said]))[: self.max_lexical_chars]
