@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import runpy
@@ -164,6 +165,13 @@ def test_an_installed_wheel_has_the_pages(tmp_path):
     installed = {file.relative_to(tmp_path / "site").parts for file in (tmp_path / "site").rglob("*")}
     assert {parts[0].partition("-")[0] for parts in installed} == {"llama_index_contextual"}
     assert {Path(parts[-1]).suffix for parts in installed if parts[1:2] == ("docs",) and parts[2:]} == {".md"}
+
+
+def test_no_notebook_needs_what_only_the_tests_have():
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    texts = ["".join(cell["source"]) for file in notebooks for cell in json.loads(file.read_text("utf-8"))["cells"]]
+    assert any("xllamacpp.Server" in text for text in texts), "the sources are read"
+    assert not [text for text in texts if re.search(r"\btests/|\bpytest\b", text)]
 
 
 PYTHON = re.compile(r"```python\n(.*?)```", flags=re.DOTALL)
