@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from html import escape
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index.core.schema import Document, TextNode
@@ -16,7 +15,7 @@ from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.sources import load_file
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.report import chunk_panel, chunk_views, chunks_page
+from llama_index_contextual.report import chunk_panel, chunk_views, chunks_page, framed
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Preview:
     """
 
     name: str
-    nodes: tuple[TextNode, ...]
+    nodes: tuple[TextNode, ...] = field(repr=False)
     budget: int | None
 
     @property
@@ -99,8 +98,7 @@ class Preview:
         return chunks_page(self.nodes, title=self.name, budget=self.budget, remark=str(self.lacking))
 
     def _repr_html_(self) -> str:
-        page = escape(self.to_html(), quote=True)
-        return f'<iframe srcdoc="{page}" sandbox="allow-scripts" style="width:100%;height:36rem;border:0"></iframe>'
+        return framed(self.to_html())
 
     def __rich__(self) -> Group:
         chunks = list(chunk_views(self.nodes))

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from html import escape, unescape
+from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
@@ -21,7 +22,8 @@ from llama_index_contextual import (
 )
 from llama_index_contextual.evaluation import Passage, Question, compare, html_report
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.report import Marker, chunks_page, hits_page, rendered
+from llama_index_contextual.preview import Preview
+from llama_index_contextual.report import Marker, chunks_page, rendered
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
@@ -91,7 +93,7 @@ def test_a_page_of_chunks_holds_each_text_once():
 
 
 def test_hits_with_their_reasons(explanation):
-    page = hits_page(explanation, Analyzer())
+    page = explanation.to_html()
     check_harmless(page)
     assert "docs/gateway.md#L" in page
     assert "<mark>default</mark>" in page
@@ -108,10 +110,10 @@ def test_hits_with_their_reasons(explanation):
 def test_sources_open_where_the_folder_is_known(explanation, tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "gateway.md").write_text(TEXT)
-    page = hits_page(explanation, None, tmp_path.joinpath)
+    page = explanation.to_html(tmp_path.joinpath)
     check_harmless(page)
     assert f'href="{(tmp_path / "docs" / "gateway.md").as_uri()}"' in page
-    assert "<a " not in hits_page(explanation)
+    assert "<a " not in explanation.to_html()
 
 
 @pytest.mark.parametrize(
@@ -148,23 +150,23 @@ def test_later_pieces_of_tables_and_fences_are_shown_as_such():
 
 
 def test_whole_words_are_marked_and_parts_of_texts_without_spaces():
-    marker = Marker({"valu", "超时"}, Analyzer())
+    marker = Marker({"valu", "超时"}, Analyzer().tokens)
     assert marker.html("Values <and> 网关超时时间") == "<mark>Values</mark> &lt;and&gt; 网关<mark>超时</mark>时间"
     assert marker.words == {"valu": "Values", "超时": "超时"}
 
 
 def test_weights_are_shown_where_they_count(nodes, explanation):
-    assert "reciprocal_rerank; weights " in hits_page(explanation)
+    assert "reciprocal_rerank; weights " in explanation.to_html()
     arms = [ContextualBM25Retriever(nodes), VectorStoreIndex(nodes, embed_model=LocalEmbedding()).as_retriever()]
     learned = ContextualFusionRetriever(arms).explain("default value")
-    assert "Fusion: learned; " in hits_page(learned)
-    assert "weights" not in hits_page(learned)
+    assert "Fusion: learned; " in learned.to_html()
+    assert "weights" not in learned.to_html()
     assert str(learned).startswith("default value   (learned; bm25, ")
 
 
 def test_a_question_that_finds_nothing_has_a_page(explanation):
     empty = type(explanation)(explanation.queries, explanation.arms, explanation.mode, explanation.k, (), 0)
-    assert "Nothing was found." in hits_page(empty)
+    assert "Nothing was found." in empty.to_html()
 
 
 def in_chromium(page, folder):
@@ -197,6 +199,50 @@ def test_a_long_document_is_drawn_page_by_page_and_searched_as_a_whole(tmp_path)
     assert seen.count('<article class="hit chunk">') == 1
 
 
+class Elements(HTMLParser):
+    """The names of the elements of a text, and the pages in its frames."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.names, self.framed = set(), []
+        self.feed(text)
+
+    def handle_starttag(self, name, attributes):
+        self.names.add(name)
+        self.framed += [value for key, value in attributes if key == "srcdoc"]
+
+
+@pytest.fixture
+def drawn(nodes):
+    """What a notebook shows of hits, a preview and a comparison, whose names are hostile, too."""
+    hostile = f'"></iframe></td>{HOSTILE}'
+    arms = [ContextualBM25Retriever(nodes), ContextualBM25Retriever(nodes)]
+    questions = [Question(f"default {hostile}", (Passage(text="is 60"),))]
+    return [
+        ContextualFusionRetriever(arms).explain(f"default {hostile}"),
+        Preview(hostile, tuple(nodes), 60),
+        compare({f"row {hostile}": arms[0], f"other {hostile}": arms[1]}, questions, top_k=[1]),
+    ]
+
+
+def test_in_a_notebook_each_draws_itself_and_nothing_of_it_gets_out(drawn):
+    hits, preview, compared = (Elements(one._repr_html_()) for one in drawn)
+    assert hits.names == preview.names == {"iframe"}
+    assert (hits.framed, preview.framed) == ([drawn[0].to_html()], [drawn[1].to_html()])
+    assert all('sandbox="allow-scripts' in one._repr_html_() for one in drawn[:2])
+    assert "allow-same-origin" not in "".join(one._repr_html_() for one in drawn)
+    assert compared.names == {"div", "table", "thead", "tbody", "tr", "th", "td", "p", "small"}
+    check_harmless(hits.framed[0])
+    check_harmless(preview.framed[0])
+
+
+@needs_chromium
+def test_in_a_real_browser_nothing_of_what_a_notebook_draws_runs(drawn, tmp_path):
+    seen = in_chromium("<title>notebook</title>" + "".join(one._repr_html_() for one in drawn), tmp_path)
+    assert "<title>notebook</title>" in seen
+    assert seen.count("<iframe srcdoc=") == 2
+
+
 # Of each page in a frame: is it, or anything of it but the inside of a table's box, wider than the frame?
 MEASURE = """<!doctype html><script>
 onload = () => {
@@ -226,9 +272,7 @@ def test_no_page_is_wider_than_its_window(width, tmp_path):
     compared = compare(rows, questions, top_k=[1, 3, 5, 10], nodes=nodes)
     pages = {
         "preview": chunks_page(nodes, title=long, budget=60),
-        "search": re.sub(
-            "<details", "<details open", hits_page(ContextualFusionRetriever(arms).explain(long), Analyzer())
-        ),
+        "search": re.sub("<details", "<details open", ContextualFusionRetriever(arms).explain(long).to_html()),
         "evaluate": html_report(compared, long).replace("<details>", "<details open>"),
     }
     frames = [
@@ -251,7 +295,6 @@ def test_an_index_previews_a_file_as_it_would_have_it(tmp_path):
         assert not index.exists, "nothing is indexed"
         assert seen.nodes[0].metadata["context"].startswith("Document: gateway.md")
         check_harmless(seen.to_html())
-        assert "sandbox" in seen._repr_html_()
         with pytest.raises(DocumentError, match=r"other\.md: it cannot be read"):
             index.preview("other.md")
         with pytest.raises(DocumentError, match="is not in"):

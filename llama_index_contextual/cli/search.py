@@ -111,13 +111,9 @@ def search(
 def _show(
     index: ContextualIndex, explanation: Explanation, *, explain: bool, full: bool, html: Path | None, as_json: bool
 ) -> None:
-    from llama_index_contextual.keyword import Analyzer
-
     descriptions = index.settings.pipeline.contexts.descriptions
     if html:
-        from llama_index_contextual.report import hits_page
-
-        write_page(html, hits_page(explanation, Analyzer(), index.place))
+        write_page(html, explanation.to_html(index.place))
     for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
         tell(printable(line))
     if as_json:
@@ -125,6 +121,8 @@ def _show(
     elif explain and explanation.hits:
         print_text(str(explanation))
     elif sys.stdout.isatty():
+        from llama_index_contextual.keyword import Analyzer
+
         analyzer, console = Analyzer(), Console(highlight=False)
         for hit in explanation.hits:
             for part in _shown(hit, index.place, descriptions, analyzer, full=full):

@@ -18,11 +18,11 @@ from llama_index_contextual.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import ContextualError, ContextualWarning, DocumentError, SettingError
-from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
 from llama_index_contextual.memory import note_filters
 from llama_index_contextual.notes.writing import change, turn
-from llama_index_contextual.report import Marker, chunk_views, hit_views, node_html, render
+from llama_index_contextual.report import Marker, chunk_views, node_html, render
+from llama_index_contextual.retrievers.explain import hit_views
 from llama_index_contextual.retrievers.relevance import said_least
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Desk:
     def __init__(self, index: ContextualIndex, labels: Labels, llm: str | LLM | None = None) -> None:
         self._index, self._labels = index, labels
         self._writer = None if llm is None else CitedSynthesizer(llm)
-        self._analyzer = Analyzer()
         self._choices: tuple[int, dict[str, Any]] = (-1, {})
 
     def state(self) -> dict[str, Any]:
@@ -133,7 +132,7 @@ class Desk:
             return self._index.as_retriever(most, filters=filters, min_score=least).explain(question)
 
     def _html(self, explanation: Explanation, question: str) -> str:
-        hits = list(hit_views(explanation, self._analyzer, address))
+        hits = list(hit_views(explanation, address))
         marked = self._labels.of(question)
         nodes = [hit.node.node for hit in explanation]
         for view, node in zip(hits, nodes, strict=True):

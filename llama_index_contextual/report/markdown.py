@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from markdown_it.token import Token
 
-    from llama_index_contextual.keyword import Analyzer
-
 _WORD: Final = re.compile(r"\w+|\W+")
 _WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
@@ -38,30 +36,30 @@ class Marker:
     """Marks the words of texts that are matched terms of a question, and remembers them as they are written.
 
     Args:
-        terms: As the analyzer writes them.
-        analyzer: What splits texts into terms; None marks nothing.
+        terms: As the keyword arm writes them.
+        split: Gives the terms of a text; None marks nothing.
 
     Attributes:
         words: For each term the first word of the texts that is one.
     """
 
-    def __init__(self, terms: Collection[str] = (), analyzer: Analyzer | None = None) -> None:
-        self._terms, self._analyzer = frozenset(terms), analyzer
+    def __init__(self, terms: Collection[str] = (), split: Callable[[str], Collection[str]] | None = None) -> None:
+        self._terms, self._split = frozenset(terms), split
         self.words: dict[str, str] = {}
 
     def html(self, text: str) -> Markup:
         """Return a text as HTML."""
-        if self._analyzer is None or not self._terms:
+        if self._split is None or not self._terms:
             return Markup(escape(text))  # noqa: S704  escaped
-        pieces = [piece for word in _WORD.findall(text) for piece in self._pieces(word, self._analyzer)]
+        pieces = [piece for word in _WORD.findall(text) for piece in self._pieces(word, self._split)]
         runs = (
             (matched, escape("".join(one for _, one in run))) for matched, run in groupby(pieces, lambda one: one[0])
         )
         return Markup("".join(f"<mark>{run}</mark>" if matched else run for matched, run in runs))  # noqa: S704  escaped
 
-    def _pieces(self, word: str, analyzer: Analyzer) -> list[tuple[bool, str]]:
+    def _pieces(self, word: str, split: Callable[[str], Collection[str]]) -> list[tuple[bool, str]]:
         """Return the parts of a word and whether each is matched: languages without spaces have terms within words."""
-        terms = self._terms.intersection(analyzer.tokens(word)) if word[0].isalnum() or word[0] == "_" else ()
+        terms = self._terms.intersection(split(word)) if word[0].isalnum() or word[0] == "_" else ()
         if not terms or not _WIDE.search(word):
             for term in terms:
                 self.words.setdefault(term, word)

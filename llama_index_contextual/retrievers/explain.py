@@ -1,22 +1,25 @@
-"""Explain why each hit is one: as a table, in a notebook, as data."""
+"""Explain why each hit is one: as a table, as a page, in a notebook, as data."""
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from llama_index_contextual import metadata
 from llama_index_contextual.metadata import HEADER_PATH, citation_of, value_of
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode
+from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from llama_index.core.schema import NodeWithScore
 
     from llama_index_contextual.keyword import TermEvidence
+    from llama_index_contextual.report import Marker
     from llama_index_contextual.retrievers.relevance import Evidence
 
 _SNIPPET = 60  # characters
@@ -105,7 +108,7 @@ class Hit:
 class Explanation:
     """Everything that led to an answer.
 
-    ``print(explanation)`` shows a table, a notebook renders one, ``to_dict`` and ``to_json`` give data.
+    ``print(explanation)`` shows a table, ``to_html`` and a notebook a page, ``to_dict`` and ``to_json`` give data.
 
     Args:
         queries: The original query first, then its variants.
@@ -199,15 +202,92 @@ class Explanation:
         warnings = [f"! {one_line(warning)}" for warning in self.said]
         return "\n".join([one_line(self._heading()), *(line.rstrip() for line in lines), *warnings])
 
-    def _repr_html_(self) -> str:
-        header, rows = self._table()
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-        warnings = "".join(f"<p><strong>{html.escape(warning)}</strong></p>" for warning in self.said)
-        return (
-            f"<p>{html.escape(self._heading())}</p>{warnings}"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    __repr__ = __str__  # whole nodes would fill the screen
+
+    def to_html(self, place_of: Callable[[str], Path] | None = None) -> str:
+        """Return a self-contained page: the texts of the hits with matched words marked, and why each is one.
+
+        Args:
+            place_of: Gives the file of a path, so that sources open, such as ``index.place``. With None they do not.
+        """
+        from llama_index_contextual.report import render
+
+        weights = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
+        fusion = self.mode if self.learned else f"{self.mode}; weights {weights}"
+        proposed = f"{counted(self.pool_size, 'chunk')} proposed by the arms"
+        return render(
+            "hits.html",
+            title=self.queries[0],
+            summary=f"{counted(len(self), 'hit')}. Fusion: {fusion}; {proposed}.",
+            warnings=self.said,
+            hits=list(hit_views(self, _address_by(place_of))),
         )
+
+    def _repr_html_(self) -> str:
+        from llama_index_contextual.report import framed
+
+        return framed(self.to_html())
+
+
+def _address_by(place_of: Callable[[str], Path] | None) -> Callable[[str], str]:
+    """Return what gives the address of a file by its path; "" where there is no such file."""
+
+    def address(path: str) -> str:
+        file = None if place_of is None else place_of(path).absolute()
+        return file.as_uri() if file is not None and file.is_file() else ""
+
+    return address
+
+
+def hit_views(explanation: Explanation, address: Callable[[str], str]) -> Iterator[dict[str, Any]]:
+    """Yield what the templates show of each hit.
+
+    Args:
+        explanation: The hits.
+        address: Gives the link to a document by its path; "" for none.
+    """
+    from llama_index_contextual.keyword import Analyzer
+    from llama_index_contextual.report import Marker
+
+    split = Analyzer().tokens
+    most = {
+        arm: max((c.credit for hit in explanation if (c := hit.credit(arm))), default=0.0) for arm in explanation.arms
+    }
+    for hit in explanation:
+        yield _view(hit, most, Marker({term.term for term in hit.terms}, split), address)
+
+
+def _view(hit: Hit, most: dict[str, float], marker: Marker, address: Callable[[str], str]) -> dict[str, Any]:
+    from llama_index_contextual.report import node_html
+
+    node, arms = hit.node.node, []
+    for name, best in most.items():
+        credit = hit.credit(name)
+        share = round(100 * credit.credit / best, 1) if credit and best else 0
+        values = {"rank": credit.rank, "score": credit.score, "credit": credit.credit} if credit else {"rank": 0}
+        arms.append({"name": name, "share": share, **values})
+    steps = [f"{one.name}: {one.before:.3f} → {one.after:.3f}" for one in hit.steps if one.before != one.after]
+    if hit.fused and hit.fused.boost != 1:
+        steps.insert(0, f"agreement of queries: x{hit.fused.boost:.2f}")
+    html, context = node_html(node, marker, address), marker.html(metadata.context_of(node.metadata))
+    path = metadata.path_of(node.metadata)
+    return {
+        "id": hit.node_id,
+        "path": path,
+        "first": metadata.value_of(node.metadata, metadata.START_LINE),
+        "last": metadata.value_of(node.metadata, metadata.END_LINE),
+        "rank": hit.rank,
+        "title": marker.html(" / ".join(metadata.heading_titles(node.metadata)) or hit.source),
+        "source": hit.source,
+        "address": address(path) if path else "",
+        "html": html,
+        "context": context,
+        "terms": [(marker.words.get(term.term, term.term), term.document_frequency) for term in hit.terms],
+        "arms": arms,
+        "steps": steps,
+        "score": hit.score,
+        "relevance": hit.relevance,
+    }
 
 
 def hits_of(
