@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 PATH: Final = "path"  # relative to the indexed folder, POSIX form: the document's identity and what a citation shows
 TITLE: Final = "title"  # from front matter
 TAGS: Final = "tags"  # from front matter, comma-separated
+INLINE_TAGS: Final = "inline_tags"  # from the text, #health/running, comma-separated without the sign; in no view
 COLLECTION: Final = "collection"  # no metadata: a filter on it asks for the folder, in an index of several
 DESCRIPTION: Final = "description"  # from front matter
 FRONT_MATTER: Final = "front_matter"  # the values of all other keys, on the first chunk, for the keyword arm
@@ -78,6 +79,7 @@ TITLE_SEPARATOR: Final = "; "  # of sections side by side in one chunk
 _LOOKS_LIKE_SEPARATOR: Final = re.compile(r"(\A| )(\\*>)(?= |\Z)")
 _ESCAPED: Final = re.compile(r"(\A| )\\(\\*>)(?= |\Z)")
 _WORD: Final = re.compile(r"\w+")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d{1,14})?")
 
 
 def own_name(key: str) -> str:
@@ -182,14 +184,23 @@ def split_page(path: str) -> tuple[str, str]:
     return (file, unquote(page)) if file and name in {"page", *_PARTS.values()} else (path, "")
 
 
+def typed(text: str) -> str | int | float | bool:
+    """Return what a scalar of front matter says: ``4`` is a number, ``true`` a truth value, and ``007`` stays text."""
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    if _NUMBER.fullmatch(text):
+        return float(text) if "." in text else int(text)
+    return text
+
+
 def shortened(text: str) -> str:
     """Return a text of at most :data:`MOST_CHARS` characters, with ``…`` where it was cut."""
     return text if len(text) <= MOST_CHARS else f"{text[: MOST_CHARS - 1].rstrip()}…"
 
 
-def short_tags(tags: str) -> str:
-    """Return the first of comma-separated tags, whole ones, up to :data:`MOST_CHARS` characters."""
-    return tags if len(tags) <= MOST_CHARS else tags[:MOST_CHARS].rpartition(",")[0]
+def short_tags(tags: str, most: int = MOST_CHARS) -> str:
+    """Return the first of comma-separated tags, whole ones, up to some number of characters."""
+    return tags if len(tags) <= most else tags[:most].rpartition(",")[0]
 
 
 def short_header_path(titles: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ Each function returns what is ours by the names of :mod:`llama_index_contextual.
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,19 @@ BOOKKEEPING: Final = (
     metadata.DATE_TS,
     metadata.FRONT_MATTER,
 )
+# Front matter under these names is no filter: they are ours or LlamaIndex's, and mean something else there.
+_NAMES_TAKEN: Final = frozenset(
+    {
+        *BOOKKEEPING,
+        *(metadata.PATH, metadata.TITLE, metadata.TAGS, metadata.INLINE_TAGS, metadata.DESCRIPTION, metadata.DATE),
+        *(metadata.COLLECTION, metadata.HEADER_PATH, metadata.START_LINE, metadata.END_LINE, metadata.PAGE_LABEL),
+        *(metadata.CONTEXT, metadata.CONTEXT_SOURCE, metadata.CONTEXT_VERSION, metadata.LEXICAL_CONTEXT),
+        *("file_path", "file_name", "doc_id", "document_id", "ref_doc_id"),
+    }
+)
+_FILTER_NAME: Final = re.compile(r"\w[\w .-]{0,99}")
+_MOST_FILTERS: Final = 50
+_MOST_TAGS: Final = 2000  # characters of inline tags
 _MOST_TITLES: Final = 4  # that a chunk of many sections names
 _SHOWN_OF_FRONT_MATTER: Final = (metadata.TITLE, metadata.DATE)  # by contexts, on every chunk
 _MAX_FRONT_MATTER: Final = 1000  # characters for the keyword arm
@@ -60,6 +74,29 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
         or dates.date_from_path(metadata.path_of(document.metadata))
     )
     return theirs, {**ours, **(_date_metadata(day, theirs) if day else {})}
+
+
+def filter_metadata(front: FrontMatter, tags: Sequence[str], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what questions can be narrowed by, on every chunk and in no view: front matter, and inline tags.
+
+    Front matter has text, numbers and truth values as :func:`~llama_index_contextual.metadata.typed` reads them, and
+    lists as text with commas. Left out are nested values, more than 300 characters, more than 50 keys, and names that
+    the document brought or that mean something else here. The keyword arm reads their words all the same.
+
+    Args:
+        front: Of the document.
+        tags: In its text.
+        theirs: What it brought.
+    """
+    values: dict[str, Any] = {}
+    for key, value in front.values.items():
+        text = front.text(key)
+        usable = text and len(text) <= metadata.MOST_CHARS and _FILTER_NAME.fullmatch(key)
+        if usable and key not in _NAMES_TAKEN and key not in theirs and len(values) < _MOST_FILTERS:
+            values[key] = value if isinstance(value, bool | int | float) else metadata.typed(text)
+    if tags:
+        values[metadata.INLINE_TAGS] = metadata.short_tags(", ".join(tags), _MOST_TAGS)
+    return values
 
 
 def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[str, str]:

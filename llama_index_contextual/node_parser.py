@@ -39,7 +39,7 @@ from llama_index_contextual.identity import (
     origin_of,
     reading_order,
 )
-from llama_index_contextual.markdown import TOP, ChunkSettings, FrontMatter, Open, Span, read_front_matter
+from llama_index_contextual.markdown import TOP, ChunkSettings, FrontMatter, Open, Span, inline_tags, read_front_matter
 from llama_index_contextual.markdown.spans import split_markdown
 from llama_index_contextual.node_metadata import (
     BOOKKEEPING,
@@ -47,6 +47,7 @@ from llama_index_contextual.node_metadata import (
     brought,
     document_metadata,
     excluded,
+    filter_metadata,
     first_metadata,
     span_metadata,
 )
@@ -112,7 +113,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         ('Notes', 1, 3)
     """
 
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
     """Raised when the same settings give other nodes, so that an index makes its own again."""
 
     chunk_size: int = Field(default=400, description="The most tokens of a chunk.")
@@ -211,7 +212,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         path = metadata.path_of(document.metadata)
         name = path or document.node_id
         text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
-        settings = self._settings(markdown=_says_markdown(document) or is_markdown(path, self.markdown_suffixes))
+        settings = self._settings(markdown=self._is_markdown(document))
         if _is_converted_page(document):
             settings = replace(settings, min_chunk_size=max(settings.min_chunk_size, settings.chunk_size // 2))
         has_front = settings.markdown and settings.semantic and above is None
@@ -220,6 +221,9 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         if not spans and front.values:  # a note of properties alone: they are all there is to find
             spans = split_markdown(text, settings=self._settings(markdown=False), body=0)
         return text, front, spans
+
+    def _is_markdown(self, document: BaseNode) -> bool:
+        return _says_markdown(document) or is_markdown(metadata.path_of(document.metadata), self.markdown_suffixes)
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **_kwargs: Any) -> list[BaseNode]:
         self._check_identities(nodes)
@@ -280,6 +284,8 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             hash=document.hash,
             metadata={**brought(theirs), **metadata.of_front_matter(ours)},
         )
+        tags = inline_tags(text[front.end :]) if self._is_markdown(document) else []
+        filters = filter_metadata(front, tags, theirs)
         identity = identity_of(document, self.id_from)
         origin = origin_of(document)
         nodes: list[TextNode] = []
@@ -291,12 +297,13 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
             node_id = self.id_func(number, document) if named else node_id_of(identity, chunk, ordinal)
             placed = _placed(span, origin)
             own = {
+                **filters,
                 **ours,
                 **({} if number else first_metadata(document, front, span)),
                 **self._said(chunk, placed, theirs),
             }
             values = metadata.with_ours(theirs, own) if self.include_metadata else ({}, {})
-            nodes.append(_node(node_id, chunk, placed, document, values, source))
+            nodes.append(_node(node_id, chunk, placed, document, values, source, [*filters]))
         if self.include_prev_next_rel:
             _link(nodes)
         return [*nodes], spans[-1].open if spans and spans[-1] is not _PICTURE else above or TOP
@@ -336,6 +343,7 @@ def _node(
     document: BaseNode,
     values: tuple[dict[str, Any], dict[str, str]],
     source: RelatedNodeInfo,
+    filters: Sequence[str],
 ) -> TextNode:
     shown, names = values
     fields = {
@@ -344,8 +352,10 @@ def _node(
         "start_char_idx": span.start,
         "end_char_idx": span.end,
         "metadata": shown,
-        "excluded_embed_metadata_keys": excluded(document.excluded_embed_metadata_keys, HIDDEN_FROM_EMBED, names),
-        "excluded_llm_metadata_keys": excluded(document.excluded_llm_metadata_keys, BOOKKEEPING, names),
+        "excluded_embed_metadata_keys": excluded(
+            document.excluded_embed_metadata_keys, (*HIDDEN_FROM_EMBED, *filters), names
+        ),
+        "excluded_llm_metadata_keys": excluded(document.excluded_llm_metadata_keys, (*BOOKKEEPING, *filters), names),
         "metadata_separator": getattr(document, "metadata_separator", "\n"),
         "metadata_template": getattr(document, "metadata_template", "{key}: {value}"),
         "text_template": getattr(document, "text_template", "{metadata_str}\n\n{content}"),

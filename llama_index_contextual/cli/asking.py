@@ -20,6 +20,7 @@ from llama_index_contextual.cli.common import (
     Storage,
     TagPart,
     Until,
+    Where,
     indexed_folder,
     open_index,
     print_json,
@@ -61,6 +62,7 @@ def ask(
     tag: TagPart = "",
     since: Since = "",
     until: Until = "",
+    where: Where = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer a question with a language model, each sentence with the number of its source."""
@@ -71,7 +73,7 @@ def ask(
     from llama_index_contextual.retrievers.relevance import said_least
 
     text = question_of(question)
-    filters = note_filters(path=path, tag=tag, since=since, until=until, collections=in_ or ())
+    filters = note_filters(path=path, tag=tag, since=since, until=until, collections=in_ or (), where=where or ())
     with open_index(folder, storage, config, settings, create=False) as index:
         index.settings.folders.check(in_ or ())
         configuration = index.settings.configuration

@@ -20,7 +20,7 @@ from rich.text import Text
 from llama_index_contextual.config import SETTINGS, load_configuration
 from llama_index_contextual.config.trust import is_strange, user_storage
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.text import printable
+from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,15 @@ In = Annotated[
     list[str] | None, typer.Option("--in", metavar="NAME", help="Only this folder, of several; may be repeated.")
 ]
 PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
-TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag.")]
+TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag, or one below it.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="KEY=VALUE",
+        help="Only files whose front matter says so: status=open, rating>=4, topics=ml; may be repeated.",
+    ),
+]
 Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09, or 'last week'.")]
 Until = Annotated[str, typer.Option("--until", help="Only dated files, up to this day.")]
 Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
@@ -208,15 +216,16 @@ def tell_freshness(freshness: Freshness) -> None:
 
 
 def tell_skipped(index: ContextualIndex, *, names: bool) -> None:
-    """Say on standard error how many files of a folder are not read, by their kinds."""
+    """Say on standard error how many files of a folder are not read: by their kinds, or as a vault's templates."""
     from llama_index_contextual.documents.files import said_of_skipped
 
-    paths = index.skipped()
-    if not paths:
-        return
-    for path in paths if names else ():
+    paths, not_notes = index.skipped(), index.not_notes()
+    for path in sorted([*paths, *not_notes]) if names else ():
         tell(path, "not read:")
-    tell(said_of_skipped(paths) + ("" if names else "; --list-skipped names them"), "note:")
+    vault = f"{counted(len(not_notes), 'template')} or drawings of an Obsidian vault not read"
+    for said in (said_of_skipped(paths), vault if not_notes else ""):
+        if said:
+            tell(said + ("" if names else "; --list-skipped names them"), "note:")
 
 
 def tell_error(error: Exception) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from functools import partial
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -26,6 +28,7 @@ from llama_index_contextual.cli.common import (
     Storage,
     TagPart,
     Until,
+    Where,
     open_index,
     print_json,
     print_text,
@@ -77,6 +80,7 @@ def search(
     tag: TagPart = "",
     since: Since = "",
     until: Until = "",
+    where: Where = None,
     refresh: Annotated[
         Literal["auto", "never", "wait"],
         typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
@@ -84,6 +88,9 @@ def search(
     full: Annotated[bool, typer.Option("--full", help="Show the whole text of each hit.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Each arm's rank and score, and the matched terms.")
+    ] = False,
+    obsidian: Annotated[
+        bool, typer.Option("--obsidian", help="A link beside each path that opens the note in Obsidian.")
     ] = False,
     html: Page = None,
     as_json: AsJson = False,
@@ -94,7 +101,7 @@ def search(
     from llama_index_contextual.retrievers.relevance import said_least
 
     text = question_of(question)
-    filters = note_filters(path=path, tag=tag, since=since, until=until, collections=in_ or ())
+    filters = note_filters(path=path, tag=tag, since=since, until=until, collections=in_ or (), where=where or ())
     with open_index(folder, storage, config, settings, create=refresh == "wait") as index:
         index.settings.folders.check(in_ or ())
         retrieval = index.settings.configuration.retrieval
@@ -105,11 +112,33 @@ def search(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
                 explanation = retriever.explain(text)
-            _show(index, explanation, explain=explain, full=full, html=html, as_json=as_json)
+            links = partial(_obsidian_link, index) if obsidian else _no_link
+            _show(index, explanation, links, explain=explain, full=full, html=html, as_json=as_json)
+
+
+def _no_link(_path: str) -> str:
+    return ""
+
+
+def _obsidian_link(index: ContextualIndex, path: str) -> str:
+    """Return the link that opens a note in Obsidian; "" where it is in no vault."""
+    folders = index.settings.folders
+    vault = folders.vault_of(path)
+    if vault is None:
+        return ""
+    file = folders.place(path).relative_to(vault).as_posix()
+    return f"obsidian://open?vault={quote(vault.name, safe='')}&file={quote(file, safe='')}"
 
 
 def _show(
-    index: ContextualIndex, explanation: Explanation, *, explain: bool, full: bool, html: Path | None, as_json: bool
+    index: ContextualIndex,
+    explanation: Explanation,
+    links: Callable[[str], str],
+    *,
+    explain: bool,
+    full: bool,
+    html: Path | None,
+    as_json: bool,
 ) -> None:
     descriptions = index.settings.pipeline.contexts.descriptions
     if html:
@@ -117,7 +146,9 @@ def _show(
     for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
         tell(printable(line))
     if as_json:
-        print_json(explanation.to_dict() if explain else [_to_dict(hit, descriptions) for hit in explanation.nodes])
+        print_json(
+            explanation.to_dict() if explain else [_to_dict(hit, descriptions, links) for hit in explanation.nodes]
+        )
     elif explain and explanation.hits:
         print_text(str(explanation))
     elif sys.stdout.isatty():
@@ -125,14 +156,14 @@ def _show(
 
         analyzer, console = Analyzer(), Console(highlight=False)
         for hit in explanation.hits:
-            for part in _shown(hit, index.place, descriptions, analyzer, full=full):
+            for part in _shown(hit, index.place, links, descriptions, analyzer, full=full):
                 console.print(part)
     else:
         for hit in explanation.hits:
-            print_text("\n".join(_lines(hit, descriptions, full=full)))
+            print_text("\n".join(_lines(hit, descriptions, links, full=full)))
 
 
-def _to_dict(hit: NodeWithScore, descriptions: Mapping[str, str]) -> dict[str, Any]:
+def _to_dict(hit: NodeWithScore, descriptions: Mapping[str, str], links: Callable[[str], str]) -> dict[str, Any]:
     """Return a hit as plain data. The text is the displayed one, without its context."""
     meta = hit.node.metadata
     keys = ("path", "start_line", "end_line", "header_path", "date")
@@ -141,6 +172,8 @@ def _to_dict(hit: NodeWithScore, descriptions: Mapping[str, str]) -> dict[str, A
         data[PAGE_LABEL] = meta[PAGE_LABEL]
     if lines := descriptions_of(descriptions, str(meta.get("path"))):
         data["description"] = lines
+    if link := links(path_of(meta)):
+        data["obsidian"] = link
     return {"score": hit.score, **data, "id": hit.node.node_id, "text": hit.node.get_content()}
 
 
@@ -152,13 +185,14 @@ def _about(hit: Hit, descriptions: Mapping[str, str]) -> list[str]:
     return [printable(line, one_line=True) for line in (*lines, *descriptions_of(descriptions, path_of(meta)))]
 
 
-def _lines(hit: Hit, descriptions: Mapping[str, str], *, full: bool) -> list[str]:
+def _lines(hit: Hit, descriptions: Mapping[str, str], links: Callable[[str], str], *, full: bool) -> list[str]:
     """Return a hit for a pipe: its text on one line, for grep and the like, or whole."""
     text = hit.node.node.get_content()
     shown = [printable(line) for line in text.splitlines()] if full else [_snippet(text)]
     place = printable(citation_of(hit.node.node.metadata), one_line=True)
+    link = links(path_of(hit.node.node.metadata))
     return [
-        f"{hit.rank}. {hit.score:.2f}  {place}",
+        f"{hit.rank}. {hit.score:.2f}  {place}  {link}".rstrip(),
         *(f"{_MARGIN}{line}".rstrip() for line in (*_about(hit, descriptions), *shown)),
     ]
 
@@ -171,13 +205,22 @@ def _snippet(text: str, width: int = 200) -> str:
 
 
 def _shown(
-    hit: Hit, place_of: Callable[[str], Path], descriptions: Mapping[str, str], analyzer: Analyzer, *, full: bool
+    hit: Hit,
+    place_of: Callable[[str], Path],
+    links: Callable[[str], str],
+    descriptions: Mapping[str, str],
+    analyzer: Analyzer,
+    *,
+    full: bool,
 ) -> Iterator[Text | Padding]:
     """Yield a hit for a terminal: a place that it opens, and lines of the text with the matched words marked."""
     place = printable(citation_of(hit.node.node.metadata), one_line=True)
     path = place_of(path_of(hit.node.node.metadata))
-    link = f" link {path.as_uri()}" if path.is_file() else ""
+    note = links(path_of(hit.node.node.metadata))
+    link = f" link {note or path.as_uri()}" if path.is_file() else ""
     yield Text.assemble((f"{hit.rank}. ", "bold"), (place, f"bold cyan{link}"), (f"  {hit.score:.2f}", "dim"))
+    if note:
+        yield _indented(Text(note, "dim", no_wrap=True, overflow="fold"))
     for line in _about(hit, descriptions):
         yield _indented(Text(line, "dim"))
     terms = {term.term for term in hit.terms}

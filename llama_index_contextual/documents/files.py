@@ -6,25 +6,24 @@ Paths are POSIX, relative to the folder, because they are the documents' identit
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
-import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-from pathspec import GitIgnoreSpec
+from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.checks import whole
 from llama_index_contextual.config import FILE as CONFIGURATION
 from llama_index_contextual.documents.conversion import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
+from llama_index_contextual.documents.patterns import Ignores, Wanted, pattern_of
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
@@ -36,12 +35,13 @@ SOURCE_INCLUDE: Final = tuple(
     ps1 py pyi r rb rs scala sh sql swift tcl ts tsx vb vue zig
     """.split()  # noqa: SIM905  fifty suffixes read better as text
 )
-# What pathspec makes of a star, of "/**/" and of "**/" at the start.
-_STAR: Final = "[^/]*"
-_FOLDERS: Final = "(?:/.+)?/"
-_FIRST_FOLDERS: Final = "^(?:.+/)?"
 _LARGE: Final = 100_000_000  # bytes of a document that is converted: pictures are most of it
 _KINDS: Final = 5  # that a message names
+_VAULT: Final = ".obsidian"  # a folder in an Obsidian vault's own
+_NEVER_NOTES: Final = (f"{_VAULT}/", ".trash/")
+_DRAWING: Final = ".excalidraw.md"
+# Where the settings of a vault say which folder its templates are in: Obsidian's own, and the plugin Templater's.
+_TEMPLATES: Final = (("templates.json", "folder"), ("plugins/templater-obsidian/data.json", "templates_folder"))
 _MOST_IGNORED: Final = 1_000_000  # bytes of an ignore file
 DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
 
@@ -81,18 +81,19 @@ class FileRules:
             patterns = getattr(self, name)
             if isinstance(patterns, str):
                 raise SettingError("is no tuple of patterns. Cure: such as ('drafts/',).", **{name: patterns})
-            wrong = [pattern for pattern in patterns if _pattern(pattern) is None]
+            wrong = [pattern for pattern in patterns if pattern_of(pattern) is None]
             if wrong:
                 raise SettingError("is no .gitignore pattern. Cure: escape or correct it.", **{name: wrong})
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """One file to read: its path relative to the folder (POSIX), where it is, and its size and times."""
+    """One file to read: its path relative to the folder (POSIX), where it is, its size and times, and its rules."""
 
     path: str
     place: str
     stamp: str
+    in_vault: bool = False
 
     @property
     def absolute(self) -> Path:
@@ -120,37 +121,20 @@ class Problem:
 class Discovery:
     """What a folder holds: files in a stable order, and what was left out although it looked wanted.
 
-    ``skipped`` are files that nobody asked for: no pattern names them, and none leaves them out.
+    ``skipped`` are files that nobody asked for: no pattern names them, and none leaves them out. ``not_notes`` are
+    templates and drawings of Obsidian vaults, which patterns name.
     """
 
     files: list[FoundFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    not_notes: list[str] = field(default_factory=list)
     unfinished: bool = False
 
     @property
     def blocked(self) -> set[str]:
         """Paths of which nothing is known, so that what an index holds of them must stay."""
         return {problem.path for problem in self.problems}
-
-
-@dataclass(frozen=True, slots=True)
-class _Ignores:
-    """The ignore files that hold at some depth, outermost first, each with the folder it lies in."""
-
-    specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
-
-    def matches(self, path: str) -> bool:
-        for base, spec in reversed(self.specs):  # git: the deepest file that says anything decides
-            verdict = spec.check_file(path[len(base) :]).include
-            if verdict is not None:
-                return verdict
-        return False
-
-    def entering(self, base: str, lines: Iterable[str]) -> _Ignores:
-        # git skips a line that it cannot read, such as a lone "!"; so that the rest of the file holds, we do too.
-        spec = _spec(line for line in lines if _pattern(line))
-        return _Ignores((*self.specs, (base, spec))) if spec.patterns else self
 
 
 def _ignore_file(folder: Path, root: Path) -> list[str]:
@@ -170,81 +154,6 @@ def _ignore_file(folder: Path, root: Path) -> list[str]:
     return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def _spec(lines: Iterable[str]) -> GitIgnoreSpec:
-    return GitIgnoreSpec([_linear(pattern) for pattern in GitIgnoreSpec.from_lines(lines).patterns])
-
-
-def _linear(pattern: Any) -> Any:
-    """Return a pattern that takes time in proportion to a path's length: ``*a*a*a*b`` takes its third power otherwise.
-
-    Of the stars of one segment, and of the double stars of a path, only the last has to try more than one place: where
-    what stands between two of them is found first, the rest has the most room. A lookahead and a reference to it keep
-    the regex from trying others.
-    """
-    if pattern.regex is None:
-        return pattern
-    regex = _folders_once(_stars_once(pattern.regex.pattern))
-    return pattern if regex == pattern.regex.pattern else type(pattern)(re.compile(regex), pattern.include)
-
-
-def _stars_once(regex: str) -> str:
-    first, *pieces = regex.split(_STAR)
-    if len(pieces) <= 1:
-        return regex
-    parts = [first]
-    for number, piece in enumerate(pieces[:-1]):
-        alone = f"{_STAR}{piece}" if "(" in piece else f"(?=(?P<star{number}>{_STAR}?{piece}))(?P=star{number})"
-        parts.append(alone)
-    return "".join([*parts, _STAR, pieces[-1]])
-
-
-def _folders_once(regex: str) -> str:
-    *pieces, last = regex.split(_FOLDERS)
-    parts = []
-    for number, piece in enumerate(pieces):
-        any_folders = "" if number == 0 else "(?:/.+?)??/"
-        if number == 0 and piece.startswith(_FIRST_FOLDERS):
-            any_folders, piece = "(?:.+?/)??", piece.removeprefix(_FIRST_FOLDERS)  # noqa: PLW2901
-        found = f"(?=(?P<folders{number}>{any_folders}{piece})/)(?P=folders{number})"
-        parts.append(found if any_folders else piece)
-    return ("^" if parts and regex.startswith(_FIRST_FOLDERS) else "") + "".join([*parts, _FOLDERS * bool(parts), last])
-
-
-def _pattern(line: str) -> GitIgnoreSpec | None:
-    """One line of an ignore file; None where it is no pattern (``[z-a]``, a lone ``!``, a trailing backslash)."""
-    try:
-        return _spec([line])
-    except (ValueError, re.error):
-        return None
-
-
-class _Wanted:
-    """The patterns of the files to read. To git, ``*.md`` that matches a folder also holds for all that is in it."""
-
-    def __init__(self, include: tuple[str, ...]) -> None:
-        self._lines = [(_any_case(line, suffix := _suffix(line)), suffix.lower()) for line in include]
-        self._specs: dict[tuple[str, ...], GitIgnoreSpec] = {}  # by the patterns that a name leaves
-
-    def match_file(self, path: str) -> bool:
-        name = path.lower()
-        lines = tuple(line for line, suffix in self._lines if name.endswith(suffix))
-        if lines not in self._specs:
-            self._specs[lines] = _spec(lines)
-        return self._specs[lines].match_file(path)
-
-
-def _suffix(line: str) -> str:
-    """The suffix that a pattern such as ``*.md`` or ``docs/*.md`` asks of a file's name; "" for any other pattern."""
-    star, suffix = line.rstrip().rpartition("/")[2].removeprefix("!")[:1], line.rstrip().rpartition("*")[2]
-    return suffix if star == "*" and re.fullmatch(r"\.[^/?\[\\]+", suffix) else ""
-
-
-def _any_case(line: str, suffix: str) -> str:
-    """Return the pattern, for a suffix in capitals or small letters: ``NOTES.MD`` is a note."""
-    letters = (f"[{char.lower()}{char.upper()}]" if char.isalpha() else char for char in suffix)
-    return line.rstrip().removesuffix(suffix) + "".join(letters) if suffix else line
-
-
 def find_files(
     root: Path, rules: FileRules, *, below: str = "", exclude: Path | None = None, until: float = math.inf
 ) -> Discovery:
@@ -258,13 +167,41 @@ def find_files(
         until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
     found = Discovery()
-    ignores = _Ignores().entering("", rules.ignore)
-    walk = _Walk(root.resolve(), rules, _Wanted(rules.include), below, exclude, until, found)
-    walk.folder(root.resolve(), "", ignores, frozenset())
+    ignores = Ignores().entering("", rules.ignore)
+    walk = _Walk(root.resolve(), rules, Wanted(rules.include), below, exclude, until, found)
+    walk.folder(root.resolve(), "", ignores, frozenset(), None)
     found.files.sort(key=lambda file: file.path)
     found.problems.sort(key=lambda problem: problem.path)
     found.skipped.sort()
+    found.not_notes.sort()
     return found
+
+
+def vault_of(place: Path, top: Path) -> Path | None:
+    """Return the Obsidian vault that a file is in; None where it is in none, or in one that begins above ``top``."""
+    folders = (folder for folder in place.parents if folder == top or top in folder.parents)
+    return next((folder for folder in folders if (folder / _VAULT).is_dir()), None)
+
+
+def _not_notes(folder: Path, base: str) -> tuple[str, ...]:
+    """Return how the paths begin that hold no notes in a vault. Its settings are foreign: one that is odd says nothing.
+
+    Args:
+        folder: The vault.
+        base: Its path in the index, with a slash, or "".
+    """
+    prefixes = [base + name for name in _NEVER_NOTES]
+    for name, key in _TEMPLATES:
+        file = folder / _VAULT / name
+        try:
+            if file.is_symlink() or file.stat().st_size > _MOST_IGNORED:
+                continue
+            said = json.loads(file.read_text(encoding="utf-8"))[key]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            continue
+        if isinstance(said, str) and (templates := said.strip("/ ")):
+            prefixes.append(f"{base}{templates}/")
+    return tuple(prefixes)
 
 
 def said_of_skipped(paths: Sequence[str]) -> str:
@@ -285,13 +222,21 @@ def said_of_skipped(paths: Sequence[str]) -> str:
 class _Walk:
     root: Path
     rules: FileRules
-    wanted: _Wanted
+    wanted: Wanted
     below: str
     exclude: Path | None
     until: float
     found: Discovery
 
-    def folder(self, folder: Path, base: str, ignores: _Ignores, ancestors: frozenset[Path]) -> None:
+    def folder(
+        self,
+        folder: Path,
+        base: str,
+        ignores: Ignores,
+        ancestors: frozenset[Path],
+        vault: tuple[str, ...] | None,
+    ) -> None:
+        """Walk a folder. ``vault`` is how the paths begin that hold no notes, in an Obsidian vault."""
         real = folder.resolve()
         if self.exclude is not None and real == self.exclude.resolve():
             return
@@ -303,14 +248,17 @@ class _Walk:
                 ignores = ignores.entering(base, _ignore_file(folder, self.root))
             except (OSError, RuntimeError) as error:  # a RuntimeError is a link to itself, before Python 3.13
                 self._problem(f"{base}.gitignore", f"it is not obeyed: {getattr(error, 'strerror', None) or error}.")
-        for entry in self._entries(folder, base):
+        entries = [*self._entries(folder, base)]
+        if any(entry.name == _VAULT and entry.is_dir(follow_symlinks=False) for entry in entries):
+            vault = _not_notes(folder, base)
+        for entry in entries:
             if time.monotonic() > self.until:
                 self.found.unfinished = True
                 return
             path = base + entry.name
             if self._irrelevant(path) or (entry.name.startswith(".") and not self.rules.hidden):
                 continue
-            self._entry(entry, path, ignores, ancestors | {real})
+            self._entry(entry, path, ignores, ancestors | {real}, vault)
 
     def _irrelevant(self, path: str) -> bool:
         """Whether a path is neither on the way to the sub-folder that is asked for nor in it."""
@@ -324,7 +272,14 @@ class _Walk:
         except OSError as error:
             self._problem(base, f"the folder cannot be read ({error.strerror}).")
 
-    def _entry(self, entry: os.DirEntry[str], path: str, ignores: _Ignores, ancestors: frozenset[Path]) -> None:
+    def _entry(
+        self,
+        entry: os.DirEntry[str],
+        path: str,
+        ignores: Ignores,
+        ancestors: frozenset[Path],
+        vault: tuple[str, ...] | None,
+    ) -> None:
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -337,10 +292,10 @@ class _Walk:
                 self._unfollowed(entry, path)
             elif entry.is_dir():
                 if not ignores.matches(f"{path}/"):
-                    self.folder(Path(entry.path), f"{path}/", ignores, ancestors)
+                    self.folder(Path(entry.path), f"{path}/", ignores, ancestors, vault)
             elif self.wanted.match_file(path):
                 if not ignores.matches(path):
-                    self._file(entry, path)
+                    self._wanted(entry, path, vault)
             elif path != CONFIGURATION and not ignores.matches(path) and entry.is_file():
                 self.found.skipped.append(path)
         except OSError as error:
@@ -358,7 +313,13 @@ class _Walk:
         if not target.is_relative_to(self.root):
             self._problem(path, "a symbolic link out of the folder. Cure: follow_symlinks=True, if that is wanted.")
 
-    def _file(self, entry: os.DirEntry[str], path: str) -> None:
+    def _wanted(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
+        if vault is not None and (path.startswith(vault) or path.lower().endswith(_DRAWING)):
+            self.found.not_notes.append(path)
+        else:
+            self._file(entry, path, in_vault=vault is not None)
+
+    def _file(self, entry: os.DirEntry[str], path: str, *, in_vault: bool) -> None:
         if not entry.is_file():
             self._problem(path, "not a regular file.")
             return
@@ -368,7 +329,7 @@ class _Walk:
         if size > most:
             self._problem(path, f"{size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that.")
             return
-        self.found.files.append(FoundFile(path, entry.path, stamp_of(found)))
+        self.found.files.append(FoundFile(path, entry.path, stamp_of(found), in_vault))
 
     def _problem(self, path: str, reason: str) -> None:
         self.found.problems.append(Problem(path or "./", reason))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files
+from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.errors import SettingError, StorageError
 
 if TYPE_CHECKING:
@@ -121,6 +121,14 @@ class Folders:
             return self.root / path
         return folder / rest
 
+    def vault_of(self, path: str) -> Path | None:
+        """Return the Obsidian vault that a document is in; None for none."""
+        try:
+            folder, rest = self.home(path)
+        except SettingError:
+            return None
+        return vault_of(folder / rest, folder)
+
     def path_of(self, place: Path) -> str | None:
         """Return the path of a file or folder; None where it is outside of all folders."""
         for name, folder in [(one.name, one.folder) for one in self.collections.values()] or [("", self.root)]:
@@ -179,6 +187,7 @@ class Folders:
                 replace(problem, path=f"{one.name}/{problem.path.removeprefix('./')}") for problem in listing.problems
             ]
             found.skipped += [f"{one.name}/{path}" for path in listing.skipped]
+            found.not_notes += [f"{one.name}/{path}" for path in listing.not_notes]
             found.unfinished |= listing.unfinished
         found.files.sort(key=lambda file: file.path)
         return found

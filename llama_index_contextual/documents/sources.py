@@ -26,8 +26,9 @@ from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.files import FoundFile, Problem, stamp_of
 from llama_index_contextual.documents.reader import DocumentReader
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.markdown import without_comments
 from llama_index_contextual.metadata import PATH, path_of
-from llama_index_contextual.text import decode, storable
+from llama_index_contextual.text import counted, decode, storable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -141,7 +142,8 @@ class Reading:
         Raises:
             DocumentError: It cannot be read.
         """
-        return load_file(self.folders.place(path), path, self.reader_of(path))
+        in_vault = self.folders.vault_of(path) is not None
+        return _Loader(FoundFile(path, str(self.folders.place(path)), "", in_vault), self.reader_of(path))().documents
 
 
 def gather(
@@ -254,8 +256,11 @@ class _Loader:
             same = stamp == self._stamp()
             return Loaded(documents, sha256 if same else "", size, settled(stamp) if same else "", repair)
         content = decode(data)
-        document = Document(id_=self.file.path, text=content.text, metadata={PATH: self.file.path})
-        return Loaded([document], sha256, size, settled(stamp), content.repair)
+        text, comments = without_comments(content.text) if self.file.in_vault else (content.text, 0)
+        repair = f"{counted(comments, 'comment')} (%%) left out" if comments else ""
+        document = Document(id_=self.file.path, text=text, metadata={PATH: self.file.path})
+        repairs = "; ".join(filter(None, (content.repair, repair)))
+        return Loaded([document], sha256, size, settled(stamp), repairs)
 
     def _stamp(self) -> str:
         try:

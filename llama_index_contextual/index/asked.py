@@ -60,6 +60,10 @@ class Asked:
         """List the paths of files that no pattern names, and that no ignore file leaves out: they are not read."""
         return self._found().skipped
 
+    def not_notes(self) -> list[str]:
+        """List the paths of files that are left out as templates or drawings of an Obsidian vault."""
+        return self._found().not_notes
+
     def read(self, path: str) -> str | None:
         """Return the text of one file of the folder; None where there is none that the index would read.
 

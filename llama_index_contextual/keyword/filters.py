@@ -25,7 +25,16 @@ import numpy.typing as npt
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import CHUNK_HASH, CONTEXT, DATE_TS, FRONT_MATTER, LEXICAL_CONTEXT
+from llama_index_contextual.metadata import (
+    CHUNK_HASH,
+    CONTEXT,
+    DATE_TS,
+    FRONT_MATTER,
+    INLINE_TAGS,
+    LEXICAL_CONTEXT,
+    TAGS,
+    typed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +51,9 @@ REF_DOC_ID: Final = "ref_doc_id"
 
 # A filter on this key is on the node's words and not on its metadata: TEXT_MATCH wants a phrase, CONTAINS terms.
 WORDS: Final = "(words)"
+# Before a key: the filter is on the items of a value ("work, home" has two, and is one, too), whatever their case, and
+# numbers by value. CONTAINS asks for an item or one below it: "health" for "health/running".
+ITEMS: Final = "(items)"
 REF_DOC_ALIASES: Final = frozenset({"doc_id", "document_id"})
 
 _EMPTY: Final[tuple[Any, ...]] = ("", [], (), {})
@@ -55,7 +67,16 @@ def filter_in_words(one: MetadataFilter | MetadataFilters) -> str:
     operator = "~" if one.operator == FilterOperator.TEXT_MATCH_INSENSITIVE else one.operator.value
     if one.key == DATE_TS and isinstance(one.value, (int, float)):
         return f"date {operator} {datetime.fromtimestamp(one.value, timezone.utc).date()}"
-    return f"{one.key} {operator} {one.value!r}"
+    key = one.key.removeprefix(ITEMS)
+    return f"{key} {'is' if key != one.key and one.operator == FilterOperator.CONTAINS else operator} {one.value!r}"
+
+
+def keys_of(filters: MetadataFilters | None) -> list[str]:
+    """Return the metadata keys that filters ask for, each of them; where one of several is enough, none."""
+    if filters is None or filters.condition != FilterCondition.AND:
+        return []
+    keys = [one.key.removeprefix(ITEMS) for one in filters.filters if isinstance(one, MetadataFilter)]
+    return [key for key in dict.fromkeys(keys) if key != WORDS]
 
 
 def _comparable(value: Any, other: Any) -> bool:
@@ -104,6 +125,8 @@ def condition_of(one: MetadataFilter) -> Callable[[Any], bool]:
         SettingError: The operator needs a list of values and got something else, or is unknown.
     """
     operator, wanted = one.operator, one.value
+    if one.key.startswith(ITEMS):
+        return _condition_of_items(one)
     if operator in {FilterOperator.IN, FilterOperator.NIN} and isinstance(wanted, str):
         # LlamaIndex takes every part of the text, and so "acme" for a part of "acme-corp"; Qdrant's adapter these.
         wanted = [wanted, *(part.strip() for part in wanted.split(","))]
@@ -119,6 +142,42 @@ def condition_of(one: MetadataFilter) -> Callable[[Any], bool]:
     if operator in {FilterOperator.NE, FilterOperator.NIN}:
         return lambda value: value is None or holds(value, wanted)
     return lambda value: value is not None and holds(value, wanted)
+
+
+def _condition_of_items(one: MetadataFilter) -> Callable[[Any], bool]:
+    plain = MetadataFilter(key=one.key.removeprefix(ITEMS), value=_folded(one.value), operator=one.operator)
+    if one.operator == FilterOperator.CONTAINS:
+        wanted = str(one.value).casefold().strip("#/")
+        return lambda value: any(f"{item}/".startswith(f"{wanted}/") for item in map(str, _items(value)))
+    if one.operator in {FilterOperator.NE, FilterOperator.NIN}:
+        holds = condition_of(plain)
+        return lambda value: all(holds(item) for item in _items(value))
+    holds = condition_of(plain)
+    return lambda value: any(holds(item) for item in _items(value) or [None])
+
+
+def _items(value: Any) -> list[Any]:
+    """Return a value, and the items between its commas, folded; what reads as a number is one as well."""
+    if not isinstance(value, str):
+        return [] if value is None else [value]
+    texts = dict.fromkeys([value.casefold(), *(part.strip().lstrip("#").casefold() for part in value.split(","))])
+    return [*texts, *(number for text in texts if not isinstance(number := typed(text), str))]
+
+
+def _folded(value: Any) -> Any:
+    return value.casefold() if isinstance(value, str) else value
+
+
+def item_filter(key: str, value: Any, operator: FilterOperator = FilterOperator.EQ) -> MetadataFilter:
+    """Return a filter on the items of a value, in any case: ``topics: [ML, art]`` has the item ``ml``."""
+    return MetadataFilter(key=ITEMS + key, value=value, operator=operator)
+
+
+def tag_filter(tag: str) -> MetadataFilters:
+    """Admit what has a tag or one below it, in front matter or in the text."""
+    value = tag.strip().lstrip("#").strip("/")
+    filters = [item_filter(key, value, FilterOperator.CONTAINS) for key in (TAGS, INLINE_TAGS)]
+    return MetadataFilters(filters=[*filters], condition=FilterCondition.OR)
 
 
 def select(filters: MetadataFilters, column_test: ColumnTest, size: int) -> Bools:
@@ -160,7 +219,7 @@ def admitted(
     def test(one: MetadataFilter) -> Bools:
         if one.key == WORDS:
             return np.isin(rows, holding(one))
-        holds, column = condition_of(one), column_of(one.key)
+        holds, column = condition_of(one), column_of(one.key.removeprefix(ITEMS))
         if one.key in REF_DOC_ALIASES and (documents := column_of(REF_DOC_ID)) is not None:
             column = documents if column is None else column.or_else(documents)
         return np.full(len(rows), holds(None)) if column is None else column.where(holds)
@@ -176,6 +235,7 @@ def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> bool
 
 
 def _value(key: str, metadata: Mapping[str, Any]) -> Any:
+    key = key.removeprefix(ITEMS)
     return metadata.get(REF_DOC_ID if key in REF_DOC_ALIASES and key not in metadata else key)
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.keyword.analyzer import WORD
-from llama_index_contextual.keyword.filters import WORDS
+from llama_index_contextual.keyword.filters import WORDS, tag_filter
 from llama_index_contextual.language import fold, normalise
-from llama_index_contextual.metadata import COLLECTION, PATH, TAGS
+from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.tokens import is_spelled
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
         return ParsedQuery(text)
     pairs = [(match[1], match[2] or match[3]) for match in fields]
     parts: list[MetadataFilter | MetadataFilters] = [
-        *(_part_of(TAGS, value.removeprefix("#")) for name, value in pairs if name == "tag"),
+        *(tag_filter(value) for name, value in pairs if name == "tag"),
         *(MetadataFilter(key=COLLECTION, value=value) for name, value in pairs if name == "collection"),
         *(_words(match[2], exact=True) for match in quoted if not match[1]),
     ]

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from llama_index_contextual.markdown.front_matter import FrontMatter, read_front_matter
+from llama_index_contextual.markdown.prose import inline_tags, prose_lines, without_comments
 from llama_index_contextual.markdown.sections import TOP, Open
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.spans import Span, split_markdown
 
-__all__ = ["TOP", "ChunkSettings", "FrontMatter", "Open", "Span", "read_front_matter", "split_markdown"]
+__all__ = [
+    "TOP",
+    "ChunkSettings",
+    "FrontMatter",
+    "Open",
+    "Span",
+    "inline_tags",
+    "prose_lines",
+    "read_front_matter",
+    "split_markdown",
+    "without_comments",
+]

@@ -57,7 +57,8 @@ Queries = Annotated[
 Count = Annotated[int, Field(description="Most hits.", ge=1, le=MAX_RESULTS)]
 In = Annotated[str, Field(description="Only this collection, if status names some.")]
 PathPart = Annotated[str, Field(description="Only notes with this in their path, e.g. people/.")]
-TagPart = Annotated[str, Field(description="Only notes with this tag.")]
+TagPart = Annotated[str, Field(description="Only notes with this tag or one below it.")]
+Where = Annotated[list[str], Field(description="Front matter: status=open, rating>=4.", max_length=8)]
 Day = Annotated[str, Field(description="Only dated notes, from or to this day: 2026-04-09, last week.")]
 NotePath = Annotated[str, Field(description="A path or citation: a.md, a.md#L3-L9, a.pdf#page=4, [[Name]].")]
 FirstLine = Annotated[int, Field(description="First line, from 1.", ge=1)]
@@ -182,13 +183,14 @@ def add_questions(server: MCPServer[None], notes: Notes) -> None:
         tag: TagPart = "",
         since: Day = "",
         until: Day = "",
+        where: Where | None = None,
         format: Style = "markdown",  # noqa: A002
     ) -> Annotated[CallToolResult, DigestData]:
         """Search the user's notes for something precise: words, names, tags, days; better than a whole message."""
         with _told():
             named = [collection] if collection else []
             notes.index.settings.folders.check(named)
-            filters = note_filters(path=path, tag=tag, since=since, until=until, collections=named)
+            filters = note_filters(path=path, tag=tag, since=since, until=until, collections=named, where=where or ())
             several = [OneQuery(text=one) if isinstance(one, str) else one for one in queries or ()]
             first = [OneQuery(text=query)] if query.strip() else []
             asked: list[tuple[str, By]] = [(one["text"], one.get("by", "both")) for one in (*first, *several)]

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
-from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.dates import epoch_seconds
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates_in_text import find_dates
+from llama_index_contextual.keyword.filters import item_filter, tag_filter
 from llama_index_contextual.keyword.lexicon import lexicon_of
 from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS
+from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
 from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.retrievers.fusion import Mode
@@ -38,6 +40,17 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.pipeline import Search
     from llama_index_contextual.retrievers.relevance import Least
 
+_CONDITION: Final = re.compile(r"([^=<>!~]{1,100})(!=|<=|>=|==|=|<|>|~)([^\n]{0,300})")
+_OPERATORS: Final = {
+    "=": FilterOperator.EQ,
+    "==": FilterOperator.EQ,
+    "!=": FilterOperator.NE,
+    "<": FilterOperator.LT,
+    "<=": FilterOperator.LTE,
+    ">": FilterOperator.GT,
+    ">=": FilterOperator.GTE,
+    "~": FilterOperator.TEXT_MATCH_INSENSITIVE,
+}
 _K: Final = 20.0  # RRF's constant, for hits of which only the rank is known
 
 
@@ -245,32 +258,56 @@ def _reasons(hit: Hit) -> tuple[str, ...]:
 
 
 def note_filters(
-    *, path: str = "", tag: str = "", since: str = "", until: str = "", collections: Sequence[str] = ()
+    *,
+    path: str = "",
+    tag: str = "",
+    since: str = "",
+    until: str = "",
+    collections: Sequence[str] = (),
+    where: Sequence[str] = (),
 ) -> MetadataFilters | None:
     """Make LlamaIndex's metadata filters from what an agent writes; None where it writes nothing.
 
     Args:
         path: Part of a note's path, in any case.
-        tag: Part of one of its tags, in any case.
+        tag: One of its tags, in any case, or one above it: ``health`` for ``health/running``.
         since: Its first day, as ``2026-04-09`` or in words (``last week``). A note without a date is left out.
         until: Its last day.
         collections: Names of folders, of an index of several: one of them is the note's.
+        where: What its front matter says, all of it: ``status=open``, ``rating>=4``, ``topics=ml`` (an item of a
+            list), ``due<2026-05-01``, ``status!=done``, ``author~smith`` (a part), ``author=`` (nothing said).
 
     Raises:
-        SettingError: A day is none, or the first comes after the last.
+        SettingError: A day is none, the first comes after the last, or a condition cannot be read.
     """
     first, last = _day("since", since), _day("until", until)
     if first and last and first > last:
         raise SettingError("are in the wrong order. Cure: exchange them.", since=since, until=until)
-    found: list[MetadataFilter | MetadataFilters] = [
-        MetadataFilter(key=key, value=part, operator=FilterOperator.TEXT_MATCH_INSENSITIVE)
-        for key, part in ((PATH, path.strip()), (TAGS, tag.strip().removeprefix("#")))
-        if part
-    ]
+    found: list[MetadataFilter | MetadataFilters] = [_condition(condition) for condition in where]
+    if path.strip():
+        found.append(MetadataFilter(key=PATH, value=path.strip(), operator=FilterOperator.TEXT_MATCH_INSENSITIVE))
+    if tag.strip():
+        found.append(tag_filter(tag))
     if collections:
         found.append(MetadataFilter(key=COLLECTION, value=[*collections], operator=FilterOperator.IN))
     found += days_filter(first, last).filters
     return MetadataFilters(filters=found) if found else None
+
+
+def _condition(text: str) -> MetadataFilter | MetadataFilters:
+    """Return the filter that a condition on front matter asks for."""
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise SettingError("is no condition. Cure: KEY=VALUE, or with !=, <, <=, >, >= or ~ (a part).", where=text)
+    key, operator, value = match[1].strip().lower(), match[2], match[3].strip()
+    if key == TAGS and operator == "=" and value:
+        return tag_filter(value)
+    if not value and operator in ("=", "!="):
+        empty = MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
+        return empty if operator == "=" else MetadataFilters(filters=[empty], condition=FilterCondition.NOT)
+    wanted = value if operator == "~" else typed(value)
+    wanted = int(wanted) if isinstance(wanted, bool) else wanted  # LlamaIndex's filters take no booleans
+    return item_filter(key, wanted, _OPERATORS[operator])
 
 
 def days_filter(first: date | None, last: date | None) -> MetadataFilters:

@@ -18,7 +18,7 @@ from llama_index_contextual.errors import DocumentError, SettingError
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import MemoryEntry, shown_path
-from llama_index_contextual.metadata import split_page
+from llama_index_contextual.metadata import PATH, split_page
 from llama_index_contextual.notes.commands import ROOT, MemoryCommands
 from llama_index_contextual.notes.links import Related, note_named, related
 from llama_index_contextual.notes.writing import appended, change, turn
@@ -128,7 +128,7 @@ def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | 
         return path, None, ""
     if link := _LINK.fullmatch(target):
         name, _, heading = link[1].partition("|")[0].partition("#")
-        if (path := note_named(name.strip(), index.files())) is None:
+        if (path := note_named(name.strip(), index.files(), _aliases(index))) is None:
             raise DocumentError(
                 f"there is no note that [[{name.strip()}]] means. Cure: a path that a search or a list shows"
             )
@@ -140,6 +140,20 @@ def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | 
             f"there is no note {target!r} that the index reads. Cure: a path that a search or a list shows"
         )
     return path, (int(lines[1]), max(int(lines[1]), int(lines[2] or lines[1]))) if lines else None, ""
+
+
+def _aliases(index: ContextualIndex) -> dict[str, str]:
+    """Return the paths of notes by the other names that their front matter gives them, folded."""
+    if not index.exists:
+        return {}
+    values = [
+        (value, path)
+        for key in ("aliases", "alias")
+        for value, path in zip(index.values(key), index.values(PATH), strict=True)
+    ]
+    return {
+        name.strip().casefold(): path for value, path in reversed(values) if value for name in f"{value}".split(",")
+    }
 
 
 def _path_named(index: ContextualIndex, path: str) -> str | None:

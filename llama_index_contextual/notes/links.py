@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError
-from llama_index_contextual.markdown import read_front_matter
+from llama_index_contextual.markdown import prose_lines, read_front_matter
 from llama_index_contextual.memory.digest import on_one_line, shown_path
 from llama_index_contextual.metadata import citation
 from llama_index_contextual.text import decode
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.index import ContextualIndex
 
 _NOTES: Final = (".md", ".markdown", ".mdx", ".txt")
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
-_CODE: Final = re.compile(r"`[^`\n]{1,1000}`")
 _WIKI: Final = re.compile(r"!?\[\[([^\[\]|#\n]{0,300})(#[^\[\]|\n]{0,300})?(?:\|[^\[\]\n]{0,300})?\]\]")
 _INLINE: Final = re.compile(
     r"!?\[[^\[\]\n]{0,300}\]\(\s{0,9}(<[^<>\n]{1,300}>|[^\s()<>]{1,300})(?:\s[^()\n]{0,300})?\)"
@@ -171,7 +169,7 @@ class _Notes:
 
     def links_in(self, source: str, text: str) -> Iterator[Link]:
         """Give the links of a note to others; code holds none, and links to the web and to other files are left out."""
-        for number, line in _lines(text):
+        for number, line in prose_lines(text):
             for match in _WIKI.finditer(line):
                 name, heading = match[1].strip(), (match[2] or "").rpartition("#")[2].strip()
                 target = self._by(name)
@@ -202,7 +200,7 @@ class _Notes:
     def _has_heading(self, path: str, heading: str) -> bool:
         if path not in self._texts:  # a converted file
             return True
-        matches = (_HEADING.match(line) for _, line in _lines(self._texts[path]))
+        matches = (_HEADING.match(line) for _, line in prose_lines(self._texts[path]))
         return _slug(heading) in {_slug(match[1].strip("# \t")) for match in matches if match}
 
     def shared_with(self, path: str) -> dict[str, list[str]]:
@@ -219,20 +217,6 @@ class _Notes:
                 if 0 < len(others) <= _MOST_SHARING:
                     shared[on_one_line(f"{key}: {value}")] = others
         return dict(sorted(shared.items()))
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Give the lines of a note with their numbers, without code."""
-    fence = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-        elif mark:
-            fence = mark[1]
-        else:
-            yield number, _CODE.sub(lambda code: " " * len(code[0]), line)
 
 
 def _several(value: object) -> list[str]:

@@ -89,7 +89,11 @@ class Desk:
         """Return folders and tags, those of most documents or chunks first, and the first and last day."""
         folders = Counter(f"{parent}/" for path in paths for parent in PurePosixPath(path).parents if parent.name)
         tags = Counter(
-            tag.strip() for value in self._index.values(metadata.TAGS) if value for tag in str(value).split(",")
+            tag.strip().lstrip("#")
+            for key in (metadata.TAGS, metadata.INLINE_TAGS)
+            for value in self._index.values(key)
+            if value
+            for tag in str(value).split(",")
         )
         days = sorted({str(day)[:10] for day in self._index.values(metadata.DATE) if day})
         return {

@@ -24,7 +24,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
-from llama_index_contextual.keyword.filters import REF_DOC_ALIASES, REF_DOC_ID, condition_of, select
+from llama_index_contextual.keyword.filters import ITEMS, REF_DOC_ALIASES, REF_DOC_ID, condition_of, select
 from llama_index_contextual.retrievers.chroma import stored_nodes
 from llama_index_contextual.retrievers.search import Candidate
 
@@ -174,7 +174,9 @@ def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
 
 
 def _is_portable(part: MetadataFilter) -> bool:
-    if part.operator not in _EVERYWHERE or isinstance(part.value, list) != (part.operator == FilterOperator.IN):
+    if part.key.startswith(ITEMS) or part.operator not in _EVERYWHERE:
+        return False
+    if isinstance(part.value, list) != (part.operator == FilterOperator.IN):
         return False
     values: list[Any] = part.value if isinstance(part.value, list) else [part.value]
     holds, ranged = condition_of(part), part.operator not in {FilterOperator.EQ, FilterOperator.IN}
@@ -196,7 +198,7 @@ def _admits(filters: MetadataFilters | None, node: BaseNode, pushed: Sequence[Me
 
     def test(condition: MetadataFilter) -> np.ndarray[Any, np.dtype[np.bool_]]:
         key = REF_DOC_ID if condition.key in REF_DOC_ALIASES and condition.key not in metadata else condition.key
-        value, holds = metadata.get(key), condition_of(condition)
+        value, holds = metadata.get(key.removeprefix(ITEMS)), condition_of(condition)
         inside = isinstance(value, list) and any(condition is part for part in pushed) and any(map(holds, value))
         return np.array([inside or holds(value)])
 

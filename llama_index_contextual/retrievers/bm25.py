@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
-from llama_index.core.vector_stores.types import MetadataFilters
+from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.checks import whole
@@ -19,7 +19,7 @@ from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.engine import K1, B
 from llama_index_contextual.keyword.evidence import Match
-from llama_index_contextual.keyword.filters import both, check_filters, filter_in_words
+from llama_index_contextual.keyword.filters import both, check_filters, filter_in_words, keys_of
 from llama_index_contextual.keyword.index import checked_nodes
 from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.keyword.query import UnknownWords, parse_query, unknown_words
@@ -228,6 +228,13 @@ class ContextualBM25Retriever(BM25Retriever):
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
         alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
         return self._ask(lambda store: [words for words, part in alone.items() if not store.selected_ids(part)])
+
+    def keys_that_no_node_has(self) -> list[str]:
+        """Return the metadata keys that this view's filters name and no node has."""
+        keys = keys_of(self.filters)
+        empty = {key: MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY) for key in keys}
+        having = {key: MetadataFilters(filters=[one], condition=FilterCondition.NOT) for key, one in empty.items()}
+        return self._ask(lambda store: [key for key, part in having.items() if not store.selected_ids(part)])
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that are indexed."""

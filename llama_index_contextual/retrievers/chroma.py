@@ -25,7 +25,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.keyword.filters import admits, condition_of
+from llama_index_contextual.keyword.filters import ITEMS, admits, condition_of
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.search import MOST, Candidate
 
@@ -246,7 +246,13 @@ def _one(one: MetadataFilter) -> dict[str, Any] | None:
     operator = _OPERATORS.get(one.operator)
     values = one.value if isinstance(one.value, list) else [one.value]
     is_list = one.operator in {FilterOperator.IN, FilterOperator.NIN}
-    if operator is None or is_list != isinstance(one.value, list) or not values or None in values:
+    if (
+        operator is None
+        or one.key.startswith(ITEMS)
+        or is_list != isinstance(one.value, list)
+        or not values
+        or None in values
+    ):
         return None
     if one.operator in _ORDERED and not isinstance(one.value, (int, float)):  # $gt on text is an error
         return None

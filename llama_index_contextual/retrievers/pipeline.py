@@ -254,12 +254,20 @@ class Search:
             self.left_out = len(pool) - len(self.fused)
             if self.explained and len(self.fused) < len(pool):
                 self.notes.append(self._left_out(pool[len(self.fused) :], likely, least))
+        if filtered and not self.fused:
+            self._note_filters(keyword, has_vectors=not all(arm.is_keyword for arm in filtered))
         if self.explained:
-            # A vector arm finds something whatever is asked, unless its filters admit nothing.
-            if not self.fused and not all(arm.is_keyword for arm in filtered):
-                parts = keyword.filters_that_admit_none() if keyword is not None else []
-                self.notes.append(f"no chunk passes the filters{': none has ' if parts else ''}{', '.join(parts)}")
             self.unknown = "" if keyword is None else str(keyword.unknown(query))
+
+    def _note_filters(self, keyword: ContextualBM25Retriever | None, *, has_vectors: bool) -> None:
+        """Say that filters admit nothing. A vector arm finds something whatever is asked, unless they admit nothing."""
+        parts = keyword.filters_that_admit_none() if keyword is not None else []
+        note = f"no chunk passes the filters{': none has ' if parts else ''}{', '.join(parts)}"
+        if self.explained and (parts or has_vectors):
+            self.notes.append(note)
+        elif parts and keyword is not None and (keys := keyword.keys_that_no_node_has()):
+            said = f"no chunk has {', '.join(map(repr, keys))}, which the filters ask for"
+            warnings.warn(f"Query {self.queries[0].query_str!r}: {said}.", ContextualWarning, stacklevel=2)
 
     def _left_out(self, fused: Sequence[Fused], likely: float, least: float) -> str:
         """Count hits that are not relevant enough, and name the best of them."""

@@ -7,7 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.documents.files import FileRules, _pattern, find_files, said_of_skipped
+from llama_index_contextual.documents.files import FileRules, find_files, said_of_skipped
+from llama_index_contextual.documents.patterns import pattern_of
 from llama_index_contextual.errors import SettingError
 
 
@@ -189,10 +190,10 @@ STARS = st.text(st.sampled_from("ab*?."), min_size=1, max_size=9)
 @settings(deadline=None)
 @given(STARS, st.text(st.sampled_from("ab."), min_size=1, max_size=9))
 def test_patterns_of_many_stars_mean_what_they_did(pattern, name):
-    assume(_pattern(pattern) is not None)
+    assume(pattern_of(pattern) is not None)
     plain = GitIgnoreSpec.from_lines([pattern])
-    assert _pattern(pattern).match_file(name) == plain.match_file(name)
-    assert _pattern(f"d/{pattern}/*b*a").match_file(f"d/{name}/aba") == GitIgnoreSpec.from_lines(
+    assert pattern_of(pattern).match_file(name) == plain.match_file(name)
+    assert pattern_of(f"d/{pattern}/*b*a").match_file(f"d/{name}/aba") == GitIgnoreSpec.from_lines(
         [f"d/{pattern}/*b*a"]
     ).match_file(f"d/{name}/aba")
 

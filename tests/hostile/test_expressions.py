@@ -21,7 +21,7 @@ from pathspec import GitIgnoreSpec
 
 import llama_index_contextual as package
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
-from llama_index_contextual.documents.files import _spec
+from llama_index_contextual.documents.patterns import spec_of
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES, lexicon
 
 LONGEST = 1_000_000
@@ -51,6 +51,7 @@ ANCHORED = {
     "answering._AFTER",
     "answering._OPEN",
     "memory.current._PAIR",
+    "memory.search._CONDITION",
     "report.markdown._SCHEME",
     "documents.markup._HEADING",
     "documents.markup._ORG_BLOCK",
@@ -251,7 +252,7 @@ IGNORED = [
 
 @pytest.mark.parametrize("pattern", IGNORED)
 def test_a_line_of_an_ignore_file_is_linear_in_a_path(pattern):
-    assert max(seconds(lambda path: _spec([pattern]).check_file(path), path) for path in FOLDERS) < SECONDS
+    assert max(seconds(lambda path: spec_of([pattern]).check_file(path), path) for path in FOLDERS) < SECONDS
 
 
 def test_a_linear_line_of_an_ignore_file_means_what_it_meant():
@@ -266,6 +267,6 @@ def test_a_linear_line_of_an_ignore_file_means_what_it_meant():
         for _ in range(20):
             names = ["".join(dice.choices("ab", k=dice.randint(1, 3))) for _ in range(dice.randint(1, 8))]
             path = "/".join(names) + dice.choice(["", "/"])
-            assert _spec([line]).check_file(path).include == stock.check_file(path).include, (line, path)
+            assert spec_of([line]).check_file(path).include == stock.check_file(path).include, (line, path)
             compared += 1
     assert compared > 5000

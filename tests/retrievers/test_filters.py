@@ -72,6 +72,7 @@ def ids(found):
     return {one.node.node_id for one in found}
 
 
+@pytest.mark.filterwarnings("ignore:.*no chunk has 'nowhere'")
 @pytest.mark.parametrize(("filters", "expected"), CASES, ids=NAMES)
 def test_every_arm_returns_the_same_nodes(filters, expected, nodes, index, embedding):
     assert {node.node_id for node in nodes if admits(filters, node.metadata)} == expected

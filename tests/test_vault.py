@@ -1,0 +1,238 @@
+"""A vault as it is: front matter and inline tags as filters, aliases, templates and drawings, comments, links."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+from llama_index.core.schema import Document, MetadataMode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+from mcp_clients import mcp
+from typer.testing import CliRunner
+
+from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser, mcp_server
+from llama_index_contextual.cli import app
+from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.markdown import inline_tags, without_comments
+from llama_index_contextual.memory import note_filters
+from llama_index_contextual.notes import part_of
+
+PLAN = """---
+status: Open
+rating: 4
+topics: [ML, art history]
+due: 2026-05-01
+published: true
+zip: "01234"
+aliases: [Sea Plan, The Plan]
+nested: {a: 1}
+---
+# Harbour plan
+
+Dredging begins in May. #work/harbour
+
+%% secret draft remark about dredging %%
+
+## Money
+
+The dredging costs 400,000.
+"""
+
+
+@pytest.fixture
+def vault(tmp_path):
+    folder = tmp_path / "My vault"
+    for name in (".obsidian", "Templates", "people", ".trash"):
+        (folder / name).mkdir(parents=True)
+    (folder / ".obsidian" / "templates.json").write_text('{"folder": "Templates"}')
+    (folder / "Templates" / "daily.md").write_text("# {{date}}\n\nDredging of the day\n")
+    (folder / "Sketch.excalidraw.md").write_text("# Excalidraw data\n\ndredging\n")
+    (folder / ".trash" / "old.md").write_text("dredging of old\n")
+    (folder / "plan.md").write_text(PLAN)
+    (folder / "people" / "ana.md").write_text(
+        "---\nstatus: done\nrating: 2\ntopics: dance\ntags: [work]\n---\n# Ana\n\nAna hates dredging. #health/running\n"
+    )
+    (folder / "list.md").write_text("# List\n\nMore dredging, with no properties. Issue #42 is no tag.\n")
+    return folder
+
+
+@pytest.fixture
+def index(vault):
+    with ContextualIndex.open(vault, embed_model="none") as opened:
+        opened.refresh()
+        yield opened
+
+
+def found(index, question="dredging", **narrowed):
+    retriever = index.as_retriever(20, filters=note_filters(**narrowed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # that nothing passes is tested apart
+        return {hit.node.metadata["path"] for hit in retriever.retrieve(question)}
+
+
+@pytest.mark.parametrize(
+    ("where", "paths"),
+    [
+        ("status=open", {"plan.md"}),
+        ("STATUS = Open", {"plan.md"}),
+        ("status!=open", {"people/ana.md", "list.md"}),
+        ("status=", {"list.md"}),
+        ("status!=", {"plan.md", "people/ana.md"}),
+        ("rating>=4", {"plan.md"}),
+        ("rating<4", {"people/ana.md"}),
+        ("rating=4.0", {"plan.md"}),
+        ("topics=ml", {"plan.md"}),
+        ("topics=art history", {"plan.md"}),
+        ("topics=art", set()),
+        ("topics~art", {"plan.md"}),
+        ("due<2026-06-01", {"plan.md"}),
+        ("due>2026-06-01", set()),
+        ("published=true", {"plan.md"}),
+        ("published=false", set()),
+        ("zip=01234", {"plan.md"}),
+        ("tags=work", {"plan.md", "people/ana.md"}),
+    ],
+)
+def test_front_matter_narrows_a_question(index, where, paths):
+    assert found(index, where=[where]) == paths
+
+
+def test_all_conditions_hold_together_and_every_chunk_has_them(index):
+    assert found(index, where=["status=open", "rating<4"]) == set()
+    assert found(index, "What does it cost?", where=["status=open"]) == {"plan.md"}
+    plain = MetadataFilters(filters=[MetadataFilter(key="rating", value=4)])
+    assert {hit.node.metadata["path"] for hit in index.as_retriever(filters=plain).retrieve("dredging")} == {"plan.md"}
+
+
+def test_a_filter_on_a_key_that_nothing_has_is_named(index):
+    retriever = index.as_retriever(filters=note_filters(where=["unheard=3", "status=open"]))
+    with pytest.warns(ContextualWarning, match="no chunk has 'unheard', which the filters ask for"):
+        assert retriever.retrieve("dredging") == []
+    assert retriever.explain("dredging").said == ("no chunk passes the filters: none has unheard == 3",)
+
+
+@pytest.mark.parametrize("condition", ["status", "=open", ""])
+def test_a_condition_that_cannot_be_read_is_an_error_with_a_cure(condition):
+    with pytest.raises(SettingError, match="KEY=VALUE"):
+        note_filters(where=[condition])
+
+
+def test_a_tag_is_found_with_those_below_it_in_front_matter_and_in_the_text(index):
+    assert found(index, tag="work") == {"plan.md", "people/ana.md"}
+    assert found(index, tag="#Work/Harbour") == {"plan.md"}
+    assert found(index, tag="health") == {"people/ana.md"}
+    assert found(index, tag="heal") == set()
+    assert found(index, tag="42") == set()
+    assert found(index, "dredging tag:health/running") == {"people/ana.md"}
+
+
+def test_what_filters_is_in_no_view_and_does_not_touch_what_a_document_brought():
+    brought = Document(text=PLAN, metadata={"rating": "five stars"})
+    plain = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([brought])
+    assert {node.metadata["rating"] for node in plain} == {"five stars"}
+    assert {node.metadata["status"] for node in plain} == {"Open"}
+    for node in plain:
+        assert "rating: five stars" in node.get_content(MetadataMode.EMBED)
+        for mode in (MetadataMode.EMBED, MetadataMode.LLM):
+            assert not {"status", "topics", "inline_tags", "work/harbour, "} & {
+                line.partition(":")[0] for line in node.get_content(mode).splitlines()
+            }
+    assert "nested" not in plain[0].metadata
+    assert plain[0].metadata["zip"] == "01234"
+
+
+def test_front_matter_cannot_pose_as_what_the_package_says():
+    text = "---\npath: /etc/passwd\nstart_line: 9\ncontext: lies\nfile_path: x\ninline_tags: y\n---\nText.\n"
+    [node] = HeadingAwareMarkdownNodeParser().get_nodes_from_documents([Document(text=text)])
+    assert {"path", "context", "file_path", "inline_tags"}.isdisjoint(node.metadata)
+    assert node.metadata["start_line"] == 8
+
+
+def test_inline_tags_are_those_of_obsidian():
+    text = "#a one #b/c-d, (#e_f) x#no #123 `#code` #1a\n```\n#fence\n```\n# Heading\n#a again #A\n[x](y#anchor)"
+    assert inline_tags(text) == ["a", "b/c-d", "e_f", "1a"]
+
+
+def test_comments_are_blank_and_nothing_moves():
+    text = "a %%b%% c\n%%\nd\n%%\n`%%` e\n```\n%% f %%\n```\n%% open"
+    clean, number = without_comments(text)
+    assert (len(clean), clean.count("\n"), number) == (len(text), text.count("\n"), 2)
+    assert "b" not in clean
+    assert "d" not in clean
+    assert "%% f %%" in clean
+    assert clean.endswith("%% open")
+    assert without_comments("100%% of 50%%")[1] == 1  # as Obsidian reads it
+
+
+def test_comments_of_a_vault_are_left_out_and_counted(vault):
+    with ContextualIndex.open(vault, embed_model="none") as opened:
+        report = opened.refresh()
+        assert [str(one) for one in report.repaired] == ["plan.md: 1 comment (%%) left out"]
+        assert not any("secret" in node.text for node in opened.nodes())
+        assert all(opened.read("plan.md")[n.start_char_idx : n.end_char_idx] == n.text for n in opened.nodes("plan.md"))
+
+
+def test_outside_of_a_vault_comments_and_templates_are_text(vault):
+    (vault / ".obsidian" / "templates.json").unlink()
+    (vault / ".obsidian").rmdir()
+    with ContextualIndex.open(vault, embed_model="none") as opened:
+        opened.refresh()
+        assert any("secret" in node.text for node in opened.nodes())
+        assert {"Templates/daily.md", "Sketch.excalidraw.md"} <= opened.documents().keys()
+        assert opened.not_notes() == []
+
+
+def test_templates_and_drawings_are_no_notes_and_are_named(vault, index):
+    assert index.documents().keys() == {"plan.md", "people/ana.md", "list.md"}
+    assert index.not_notes() == ["Sketch.excalidraw.md", "Templates/daily.md"]
+    said = CliRunner().invoke(app, ["status", str(vault)]).stderr
+    assert "2 templates or drawings of an Obsidian vault not read" in said
+    named = CliRunner().invoke(app, ["status", str(vault), "--list-skipped"]).stderr
+    assert "not read: Templates/daily.md" in named
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"folder": 3}', '{"folder": "/"}', '{"folder": "../.."}', "[" * 99999])
+def test_odd_settings_of_a_vault_leave_nothing_out(vault, content):
+    (vault / ".obsidian" / "templates.json").write_text(content)
+    with ContextualIndex.open(vault, embed_model="none") as opened:
+        opened.refresh()
+        assert opened.not_notes() == ["Sketch.excalidraw.md"]
+        assert "plan.md" in opened.documents()
+
+
+def test_a_vault_below_the_folder_has_its_own_rules(tmp_path, vault):
+    (tmp_path / "plain.md").write_text("%% kept %% text\n")
+    with ContextualIndex.open(tmp_path, embed_model="none") as opened:
+        opened.refresh()
+        assert "kept" in opened.read("plain.md")
+        assert "My vault/Templates/daily.md" in opened.not_notes()
+        assert "secret" not in opened.read("My vault/plan.md")
+
+
+def test_a_note_is_read_by_another_name_of_its_own(index):
+    assert part_of(index, "[[sea plan]]").path == "plan.md"
+    assert part_of(index, "[[The Plan#Money]]").text.startswith("## Money")
+    with pytest.raises(DocumentError, match="means"):
+        part_of(index, "[[Nobody]]")
+
+
+def test_the_command_line_narrows_and_links(vault, index):
+    run = CliRunner().invoke(
+        app, ["search", "dredging", "-f", str(vault), "--where", "status=open", "--obsidian", "--json"]
+    )
+    hits = json.loads(run.stdout)
+    assert {hit["path"] for hit in hits} == {"plan.md"}
+    assert hits[0]["obsidian"] == "obsidian://open?vault=My%20vault&file=plan.md"
+    piped = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status=done", "--obsidian"])
+    assert "obsidian://open?vault=My%20vault&file=people%2Fana.md" in piped.stdout
+    wrong = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status"])
+    assert wrong.exit_code != 0
+    nothing = CliRunner().invoke(app, ["search", "dredging", "-f", str(vault), "--where", "status=unheard"])
+    assert "status" in nothing.stderr
+
+
+async def test_an_agent_narrows_by_front_matter(vault, index):
+    async with mcp.Client(mcp_server.build_server(index)) as client:
+        answer = await client.call_tool("memory_search", {"query": "dredging", "where": ["status=done"]})
+        assert [hit["path"] for hit in answer.structured_content["entries"]] == ["people/ana.md"]
