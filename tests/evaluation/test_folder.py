@@ -64,7 +64,7 @@ def test_a_context_that_all_chunks_share_shows_as_a_collapse(folder, embedding, 
     phrase = "This chunk belongs to a document that is part of the documentation of the product of the company. " * 3
     settings = {"embed_model": embedding, "contexts": ["headings"], "top_k": [1], "leave_out_keys": ["*"]}
     plain = evaluate(folder, QUESTIONS, **settings).rows[-1]
-    monkeypatch.setattr("llama_index_contextual.context.free.HeadingContextGenerator.describe", lambda *_: phrase)
+    monkeypatch.setattr("llama_index_contextual.context.free.HeadingContextGenerator.describe", lambda *_: (phrase, ""))
     collapsed = evaluate(folder, QUESTIONS, **settings).rows[-1]
     assert collapsed.notes["chunks alike"] > plain.notes["chunks alike"] + 0.05
     assert collapsed.notes["spread"] < plain.notes["spread"]

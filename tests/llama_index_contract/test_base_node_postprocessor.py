@@ -36,7 +36,7 @@ class Ours:
 
 
 def nodes():
-    made = [TextNode(text=f"Text {n}.", id_=str(n), metadata={"path": f"{n}.md", "n": n}) for n in range(3)]
+    made = [TextNode(text=f"Text {n}.", id_=str(n), metadata={"path": f"note {n}.md", "n": n}) for n in range(3)]
     return [*made, IndexNode(text="A table.", id_="table", index_id="table-1")]
 
 
@@ -88,8 +88,8 @@ CASES = [
     Case(
         "what a reranker reads of a node",
         lambda make: make().postprocess_nodes(given())[0].node.get_content(metadata_mode="embed"),
-        stock="path: 0.md\nn: 0\n\nText 0.",
-        gives="n: 0\ncontext: Document: 0.md\n\nText 0.",
+        stock="path: note 0.md\nn: 0\n\nText 0.",
+        gives="n: 0\ncontext: Document: note 0.md\n\nText 0.",
         differs="postprocessor-embed",
     ),
 ]

@@ -41,7 +41,7 @@ def saying(answer=ALL):
 
 
 def hits(count=3, step=None):
-    made = [TextNode(text=f"Text {n}.", id_=str(n), metadata={"path": f"{n}.md"}) for n in range(count)]
+    made = [TextNode(text=f"Text {n}.", id_=str(n), metadata={"path": f"note {chr(97 + n)}.md"}) for n in range(count)]
     return [NodeWithScore(node=node, score=1.0) for node in (made if step is None else step(made))]
 
 
@@ -64,7 +64,7 @@ def wrapped(llm, top_n=10):
 def prompt(make):
     llm = saying()
     make(llm).postprocess_nodes(hits(step=ContextualNodePostprocessor()), query_str="Which?")
-    return ["Document: 1.md" in llm.shown[0], "Which?" in llm.shown[0], "Text 1." in llm.shown[0]]
+    return ["Document: note b.md" in llm.shown[0], "Which?" in llm.shown[0], "Text 1." in llm.shown[0]]
 
 
 def calls(make):
