@@ -257,7 +257,7 @@ def test_headings_of_real_pages_are_no_collapse_and_a_phrase_on_all_of_them_is(d
     shares = []
     shares.append(alike())
     monkeypatch.setattr(
-        "llama_index_contextual.context.free.HeadingContextGenerator.describe", lambda *_: "Part of the docs."
+        "llama_index_contextual.context.free.HeadingContextGenerator.describe", lambda *_: ("Part of the docs.", "")
     )
     shares.append(alike())
     headings, phrase = shares
