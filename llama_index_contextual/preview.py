@@ -147,7 +147,9 @@ def _read(file: Path, folders: Folders | None, reader: BaseReader | None) -> tup
     if name is None:
         raise DocumentError(f"{file} is not in {folders}. Cure: a file of that folder, or another folder.")
     converter = DocumentReader()
+    in_vault = folders is not None and folders.vault_of(name) is not None
     try:
-        return name, load_file(file, name, reader or (converter if converter.reads(name) else None))
+        chosen = reader or (converter if converter.reads(name) else None)
+        return name, load_file(file, name, chosen, in_vault=in_vault)
     except DocumentError as error:
         raise DocumentError(f"{file}: {error}") from error

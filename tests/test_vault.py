@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 
 import pytest
@@ -199,6 +200,24 @@ def test_odd_settings_of_a_vault_leave_nothing_out(vault, content):
         opened.refresh()
         assert opened.not_notes() == ["Sketch.excalidraw.md"]
         assert "plan.md" in opened.documents()
+
+
+def test_settings_of_a_vault_that_would_never_end_or_lie_elsewhere_are_not_read(vault, tmp_path):
+    settings = vault / ".obsidian" / "templates.json"
+    settings.unlink()
+    os.mkfifo(settings)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "data.json").write_text('{"templates_folder": "people"}')
+    (vault / ".obsidian" / "plugins").mkdir()
+    (vault / ".obsidian" / "plugins" / "templater-obsidian").symlink_to(tmp_path / "elsewhere")
+    with ContextualIndex.open(vault, embed_model="none") as opened:
+        assert opened.not_notes() == ["Sketch.excalidraw.md"]
+        assert opened.unread() == (opened.skipped(), opened.not_notes())
+
+
+def test_a_preview_shows_what_an_index_would_hold(index):
+    texts = [node.text for node in index.preview("plan.md").nodes]
+    assert texts == [node.text for node in index.nodes("plan.md")]
 
 
 def test_a_vault_below_the_folder_has_its_own_rules(tmp_path, vault):

@@ -219,7 +219,7 @@ def tell_skipped(index: ContextualIndex, *, names: bool) -> None:
     """Say on standard error how many files of a folder are not read: by their kinds, or as a vault's templates."""
     from llama_index_contextual.documents.files import said_of_skipped
 
-    paths, not_notes = index.skipped(), index.not_notes()
+    paths, not_notes = index.unread()
     for path in sorted([*paths, *not_notes]) if names else ():
         tell(path, "not read:")
     vault = f"{counted(len(not_notes), 'template')} or drawings of an Obsidian vault not read"

@@ -39,7 +39,7 @@ _REVISION: Final = 3  # raise it when the same settings would give other words
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _YEAR: Final = re.compile(r"(19|20)\d\d")
-_HASH: Final = re.compile(r"(?=.*\d)[0-9a-f-]{8,}", re.IGNORECASE)
+_HASH: Final = re.compile(r"[0-9a-f-]{8,}", re.IGNORECASE)
 _LEAST_DIGITS: Final = 3  # of a number that counts files: "GPT-4" and "chapter-3" say something
 
 
@@ -114,8 +114,8 @@ def is_id(path: str) -> bool:
     name = file.stem
     words, numbers = _WORD.findall(name), re.findall(r"\d+", name)
     counted = any(len(one) >= _LEAST_DIGITS and not _YEAR.fullmatch(one) for one in numbers)
-    opaque = bool(_HASH.fullmatch(name)) or (bool(numbers) and len(words) <= counted)
-    return opaque and not _WORD.search(file.parent.as_posix())
+    opaque = bool(_HASH.fullmatch(name)) or len(words) <= counted
+    return bool(numbers) and opaque and not _WORD.search(file.parent.as_posix())
 
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:

@@ -42,7 +42,7 @@ _NEVER_NOTES: Final = (f"{_VAULT}/", ".trash/")
 _DRAWING: Final = ".excalidraw.md"
 # Where the settings of a vault say which folder its templates are in: Obsidian's own, and the plugin Templater's.
 _TEMPLATES: Final = (("templates.json", "folder"), ("plugins/templater-obsidian/data.json", "templates_folder"))
-_MOST_IGNORED: Final = 1_000_000  # bytes of an ignore file
+_MOST_TEXT: Final = 1_000_000  # bytes of an ignore file, or of settings of a vault
 DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
 
 
@@ -137,21 +137,20 @@ class Discovery:
         return {problem.path for problem in self.problems}
 
 
-def _ignore_file(folder: Path, root: Path) -> list[str]:
-    """Return the lines of a folder's ignore file; none where there is none.
+def _small_text(file: Path, root: Path) -> str:
+    """Return the text of a file of the folder that says how to read it; "" where there is none.
 
     Raises:
         OSError: There is one that cannot be read or must not be: a pipe or a device, which may never end, a link out of
             the root, or a file of more than a megabyte.
     """
-    path = folder / ".gitignore"
-    if not path.is_symlink() and not path.exists():
-        return []
-    if not path.is_file() or not path.resolve(strict=True).is_relative_to(root):
+    if not file.is_symlink() and not file.exists():
+        return ""
+    if not file.is_file() or not file.resolve(strict=True).is_relative_to(root):
         raise OSError(errno.EINVAL, "no regular file of this folder")
-    if path.stat().st_size > _MOST_IGNORED:
-        raise OSError(errno.EFBIG, f"more than {_MOST_IGNORED:,} bytes")
-    return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if file.stat().st_size > _MOST_TEXT:
+        raise OSError(errno.EFBIG, f"more than {_MOST_TEXT:,} bytes")
+    return file.read_text(encoding="utf-8", errors="replace")
 
 
 def find_files(
@@ -183,21 +182,19 @@ def vault_of(place: Path, top: Path) -> Path | None:
     return next((folder for folder in folders if (folder / _VAULT).is_dir()), None)
 
 
-def _not_notes(folder: Path, base: str) -> tuple[str, ...]:
+def _not_notes(folder: Path, base: str, root: Path) -> tuple[str, ...]:
     """Return how the paths begin that hold no notes in a vault. Its settings are foreign: one that is odd says nothing.
 
     Args:
         folder: The vault.
         base: Its path in the index, with a slash, or "".
+        root: The folder of the index.
     """
     prefixes = [base + name for name in _NEVER_NOTES]
     for name, key in _TEMPLATES:
-        file = folder / _VAULT / name
         try:
-            if file.is_symlink() or file.stat().st_size > _MOST_IGNORED:
-                continue
-            said = json.loads(file.read_text(encoding="utf-8"))[key]
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            said = json.loads(_small_text(folder / _VAULT / name, root))[key]
+        except (OSError, RuntimeError, ValueError, LookupError, TypeError):  # a RuntimeError: a link to itself, depth
             continue
         if isinstance(said, str) and (templates := said.strip("/ ")):
             prefixes.append(f"{base}{templates}/")
@@ -245,12 +242,12 @@ class _Walk:
             return
         if self.rules.gitignore:
             try:
-                ignores = ignores.entering(base, _ignore_file(folder, self.root))
+                ignores = ignores.entering(base, _small_text(folder / ".gitignore", self.root).splitlines())
             except (OSError, RuntimeError) as error:  # a RuntimeError is a link to itself, before Python 3.13
                 self._problem(f"{base}.gitignore", f"it is not obeyed: {getattr(error, 'strerror', None) or error}.")
         entries = [*self._entries(folder, base)]
         if any(entry.name == _VAULT and entry.is_dir(follow_symlinks=False) for entry in entries):
-            vault = _not_notes(folder, base)
+            vault = _not_notes(folder, base, self.root)
         for entry in entries:
             if time.monotonic() > self.until:
                 self.found.unfinished = True

@@ -143,7 +143,7 @@ class Reading:
             DocumentError: It cannot be read.
         """
         in_vault = self.folders.vault_of(path) is not None
-        return _Loader(FoundFile(path, str(self.folders.place(path)), "", in_vault), self.reader_of(path))().documents
+        return load_file(self.folders.place(path), path, self.reader_of(path), in_vault=in_vault)
 
 
 def gather(
@@ -282,18 +282,19 @@ class _Loader:
         return _parts(self.file.path, loaded)
 
 
-def load_file(place: Path, path: str, reader: BaseReader | None) -> list[Document]:
+def load_file(place: Path, path: str, reader: BaseReader | None, *, in_vault: bool) -> list[Document]:
     """Return the documents of one file, as it is now.
 
     Args:
         place: Where it is.
         path: Its name in citations and ids.
         reader: What reads it; None for text.
+        in_vault: Whether it is of an Obsidian vault, whose comments are left out.
 
     Raises:
         DocumentError: It cannot be read.
     """
-    return _Loader(FoundFile(path, str(place), ""), reader)().documents
+    return _Loader(FoundFile(path, str(place), "", in_vault), reader)().documents
 
 
 def settled(stamp: str) -> str:

@@ -64,6 +64,11 @@ class Asked:
         """List the paths of files that are left out as templates or drawings of an Obsidian vault."""
         return self._found().not_notes
 
+    def unread(self) -> tuple[list[str], list[str]]:
+        """List what :meth:`skipped` and :meth:`not_notes` list, by one walk through the folder."""
+        found = self._found()
+        return found.skipped, found.not_notes
+
     def read(self, path: str) -> str | None:
         """Return the text of one file of the folder; None where there is none that the index would read.
 

@@ -148,15 +148,14 @@ def _condition_of_items(one: MetadataFilter) -> Callable[[Any], bool]:
     plain = MetadataFilter(key=one.key.removeprefix(ITEMS), value=_folded(one.value), operator=one.operator)
     if one.operator == FilterOperator.CONTAINS:
         wanted = str(one.value).casefold().strip("#/")
-        return lambda value: any(f"{item}/".startswith(f"{wanted}/") for item in map(str, _items(value)))
-    if one.operator in {FilterOperator.NE, FilterOperator.NIN}:
-        holds = condition_of(plain)
-        return lambda value: all(holds(item) for item in _items(value))
+        return lambda value: any(f"{item}/".startswith(f"{wanted}/") for item in map(str, items_of(value)))
     holds = condition_of(plain)
-    return lambda value: any(holds(item) for item in _items(value) or [None])
+    if one.operator in {FilterOperator.NE, FilterOperator.NIN}:
+        return lambda value: all(holds(item) for item in items_of(value))
+    return lambda value: any(holds(item) for item in items_of(value) or [None])
 
 
-def _items(value: Any) -> list[Any]:
+def items_of(value: Any) -> list[Any]:
     """Return a value, and the items between its commas, folded; what reads as a number is one as well."""
     if not isinstance(value, str):
         return [] if value is None else [value]
@@ -171,6 +170,12 @@ def _folded(value: Any) -> Any:
 def item_filter(key: str, value: Any, operator: FilterOperator = FilterOperator.EQ) -> MetadataFilter:
     """Return a filter on the items of a value, in any case: ``topics: [ML, art]`` has the item ``ml``."""
     return MetadataFilter(key=ITEMS + key, value=value, operator=operator)
+
+
+def having(key: str) -> MetadataFilters:
+    """Admit what has a value for a key."""
+    empty = MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
+    return MetadataFilters(filters=[empty], condition=FilterCondition.NOT)
 
 
 def tag_filter(tag: str) -> MetadataFilters:

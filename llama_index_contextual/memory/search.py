@@ -14,13 +14,13 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.dates import epoch_seconds
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates_in_text import find_dates
-from llama_index_contextual.keyword.filters import item_filter, tag_filter
+from llama_index_contextual.keyword.filters import having, item_filter, tag_filter
 from llama_index_contextual.keyword.lexicon import lexicon_of
 from llama_index_contextual.keyword.query import parse_query
 from llama_index_contextual.metadata import COLLECTION, DATE_TS, PATH, TAGS, typed
@@ -303,8 +303,9 @@ def _condition(text: str) -> MetadataFilter | MetadataFilters:
     if key == TAGS and operator == "=" and value:
         return tag_filter(value)
     if not value and operator in ("=", "!="):
-        empty = MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
-        return empty if operator == "=" else MetadataFilters(filters=[empty], condition=FilterCondition.NOT)
+        return (
+            having(key) if operator == "!=" else MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY)
+        )
     wanted = value if operator == "~" else typed(value)
     wanted = int(wanted) if isinstance(wanted, bool) else wanted  # LlamaIndex's filters take no booleans
     return item_filter(key, wanted, _OPERATORS[operator])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
+from llama_index_contextual.keyword.filters import items_of
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import MemoryEntry, shown_path
@@ -128,7 +129,7 @@ def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | 
         return path, None, ""
     if link := _LINK.fullmatch(target):
         name, _, heading = link[1].partition("|")[0].partition("#")
-        if (path := note_named(name.strip(), index.files(), _aliases(index))) is None:
+        if (path := note_named(name, index.files()) or _alias(index, name)) is None:
             raise DocumentError(
                 f"there is no note that [[{name.strip()}]] means. Cure: a path that a search or a list shows"
             )
@@ -142,18 +143,13 @@ def _place(index: ContextualIndex, target: str) -> tuple[str, tuple[int, int] | 
     return path, (int(lines[1]), max(int(lines[1]), int(lines[2] or lines[1]))) if lines else None, ""
 
 
-def _aliases(index: ContextualIndex) -> dict[str, str]:
-    """Return the paths of notes by the other names that their front matter gives them, folded."""
-    if not index.exists:
-        return {}
-    values = [
-        (value, path)
-        for key in ("aliases", "alias")
-        for value, path in zip(index.values(key), index.values(PATH), strict=True)
-    ]
-    return {
-        name.strip().casefold(): path for value, path in reversed(values) if value for name in f"{value}".split(",")
-    }
+def _alias(index: ContextualIndex, name: str) -> str | None:
+    """Return the path of the first note whose front matter gives it another name; None for none."""
+    for key in ("aliases", "alias") if index.exists else ():
+        for value, path in zip(index.values(key), index.values(PATH), strict=True):
+            if name.strip().casefold() in items_of(value):
+                return str(path)
+    return None
 
 
 def _path_named(index: ContextualIndex, path: str) -> str | None:

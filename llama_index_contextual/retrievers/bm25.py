@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
-from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.checks import whole
@@ -19,7 +19,7 @@ from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.engine import K1, B
 from llama_index_contextual.keyword.evidence import Match
-from llama_index_contextual.keyword.filters import both, check_filters, filter_in_words, keys_of
+from llama_index_contextual.keyword.filters import both, check_filters, filter_in_words, having, keys_of
 from llama_index_contextual.keyword.index import checked_nodes
 from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.keyword.query import UnknownWords, parse_query, unknown_words
@@ -231,10 +231,7 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def keys_that_no_node_has(self) -> list[str]:
         """Return the metadata keys that this view's filters name and no node has."""
-        keys = keys_of(self.filters)
-        empty = {key: MetadataFilter(key=key, value=None, operator=FilterOperator.IS_EMPTY) for key in keys}
-        having = {key: MetadataFilters(filters=[one], condition=FilterCondition.NOT) for key, one in empty.items()}
-        return self._ask(lambda store: [key for key, part in having.items() if not store.selected_ids(part)])
+        return self._ask(lambda store: [key for key in keys_of(self.filters) if not store.selected_ids(having(key))])
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that are indexed."""
@@ -314,12 +311,8 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def get_persist_args(self) -> dict[str, Any]:
         """Return every setting that persisting keeps."""
-        return {
-            **self._own_settings(),
-            "k1": self.index.engine.k1,
-            "b": self.index.engine.b,
-            "analyzer": self.analyzer.settings,
-        }
+        engine = self.index.engine
+        return {**self._own_settings(), "k1": engine.k1, "b": engine.b, "analyzer": self.analyzer.settings}
 
     def _own_settings(self) -> dict[str, Any]:
         """Return what is persisted beside the index's own settings."""
