@@ -80,12 +80,12 @@ def _with(step: ContextualNodePostprocessor, chunks: Sequence[TextNode]) -> list
 
 
 def _purposes(chunks: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[str]:
-    found = [""] * len(chunks)
-    for group, places in group_by_document(chunks, documents=documents):
+    purposes = {}
+    for group in group_by_document(chunks, documents=documents):
         code = outline(group.document.text, group.document.path)
-        for node, place in zip(group.nodes, places, strict=True):
-            found[place] = code.purpose(*position(node, group.document)) if code else ""
-    return found
+        for node in group.nodes:
+            purposes[id(node)] = code.purpose(*position(node, group.document)) if code else ""
+    return [purposes[id(chunk)] for chunk in chunks]
 
 
 def _nearest(chunks: Sequence[BaseNode], contexts: Iterable[str], questions: Sequence[str]) -> list[list[str]]:

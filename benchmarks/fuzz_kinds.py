@@ -25,7 +25,7 @@ from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split
 from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.database import Database
-from llama_index_contextual.index.nodes import Chunk
+from llama_index_contextual.index.tables import Chunk
 from llama_index_contextual.index.vectors import Vectorizer, fault_of
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS = ("", "local", "local,documents", "local,chroma")
+ROWS = ("", "local", "mcp", "serve", "local,documents", "chroma")
 CLIENT = "chromadb-client"  # for Chroma's server, in place of the extra
 SHOWN = 14
 
@@ -67,9 +67,9 @@ def main() -> None:
             base = base or packages
             name = f"with `{extras}`" if extras == CLIENT else f"`[{extras}]`" if extras else "the base"
             print(f"| {name} | {len(packages)} | {sum(map(megabytes, packages)):.0f} |", flush=True)
-            if extras == "local,chroma":
+            if extras == "chroma":
                 everything = packages
-        for title, packages in (("the base", base), ("`[local,chroma]`", everything)):
+        for title, packages in (("the base", base), ("`[chroma]`", everything)):
             print(f"\n| largest of {title} | MB | needed by |\n|---|---|---|")
             for package in sorted(packages, key=megabytes, reverse=True)[:SHOWN]:
                 print(f"| {package.name} | {megabytes(package):.0f} | {needed_by(package, packages)} |")

@@ -45,14 +45,14 @@ from llama_index_contextual.dates import parse_day
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers import learned
 from llama_index_contextual.retrievers.fusion import Mode, Ranking, fuse
-from llama_index_contextual.retrievers.learned import FEATURES, FusionModel, fuse_learned, words_of
+from llama_index_contextual.retrievers.learned import FEATURES, fuse_learned, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import date
 
+    from llama_index_contextual.keyword.evidence import Candidate
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrievers.search import Candidate
 
 SETS: Final[dict[str, Callable[[], DataSet]]] = {
     "codebases": codebases,
@@ -67,7 +67,7 @@ DATE_WEIGHT: Final = 1.0
 TRIED: Final = ("cosine", "words", "title", "rest", "first", "length", "ranks")
 WIDTH: Final = 2 * POOL
 STEPS, RATE, SHRINK = 300, 0.04, 0.01  # Adam on standardised features
-_UNIT: Final = FusionModel(dict.fromkeys(FEATURES, 1.0))
+_UNIT: Final = dict.fromkeys(FEATURES, 1.0)
 _KINDS: Final = {"vector": False, "keyword": True}
 
 
@@ -151,7 +151,7 @@ def _features(
     rankings = [Ranking("vector", 0, 0.4, answers["vector"]), Ranking("keyword", 0, 0.6, answers["keyword"])]
     ids = sorted({one.node_id for ranking in rankings for one in ranking.candidates})
     words = words_of(text, "keyword", keyword, ids, today)
-    fused = {one.node_id: one for one in fuse_learned(rankings, _KINDS, words, agreement_boost=1, model=_UNIT)}
+    fused = {one.node_id: one for one in fuse_learned(rankings, _KINDS, words, agreement_boost=1, weights=_UNIT)}
     parts = [{one.arm: one.credit for one in fused[node_id].credits} for node_id in ids]
     found = np.array([[part.get(name, 0.0) for name in FEATURES] for part in parts]).reshape(-1, len(FEATURES))
     older = []
@@ -247,7 +247,7 @@ def train(sets: Sequence[Pools], columns: Sequence[int]) -> Any:
     return weights / spread
 
 
-def calibrate(sets: Sequence[Pools], wrong: Sequence[Pools], weights: Any) -> FusionModel:
+def calibrate(sets: Sequence[Pools], wrong: Sequence[Pools], weights: Any) -> dict[str, float]:
     """The model in the scale of log-odds that a candidate among the first 20 has gold."""
     scores, gold, share = [], [], []
     for one in [*sets, *wrong]:
@@ -265,13 +265,13 @@ def calibrate(sets: Sequence[Pools], wrong: Sequence[Pools], weights: Any) -> Fu
         curve = (design * (w * chance * (1 - chance))[:, None]).T @ design
         line = line + np.linalg.solve(curve + 1e-9 * np.eye(2), design.T @ (w * (y - chance)))
     scaled = dict(zip(FEATURES[:TRAINED], (line[1] * weights).round(3).tolist(), strict=True))
-    return FusionModel({**scaled, "date": DATE_WEIGHT})
+    return {**scaled, "date": DATE_WEIGHT}
 
 
-def dates(sets: Sequence[Pools], model: FusionModel) -> str:
+def dates(sets: Sequence[Pools], model: dict[str, float]) -> str:
     """A table of what the date gives where a question names the day of a note, by halves."""
     rows: list[list[object]] = []
-    weights = np.array([model.weights[name] for name in FEATURES[:TRAINED]])
+    weights = np.array([model[name] for name in FEATURES[:TRAINED]])
     for one in sets:
         day = one.features[:, :, TRAINED]
         asked = np.flatnonzero((day > 0).any(axis=1))
@@ -347,7 +347,7 @@ def main() -> None:
     text = f"Machine: {machine()}; embedding all-MiniLM-L6-v2-int8.\n\n{report(sets, tried=options.tried)}"
     model = calibrate(sets, wrong, train(sets, range(TRAINED)))
     text += f"\n\n{dates(sets, model)}"
-    content = json.dumps({"weights": dict(model.weights)}, indent=2)
+    content = json.dumps({"weights": model}, indent=2)
     text += f"\n\nTrained on all of them:\n\n```json\n{content}\n```\n"
     print(text)
     if options.out:

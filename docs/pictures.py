@@ -20,7 +20,7 @@ from llama_index.core import Document
 from rich.console import Console
 
 from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
-from llama_index_contextual.report import chunks_page
+from llama_index_contextual.report.pages import chunks_page
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -41,7 +41,7 @@ def demo() -> None:
 
 SESSION = (
     "llama-index-contextual index notes",
-    "llama-index-contextual search 'default timeout of the gateway' -f notes --top-k 2",
+    "llama-index-contextual search default timeout of the gateway -f notes -k 2",
     "llama-index-contextual context 'what did we decide about retries?' -f notes",
 )
 TYPED = """
@@ -59,7 +59,7 @@ def session() -> None:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "examples" / "notes", Path(folder) / "notes")
         typed = shlex.join(["bash", "-c", TYPED, "bash", *SESSION])
-        record = ["asciinema", "rec", "--cols=110", "--rows=22", "--idle-time-limit=2", f"--command={typed}"]
+        record = ["asciinema", "rec", "--cols=134", "--rows=24", "--idle-time-limit=2", f"--command={typed}"]
         environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -198,7 +198,7 @@ class CitedSynthesizer(BaseSynthesizer):
     ) -> None:
         model = llm or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
         if isinstance(model, str):
-            model = ModelSpec.parse(model).limited(max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
+            model = ModelSpec.parse(model).make(max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
         super().__init__(llm=model, streaming=streaming, empty_response=NOTHING)
         self._prompt = prompt or CITED_PROMPT
 

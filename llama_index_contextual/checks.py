@@ -106,6 +106,17 @@ def explained() -> Iterator[None]:
         raise first from error
 
 
+class Checked:
+    """The first base of a pydantic class whose wrong or unknown settings are a :class:`SettingError`."""
+
+    if not TYPE_CHECKING:  # a type checker reads the fields instead
+
+        def __init__(self, **settings: Any) -> None:
+            refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
+            with explained():
+                super().__init__(**settings)
+
+
 def _explanation(fault: Any) -> SettingError:
     name = str(fault["loc"][0]) if fault["loc"] else "settings"
     if fault["type"] in ("list_type", "tuple_type") and isinstance(fault["input"], str):

@@ -107,12 +107,19 @@ def date_from_path(path: str) -> date | None:
 
     The deepest possible date wins; ``2026-02-31`` is none.
     """
-    return _last_date(path.replace("\\", "/"))
+    return date_from_heading(path.replace("\\", "/"))
 
 
 def date_from_heading(title: str) -> date | None:
     """Find the date in a heading's text: ``2026-01-31``, ``Standup, 2026-01-31``."""
-    return _last_date(title)
+    for year, first, month, second, day in reversed(_PARTS.findall(title)):
+        if first != second and "." in (first, second):
+            continue
+        try:
+            return date(int(year), int(month), int(day))
+        except ValueError:
+            continue
+    return None
 
 
 def parse_date(value: object) -> date | datetime | None:
@@ -150,14 +157,3 @@ def epoch_seconds(day: date) -> int:
 
 def _names(by_language: dict[str, str], language: str) -> list[list[str]]:
     return [words.split() for words in by_language.get(language, "").split(",") if words]
-
-
-def _last_date(text: str) -> date | None:
-    for year, first, month, second, day in reversed(_PARTS.findall(text)):
-        if first != second and "." in (first, second):
-            continue
-        try:
-            return date(int(year), int(month), int(day))
-        except ValueError:
-            continue
-    return None

@@ -18,7 +18,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
-from llama_index_contextual.checks import explained, refuse_unknown
+from llama_index_contextual.checks import Checked
 from llama_index_contextual.errors import EmbeddingError
 from llama_index_contextual.sqlite_store import SQLiteFile
 from llama_index_contextual.text import replace_surrogates
@@ -76,7 +76,7 @@ def plan_windows(sizes: Sequence[int], limit: int, overlap: int) -> Iterator[Win
         first = last
 
 
-class DocumentEmbedding(BaseEmbedding):
+class DocumentEmbedding(Checked, BaseEmbedding):
     """A LlamaIndex embedding that can embed the chunks of a document together.
 
     A subclass says what a window of chunks and what a query become. Queries are embedded as queries; a text that comes
@@ -91,11 +91,9 @@ class DocumentEmbedding(BaseEmbedding):
     _file: SQLiteFile | None = PrivateAttr(default=None)
 
     def __init__(self, **settings: Any) -> None:
-        refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
-        with explained():
-            super().__init__(**settings)
+        super().__init__(**settings)
         if self.cache is not None:
-            self._file = SQLiteFile(self.cache, set_aside=True).add_table(_TABLE)
+            self._file = SQLiteFile(self.cache, _TABLE, set_aside=True)
 
     @abstractmethod
     def _embed_window(self, chunks: Sequence[str]) -> Sequence[Sequence[float]]:

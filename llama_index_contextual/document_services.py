@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -28,9 +27,11 @@ class VendorEmbedding(DocumentEmbedding):
 
     Attributes:
         key_name: The environment variable with the key.
+        addresses: The service's address by the beginning of the key.
     """
 
     key_name: ClassVar[str]
+    addresses: ClassVar[Mapping[str, str]]
 
     base_url: str = Field(default="", description="Address of the service, up to and including /v1.")
     dimensions: int | None = Field(default=None, gt=0, description="Length of vectors, where the model has several.")
@@ -50,17 +51,17 @@ class VendorEmbedding(DocumentEmbedding):
 
     def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
         key = self.require_key()
-        return post(f"{self._address(key)}/{path}", body, {"Authorization": f"Bearer {key}"}, failure=EmbeddingError)
-
-    @abstractmethod
-    def _address(self, key: str) -> str:
-        """Return the service's address; some have another one for some keys."""
+        own = next(address for start, address in self.addresses.items() if key.startswith(start))
+        url = f"{self.base_url.rstrip('/') or own}/{path}"
+        return post(url, body, {"Authorization": f"Bearer {key}"}, failure=EmbeddingError)
 
 
 class VoyageDocumentEmbedding(VendorEmbedding):
     """Voyage's contextualized chunk embeddings (``voyage-context-3`` and later), with ``VOYAGE_API_KEY``."""
 
     key_name: ClassVar[str] = "VOYAGE_API_KEY"
+    # Keys that MongoDB issued are refused by Voyage's own host, and the other way round.
+    addresses: ClassVar[Mapping[str, str]] = {"al-": "https://ai.mongodb.com/v1", "": "https://api.voyageai.com/v1"}
 
     model_name: str = Field(default="voyage-context-3", description="The model.")
     window_tokens: int = Field(default=30_000, gt=0, le=32_000, description="Tokens of a document read at once.")
@@ -69,11 +70,6 @@ class VoyageDocumentEmbedding(VendorEmbedding):
     def class_name(cls) -> str:
         """Name for LlamaIndex's serialisation."""
         return "VoyageDocumentEmbedding"
-
-    def _address(self, key: str) -> str:
-        # Keys that MongoDB issued are refused by Voyage's own host, and the other way round.
-        own = "https://ai.mongodb.com/v1" if key.startswith("al-") else "https://api.voyageai.com/v1"
-        return self.base_url.rstrip("/") or own
 
     def _embed(self, texts: Sequence[str], kind: str) -> list[list[float]]:
         body: dict[str, Any] = {"inputs": [list(texts)], "model": self.model_name, "input_type": kind}
@@ -93,6 +89,7 @@ class JinaDocumentEmbedding(VendorEmbedding):
     """Jina's embeddings with late chunking (``jina-embeddings-v3`` and later), with ``JINA_API_KEY``."""
 
     key_name: ClassVar[str] = "JINA_API_KEY"
+    addresses: ClassVar[Mapping[str, str]] = {"": "https://api.jina.ai/v1"}
 
     model_name: str = Field(default="jina-embeddings-v3", description="The model.")
     window_tokens: int = Field(default=7_500, gt=0, le=32_000, description="Tokens of a document read at once.")
@@ -101,9 +98,6 @@ class JinaDocumentEmbedding(VendorEmbedding):
     def class_name(cls) -> str:
         """Name for LlamaIndex's serialisation."""
         return "JinaDocumentEmbedding"
-
-    def _address(self, key: str) -> str:  # noqa: ARG002  one host for all keys
-        return self.base_url.rstrip("/") or "https://api.jina.ai/v1"
 
     def _embed(self, texts: Sequence[str], task: str, *, together: bool) -> list[list[float]]:
         body: dict[str, Any] = {"model": self.model_name, "task": task, "late_chunking": together, "input": list(texts)}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError
-from llama_index_contextual.local_model import FLOAT, message, open_session
+from llama_index_contextual.local_model import FLOAT, add_constant, add_node, message, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,13 +162,13 @@ class E5Model:
         x = self._normal(graph, "rows", "emb.ln")
         for layer in (f"l{number}" for number in range(self.layers)):
             three = [self._linear(graph, x, f"{layer}.{part}") for part in "qkv"]
-            seen = _add(graph, "MultiHeadAttention", three, f"{layer}.seen", num_heads=self.heads, **_RUN)
+            seen = add_node(graph, "MultiHeadAttention", three, f"{layer}.seen", num_heads=self.heads, **_RUN)
             seen = self._linear(graph, seen, f"{layer}.ao")
-            x = self._normal(graph, _add(graph, "Add", [x, seen], f"{layer}.first"), f"{layer}.aln")
-            wide = _add(graph, "Gelu", [self._linear(graph, x, f"{layer}.fi")], f"{layer}.wide", **_RUN)
+            x = self._normal(graph, add_node(graph, "Add", [x, seen], f"{layer}.first"), f"{layer}.aln")
+            wide = add_node(graph, "Gelu", [self._linear(graph, x, f"{layer}.fi")], f"{layer}.wide", **_RUN)
             wide = self._linear(graph, wide, f"{layer}.fo")
-            x = self._normal(graph, _add(graph, "Add", [x, wide], f"{layer}.second"), f"{layer}.oln")
-        _add(graph, "ReduceMean", [x], "mean", axes=[1], keepdims=0)
+            x = self._normal(graph, add_node(graph, "Add", [x, wide], f"{layer}.second"), f"{layer}.oln")
+        add_node(graph, "ReduceMean", [x], "mean", axes=[1], keepdims=0)
         return bytes(model.SerializeToString())
 
     def _linear(self, graph: Any, rows: str, name: str) -> str:
@@ -176,18 +176,20 @@ class E5Model:
         blocks = self._weights(f"{name}.w")
         high_and_low = _nibbles(blocks)
         pairs = high_and_low[..., 0::2] | high_and_low[..., 1::2] << 4  # onnxruntime has neighbours in one byte
-        _constant(graph, f"{name}.pairs", pairs)
-        _constant(graph, f"{name}.scales", blocks["scale"].astype(np.float32))
-        _constant(graph, f"{name}.b", self._floats(f"{name}.b"))
+        add_constant(graph, f"{name}.pairs", pairs)
+        add_constant(graph, f"{name}.scales", blocks["scale"].astype(np.float32))
+        add_constant(graph, f"{name}.b", self._floats(f"{name}.b"))
         size = {"K": blocks.shape[1] * _BLOCK, "N": len(blocks), "bits": 4, "block_size": _BLOCK, "accuracy_level": 4}
         inputs = [rows, f"{name}.pairs", f"{name}.scales"]
-        return _add(graph, "Add", [_add(graph, "MatMulNBits", inputs, f"{name}.m", **size, **_RUN), f"{name}.b"], name)
+        return add_node(
+            graph, "Add", [add_node(graph, "MatMulNBits", inputs, f"{name}.m", **size, **_RUN), f"{name}.b"], name
+        )
 
     def _normal(self, graph: Any, rows: str, name: str) -> str:
         for part in ("w", "b"):
-            _constant(graph, f"{name}.{part}", self._floats(f"{name}.{part}"))
+            add_constant(graph, f"{name}.{part}", self._floats(f"{name}.{part}"))
         inputs = [rows, f"{name}.w", f"{name}.b"]
-        return _add(graph, "LayerNormalization", inputs, name, epsilon=self._epsilon)
+        return add_node(graph, "LayerNormalization", inputs, name, epsilon=self._epsilon)
 
 
 def _nibbles(blocks: NDArray[Any]) -> NDArray[np.uint8]:
@@ -197,20 +199,6 @@ def _nibbles(blocks: NDArray[Any]) -> NDArray[np.uint8]:
 
 def _unpacked(blocks: NDArray[Any]) -> Floats:
     return (_nibbles(blocks).astype(np.float32) - 8) * blocks["scale"].astype(np.float32)[..., None]
-
-
-def _constant(graph: Any, name: str, values: NDArray[Any]) -> None:
-    graph.initializer.add(
-        name=name, dims=values.shape, data_type=2 if values.dtype == np.uint8 else FLOAT, raw_data=values.tobytes()
-    )
-
-
-def _add(graph: Any, kind: str, inputs: Sequence[str], out: str, *, domain: str = "", **attributes: Any) -> str:
-    node = graph.node.add(op_type=kind, input=inputs, output=[out], domain=domain)
-    for name, value in attributes.items():
-        field, number = {float: ("f", 1), int: ("i", 2), list: ("ints", 7)}[type(value)]
-        node.attribute.add(name=name, type=number, **{field: value})
-    return out
 
 
 _loading: Final = Lock()

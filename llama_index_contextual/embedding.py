@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.errors import MissingExtraError, SettingError
+from llama_index_contextual.errors import SettingError, needs
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.local_embedding import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 
@@ -240,11 +240,8 @@ def _seeing_documents(kind: str, model: str) -> BaseEmbedding:
 
 
 def _imported(provider: str, name: str) -> Callable[..., BaseEmbedding]:
-    try:
-        module = import_module(f"llama_index.embeddings.{provider}")
-    except ImportError as error:
-        raise MissingExtraError(f"llama-index-embeddings-{provider}", provider) from error
-    maker: Callable[..., BaseEmbedding] = getattr(module, name)
+    with needs(f"llama-index-embeddings-{provider}", provider):
+        maker: Callable[..., BaseEmbedding] = getattr(import_module(f"llama_index.embeddings.{provider}"), name)
     return maker
 
 

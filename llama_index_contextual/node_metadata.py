@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual import dates, metadata
-from llama_index_contextual.identity import is_piece
+from llama_index_contextual.identity import source_of
 from llama_index_contextual.text import without_surrogates
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def document_metadata(document: BaseNode, front: FrontMatter) -> tuple[dict[str,
         key: without_surrogates(value, f"metadata[{key!r}]") if isinstance(value, str) else value
         for key, value in document.metadata.items()
     }
-    if is_piece(document) and document.source_node is not None:
-        _forget(theirs, document.source_node.metadata)
+    if (source := source_of(document)) is not None:
+        _forget(theirs, source.metadata)
     ours: dict[str, Any] = {}
     for key in (metadata.TITLE, metadata.TAGS, metadata.DESCRIPTION):
         if not theirs.get(key) and (value := front.text(key)):
@@ -109,9 +109,8 @@ def first_metadata(document: BaseNode, front: FrontMatter, span: Span) -> dict[s
 
 def _inherited(document: BaseNode) -> str:
     """Return what a first chunk that is cut again said, where that is ours."""
-    theirs = document.source_node.metadata if is_piece(document) and document.source_node is not None else None
-    key = metadata.FRONT_MATTER
-    own = key if theirs is not None and key not in theirs else metadata.own_name(key)
+    source, key = source_of(document), metadata.FRONT_MATTER
+    own = key if source is not None and key not in source.metadata else metadata.own_name(key)
     return str(document.metadata.get(own) or "")
 
 

@@ -6,11 +6,9 @@ import asyncio
 import pickle
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from llama_index.core.bridge.pydantic import Field, field_serializer
+from llama_index.core.bridge.pydantic import field_serializer
 from llama_index.core.node_parser.interface import NodeParser
 from llama_index.core.schema import (
     BaseNode,
@@ -25,10 +23,8 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.utils import get_tqdm_iterable
-from typing_extensions import TypedDict, Unpack
 
 from llama_index_contextual import metadata
-from llama_index_contextual.checks import explained, refuse_unknown
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.identity import (
     Origin,
@@ -55,7 +51,7 @@ from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, without_surr
 from llama_index_contextual.tokens import is_unread
 
 if TYPE_CHECKING:
-    from llama_index.core.callbacks import CallbackManager
+    from collections.abc import Callable, Sequence
 
 _ANYTHING: Final = "*"
 _PICTURE: Final = Span(0, 0, 0, 0, (), 0, "image", 0)  # of an image without text
@@ -66,27 +62,7 @@ _UNREAD: Final = (
 )
 
 
-class ParserSettings(TypedDict, total=False):
-    """What :class:`HeadingAwareMarkdownNodeParser` takes, all by name; the class says what each is."""
-
-    chunk_size: int
-    chunk_overlap: int | None
-    min_chunk_size: int | None
-    max_chunk_size: int | None
-    keep_blocks: bool
-    cut_at_rules: bool
-    tokenizer: str | Callable[[str], Any]
-    preserve_headers: bool
-    semantic: bool
-    markdown_suffixes: Sequence[str]
-    id_from: Sequence[str]
-    include_metadata: bool
-    include_prev_next_rel: bool
-    callback_manager: CallbackManager
-    id_func: Callable[[int, BaseNode], str] | None
-
-
-class HeadingAwareMarkdownNodeParser(NodeParser):
+class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
     r"""Split Markdown into nodes that know their headings, lines and day; what belongs together stays together.
 
     Every node's text is a slice of the document, at most ``chunk_size`` tokens long. Code fences, tables, list items
@@ -105,6 +81,15 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     An image keeps its chunks' text and stays an image. A node that holds no text, and an ``IndexNode``, pass as they
     are.
 
+    Args:
+        **settings: Those of :class:`~llama_index_contextual.markdown.ChunkSettings`, and these. By default
+            ``chunk_overlap`` is 80, or a fifth of ``chunk_size`` where that is less, and ``min_chunk_size`` 50, or an
+            eighth. Of pages that ``DocumentReader`` converts, ``min_chunk_size`` is half of ``chunk_size`` at least.
+        preserve_headers: Whether nodes carry the path of headings above them.
+        markdown_suffixes: Suffixes of the files that are Markdown, such as ``(".md", ".mdx")``; ``"*"`` is any, ``()``
+            is none. Other files have paragraphs, and no headings.
+        id_from: Metadata that node ids are made from instead of the document's id: ``("file_path", "page_label")``.
+
     Examples:
         >>> from llama_index.core import Document
         >>> parser = HeadingAwareMarkdownNodeParser()
@@ -116,61 +101,31 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     revision: ClassVar[int] = 5
     """Raised when the same settings give other nodes, so that an index makes its own again."""
 
-    chunk_size: int = Field(default=400, description="The most tokens of a chunk.")
-    chunk_overlap: int = Field(
-        default=80,
-        description="The most tokens repeated from the chunk before, 0 for none; by default 80, or a fifth of "
-        "chunk_size where that is less.",
-    )
-    min_chunk_size: int = Field(
-        default=50,
-        description="Smaller sections merge with a neighbour; by default 50, or an eighth of chunk_size where that is "
-        "less. Of pages that DocumentReader converts it is half of chunk_size at least.",
-    )
-    max_chunk_size: int | None = Field(
-        default=None, description="What cannot be cut may have this many tokens; None is twice chunk_size."
-    )
-    keep_blocks: bool = Field(
-        default=False, description="Whether code fences and tables stay whole up to max_chunk_size."
-    )
-    cut_at_rules: bool = Field(default=False, description="Whether every rule (---) ends a chunk.")
-    tokenizer: str | Callable[[str], Any] = Field(
-        default="cl100k",
-        description='"cl100k", "minilm", "estimate", or a callable: the tokens of a text, or how many.',
-    )
-    preserve_headers: bool = Field(default=True, description="Whether nodes carry the path of headings above them.")
-    semantic: bool = Field(default=True, description="False packs lines to the budget and ignores structure.")
+    preserve_headers: bool = True
+    markdown_suffixes: tuple[str, ...] = (_ANYTHING,)
+    id_from: tuple[str, ...] = ()
 
-    markdown_suffixes: tuple[str, ...] = Field(
-        default=(_ANYTHING,),
-        description='Suffixes of the files that are Markdown, such as (".md", ".mdx"); "*" is any, () is none. '
-        "Other files have paragraphs, and no headings.",
-    )
-    id_from: tuple[str, ...] = Field(
-        default=(),
-        description='Metadata that node ids are made from instead of the document\'s id: ("file_path", "page_label").',
-    )
+    if not TYPE_CHECKING:  # a type checker reads the fields instead
 
-    def __init__(self, **settings: Unpack[ParserSettings]) -> None:
-        data: dict[str, Any] = dict(settings)
-        data["id_func"] = given_id_func(data.get("id_func"))
-        if isinstance(data.get("tokenizer"), dict):
-            raise SettingError(
-                f"tokenizer={data['tokenizer']!r} was a callable and cannot be read back. "
-                "Cure: pass the callable again, or use a named tokenizer"
-            )
-        refuse_unknown(type(self).__name__, set(data) - {"class_name"}, type(self).model_fields)
-        for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
-            if data.get(name) is None:
-                usual, size = type(self).model_fields[name].default, data.get("chunk_size", usual_size(type(self)))
-                data[name] = min(usual, size // part) if isinstance(size, int) else usual
-        with explained():
-            super().__init__(**data)
-        self._settings()  # raises SettingError, which pydantic would wrap if this were a validator
-        if wrong := [one for one in self.markdown_suffixes if one != _ANYTHING and not one.startswith(".")]:
-            raise SettingError(f'markdown_suffixes={wrong}: each begins with a dot. Cure: (".md",), or ("*",) for all')
-        if self.id_from and self.id_func is not hash_id:
-            raise SettingError("id_from and id_func both say what ids are made of. Cure: give one of them")
+        def __init__(self, **settings: Any) -> None:
+            settings["id_func"] = given_id_func(settings.get("id_func"))
+            if isinstance(settings.get("tokenizer"), dict):
+                raise SettingError(
+                    f"tokenizer={settings['tokenizer']!r} was a callable and cannot be read back. "
+                    "Cure: pass the callable again, or use a named tokenizer"
+                )
+            size = settings.get("chunk_size", usual_size(type(self)))
+            for name, part in (("chunk_overlap", 5), ("min_chunk_size", 8)):
+                if settings.get(name) is None:
+                    usual = type(self).model_fields[name].default
+                    settings[name] = min(usual, size // part) if isinstance(size, int) else usual
+            super().__init__(**settings)
+            if wrong := [one for one in self.markdown_suffixes if one != _ANYTHING and not one.startswith(".")]:
+                raise SettingError(
+                    f'markdown_suffixes={wrong}: each begins with a dot. Cure: (".md",), or ("*",) for all'
+                )
+            if self.id_from and self.id_func is not hash_id:
+                raise SettingError("id_from and id_func both say what ids are made of. Cure: give one of them")
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what pickle keeps. LlamaIndex would leave out what cannot be pickled, and so use the defaults."""
@@ -189,7 +144,7 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         return value if isinstance(value, str) else {"callable": getattr(value, "__qualname__", type(value).__name__)}
 
     @classmethod
-    def from_defaults(cls, **settings: Unpack[ParserSettings]) -> HeadingAwareMarkdownNodeParser:
+    def from_defaults(cls, **settings: Any) -> HeadingAwareMarkdownNodeParser:
         """Make a parser, as LlamaIndex's parsers are made."""
         return cls(**settings)
 
@@ -197,10 +152,6 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
     def class_name(cls) -> str:
         """Return the name under which LlamaIndex serialises it."""
         return "HeadingAwareMarkdownNodeParser"
-
-    def _settings(self, *, markdown: bool = True) -> ChunkSettings:
-        shared = {name: getattr(self, name) for name in ChunkSettings.__slots__ if name != "markdown"}
-        return ChunkSettings(**shared, markdown=markdown)
 
     def split_document(self, document: BaseNode, above: Open | None = None) -> tuple[str, FrontMatter, list[Span]]:
         """Return a document's text (lone surrogates replaced), its front matter, and the spans of its nodes.
@@ -212,14 +163,14 @@ class HeadingAwareMarkdownNodeParser(NodeParser):
         path = metadata.path_of(document.metadata)
         name = path or document.node_id
         text = without_surrogates(document.get_content(metadata_mode=MetadataMode.NONE), name)
-        settings = self._settings(markdown=self._is_markdown(document))
+        settings, markdown = self, self._is_markdown(document)
         if _is_converted_page(document):
-            settings = replace(settings, min_chunk_size=max(settings.min_chunk_size, settings.chunk_size // 2))
-        has_front = settings.markdown and settings.semantic and above is None
+            settings = self.model_copy(update={"min_chunk_size": max(self.min_chunk_size, self.chunk_size // 2)})
+        has_front = markdown and self.semantic and above is None
         front = read_front_matter(text, name) if has_front else FrontMatter()
-        spans = split_markdown(text, settings=settings, body=front.end, above=above or TOP)
+        spans = split_markdown(text, settings=settings, body=front.end, above=above or TOP, markdown=markdown)
         if not spans and front.values:  # a note of properties alone: they are all there is to find
-            spans = split_markdown(text, settings=self._settings(markdown=False), body=0)
+            spans = split_markdown(text, settings=self, body=0, markdown=False)
         return text, front, spans
 
     def _is_markdown(self, document: BaseNode) -> bool:

@@ -15,7 +15,7 @@ from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.sources import load_file
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.keyword import Analyzer
-from llama_index_contextual.report import chunk_panel, chunk_views, chunks_page, framed
+from llama_index_contextual.report.pages import chunk_panel, chunk_views, chunks_page, framed
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:

@@ -53,18 +53,16 @@ def post(
     Raises:
         ContextualError: Of the class ``failure``: the server refuses, or failed each time.
     """
+    retrying = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(attempts),
+        retry=tenacity.retry_if_exception_type(_Busy),
+        wait=pause(_LONGEST_WAIT),
+        reraise=True,
+    )
     try:
-        for attempt in tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(attempts),
-            retry=tenacity.retry_if_exception_type(_Busy),
-            wait=pause(_LONGEST_WAIT),
-            reraise=True,
-        ):
-            with attempt:
-                return _post_once(url, body, headers, failure)
+        return retrying(_post_once, url, body, headers, failure)
     except _Busy as error:
         raise failure(f"{url} failed {attempts} times: {error}. Cure: try again later.") from error
-    raise AssertionError  # pragma: no cover  the loop returns or raises
 
 
 def _post_once(

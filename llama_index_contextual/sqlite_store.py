@@ -1,7 +1,7 @@
 """One SQLite file for what must outlive its process: how it is opened, written and replaced when it is damaged.
 
-:class:`SQLiteFile` is the one way in which this package opens a SQLite file. Several tables can live in one file, and
-several threads and processes can use it at once. :class:`SQLiteKVStore` is a LlamaIndex key-value store in such a file.
+:class:`SQLiteFile` is a table in a file that several threads and processes can use at once. :class:`SQLiteKVStore` is
+a LlamaIndex key-value store in such a file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION, BaseKVStore
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import ContextualWarning, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from typing_extensions import Self
+    from collections.abc import Callable, Iterable, Sequence
 
 _T = TypeVar("_T")
 
@@ -47,13 +46,14 @@ class SQLiteFile:
 
     ::
 
-        file = SQLiteFile(folder / "cache.sqlite", set_aside=True)
-        file.add_table("CREATE TABLE IF NOT EXISTS vectors (hash TEXT PRIMARY KEY, vector BLOB)")
+        table = "CREATE TABLE IF NOT EXISTS vectors (hash TEXT PRIMARY KEY, vector BLOB)"
+        file = SQLiteFile(folder / "cache.sqlite", table, set_aside=True)
         file.write(lambda database: database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows))
         rows = file.read(lambda database: database.execute("SELECT * FROM vectors").fetchall())
 
     Args:
         path: The file. It and its folder are created at the first write.
+        table: A ``CREATE TABLE IF NOT EXISTS``.
         set_aside: Whether a damaged file, or one that is no database, is renamed to ``<name>.damaged`` with a
             :class:`ContextualWarning`, and a new one is started. Right for what can be computed again; else damage is
             an error.
@@ -63,10 +63,9 @@ class SQLiteFile:
         StorageError: From :meth:`read` and :meth:`write`: the file cannot be opened, read or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, set_aside: bool, cure: str = _DEFAULT_CURE) -> None:
+    def __init__(self, path: str | os.PathLike[str], table: str, *, set_aside: bool, cure: str = _DEFAULT_CURE) -> None:
         self.path = Path(path)
-        self._set_aside, self._cure = set_aside, cure
-        self._tables: list[str] = []
+        self._table, self._set_aside, self._cure = table, set_aside, cure
         self._reset()
 
     def _reset(self) -> None:
@@ -85,13 +84,6 @@ class SQLiteFile:
         self.__dict__.update(state)
         self._reset()
 
-    def add_table(self, statement: str) -> Self:
-        """Have a table created whenever the file is opened; ``statement`` is a ``CREATE TABLE IF NOT EXISTS``."""
-        with self._lock:
-            self._tables.append(statement)
-            self._disconnect()  # so that the next use creates it
-        return self
-
     def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Return what ``work`` returns, which must fetch all its rows: another thread may go on afterwards.
 
@@ -100,7 +92,7 @@ class SQLiteFile:
         with self._lock:
             if self._connection is None and not self.path.exists():
                 with contextlib.closing(sqlite3.connect(":memory:")) as empty:
-                    self._create_tables(empty)
+                    empty.execute(self._table)
                     return work(empty)
             return self._mended(work)
 
@@ -108,7 +100,8 @@ class SQLiteFile:
         """Return what ``work`` returns, done in one transaction: all of its changes are on disk, or none is."""
 
         def in_transaction(database: sqlite3.Connection) -> _T:
-            with _transaction(database):
+            database.execute("BEGIN IMMEDIATE")
+            with database:  # which commits, or takes everything back
                 return work(database)
 
         with self._lock:
@@ -154,16 +147,12 @@ class SQLiteFile:
                 database.execute("PRAGMA page_size=8192")  # of a new file: holds five vectors of 384 numbers; 4096, two
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute("PRAGMA synchronous=FULL")  # on disk at each commit, not at the next checkpoint
-                self._create_tables(database)
+                database.execute(self._table)
             except BaseException:
                 database.close()
                 raise
             self._connection, self._process = database, os.getpid()
         return self._connection
-
-    def _create_tables(self, database: sqlite3.Connection) -> None:
-        for statement in self._tables:
-            database.execute(statement)
 
     def _disconnect(self) -> None:
         if self._connection is not None and self._process == os.getpid():
@@ -171,41 +160,25 @@ class SQLiteFile:
         self._connection = None
 
 
-@contextlib.contextmanager
-def _transaction(database: sqlite3.Connection) -> Iterator[None]:
-    database.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        database.execute("COMMIT")
-    except BaseException:
-        with contextlib.suppress(sqlite3.Error):
-            database.execute("ROLLBACK")
-        raise
-
-
-def in_parts(keys: Iterable[_T]) -> Iterator[tuple[str, list[_T]]]:
-    """Yield keys in parts that a statement can take, each with its question marks: ``"?,?,?", [a, b, c]``."""
-    wanted = list(keys)
-    for start in range(0, len(wanted), MAX_VARIABLES):
-        part = wanted[start : start + MAX_VARIABLES]
-        yield ",".join("?" * len(part)), part
-
-
 class LocalKVStore(BaseKVStore):
     """What key-value stores of this package share: several values at once, and async by threads."""
 
     @abstractmethod
-    def put_all(
-        self,
-        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
-        collection: str = DEFAULT_COLLECTION,
-        batch_size: int = DEFAULT_BATCH_SIZE,
-    ) -> None:
-        """Write several values, all of them or none, however large a batch is said to be."""
+    def write(self, values: dict[str, dict[str, Any]], collection: str) -> None:
+        """Write several values in one transaction."""
 
     @abstractmethod
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return those of several values that there are."""
+
+    def put_all(
+        self,
+        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
+        collection: str = DEFAULT_COLLECTION,
+        batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
+    ) -> None:
+        """Write several values, all of them or none."""
+        self.write(dict(kv_pairs), collection)
 
     def put(self, key: str, val: dict[str, Any], collection: str = DEFAULT_COLLECTION) -> None:
         """Write one value; it survives the death of the process from here on."""
@@ -248,17 +221,15 @@ class SQLiteKVStore(LocalKVStore):
     before that has lost everything.
 
     Args:
-        file: A path, or a :class:`SQLiteFile` that holds other tables too. Of a path, a damaged file is an error.
+        path: The file; a damaged one is an error.
 
     Raises:
         StorageError: The file cannot be opened or is no SQLite database.
     """
 
-    def __init__(self, file: str | os.PathLike[str] | SQLiteFile) -> None:
-        if not isinstance(file, SQLiteFile):
-            cure = "name another file, or delete this one (its contexts are then paid for again)."
-            file = SQLiteFile(file, set_aside=False, cure=cure)
-        self._file = file.add_table(_SCHEMA)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        cure = "name another file, or delete this one (its contexts are then paid for again)."
+        self._file = SQLiteFile(path, _SCHEMA, set_aside=False, cure=cure)
 
     def __repr__(self) -> str:
         return f"SQLiteKVStore({str(self.path)!r})"
@@ -268,20 +239,16 @@ class SQLiteKVStore(LocalKVStore):
         """Return the file's path."""
         return self._file.path
 
-    def put_all(
-        self,
-        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
-        collection: str = DEFAULT_COLLECTION,
-        batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
-    ) -> None:
-        """Write several values, all of them or none."""
-        rows = [(collection, key, json.dumps(value)) for key, value in kv_pairs]
+    def write(self, values: dict[str, dict[str, Any]], collection: str) -> None:
+        """Write several values in one transaction."""
+        rows = [(collection, key, json.dumps(value)) for key, value in values.items()]
         self._file.write(lambda database: database.executemany("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", rows))
 
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return those of several values that there are."""
         found = {}
-        for marks, part in in_parts(keys):
+        for part in iter_batch(keys, MAX_VARIABLES):
+            marks = ",".join("?" * len(part))
             query = f"SELECT key, value FROM kv WHERE collection = ? AND key IN ({marks})"  # noqa: S608  only "?"
             found.update({key: json.loads(value) for key, value in self._fetch(query, (collection, *part))})
         return found

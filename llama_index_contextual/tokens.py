@@ -22,11 +22,11 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from llama_index_contextual.errors import MissingExtraError, SettingError
+from llama_index_contextual.errors import SettingError, needs
 
 if TYPE_CHECKING:
     import gigatoken
@@ -73,16 +73,6 @@ def weigh(tokens: int, text: str) -> int:
     return max(tokens, math.ceil(letters / CHARS_PER_TOKEN + (len(text) - letters) / SPACES_PER_TOKEN))
 
 
-class Scale(Protocol):
-    """Token counts of slices of one document."""
-
-    def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """Return the weight (:func:`weigh`) before each of the ascending offsets, counted from the first one."""
-
-    def exact(self, start: int, end: int) -> int:
-        """Return the tokens of ``text[start:end]`` taken alone."""
-
-
 class EstimateScale:
     """UTF-8 bytes ÷ 3.5, rounded up: always more than one for 8 characters."""
 
@@ -90,7 +80,7 @@ class EstimateScale:
         self._text = text
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """Return sums within one token of exact; see :class:`Scale`."""
+        """Return the weight (:func:`weigh`) before each of the ascending offsets, counted from the first one."""
         text = self._text
         if text.isascii():
             first = offsets[0]
@@ -99,7 +89,7 @@ class EstimateScale:
         return [math.ceil(size / BYTES_PER_TOKEN) for size in itertools.accumulate(sizes, initial=0)]
 
     def exact(self, start: int, end: int) -> int:
-        """Return the estimate; see :class:`Scale`."""
+        """Return the tokens of ``text[start:end]``, as estimated."""
         text = self._text
         size = end - start if text.isascii() else len(text[start:end].encode())
         return math.ceil(size / BYTES_PER_TOKEN)
@@ -123,7 +113,7 @@ class CountingScale:
         self._torn: list[int] = []  # how many of the marks before each one are no seam
 
     def cumulative(self, offsets: Sequence[int]) -> list[int]:
-        """Return the sums, each part counted once; see :class:`Scale`."""
+        """Return the weight (:func:`weigh`) before each of the ascending offsets, counted from the first one."""
         text, count = self._text, self._count
         parts = [text[a:b] for a, b in itertools.pairwise(offsets)]
         counts = [count(part) for part in parts]
@@ -135,7 +125,7 @@ class CountingScale:
         return list(itertools.accumulate(map(weigh, counts, parts), initial=0))
 
     def exact(self, start: int, end: int) -> int:
-        """Return the count, of what is not known yet; see :class:`Scale`."""
+        """Return the tokens of ``text[start:end]`` taken alone; only what is not known yet is counted."""
         text, offsets, seam = self._text, self._offsets, self._seam
         if seam is None or not seam.match(text, start):
             return self._count(text[start:end])
@@ -143,6 +133,9 @@ class CountingScale:
         if first >= last or offsets[first] != start or self._torn[first] != self._torn[last + 1]:
             return self._count(text[start:end])
         return self._sums[last] - self._sums[first] + self._count(text[offsets[last] : end])
+
+
+Scale: TypeAlias = EstimateScale | CountingScale
 
 
 def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scale:
@@ -269,10 +262,8 @@ def minilm_tokenizer(vocab: str | None = None) -> BertWordPieceTokenizer:
     Raises:
         MissingExtraError: The ``local`` extra is not installed.
     """
-    try:
+    with needs("tokenizers", "local"):
         from tokenizers import BertWordPieceTokenizer
-    except ImportError as error:
-        raise MissingExtraError("tokenizers", "local") from error
     path = vocab or str(files("llama_index_contextual").joinpath("data", "minilm-vocab.txt"))
     return BertWordPieceTokenizer(path, lowercase=True)
 

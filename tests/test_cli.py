@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -96,6 +97,9 @@ def test_a_second_run_embeds_nothing(run, notes):
         (["index", ".", "--config", "no-such-file"], 1, "no-such-file is no file. Cure: "),
         (["search", "x", "--rerank", "magic"], 1, "there is no index"),
         (["search", "x", "--since", "someday"], 1, "--since=someday is no date"),
+        (["status", ".", "--folder", "docs"], 1, "the folder is named more than once. Cure: "),
+        (["evaluate", ".", "--folder", "docs"], 2, "the folder is named twice"),
+        (["tune"], 2, "no folder is named"),
         (["no-such-command"], 2, "No such command"),
     ],
 )
@@ -132,6 +136,33 @@ def test_preview_shows_the_chunks_of_a_page(run):
     shown = run("preview", NOTES / "docs" / "gateway.md").stdout
     assert "Gateway > Timeout" in shown
     assert "timeout: 60" in shown
+
+
+@pytest.mark.parametrize("command", [["status"], ["verify"], ["export"], ["config"], ["index", "--dry-run"]])
+def test_a_folder_is_named_alike_in_every_command(run, notes, command):
+    as_argument, as_option = run(*command, notes), run(*command, "-f", notes)
+    assert (as_option.returncode, as_option.stdout) == (0, as_argument.stdout)
+
+
+def test_status_and_config_take_ten_lines_and_all_of_it_on_demand(run, notes):
+    for command in ("status", "config"):
+        short, long = (run(command, notes, *more).stdout.splitlines() for more in ((), ("--all",)))
+        assert len(short) <= 10, command
+        assert len(long) > 30, command
+
+
+@pytest.mark.process
+def test_the_shell_can_complete_commands():
+    words = {"COMP_WORDS": "llama-index-contextual sea", "COMP_CWORD": "1"}  # what a shell's own function asks
+    environment = {**os.environ, **words, "_LLAMA_INDEX_CONTEXTUAL_COMPLETE": "complete_bash"}
+    command = Path(sys.executable).with_name("llama-index-contextual")
+    done = subprocess.run([command], capture_output=True, text=True, check=False, env=environment)  # noqa: S603
+    assert (done.returncode, done.stdout.split()) == (0, ["search"])
+
+
+@pytest.mark.parametrize("command", ["search", "ask", "context", "evaluate", "tune"])
+def test_k_counts_hits_in_every_command(run, command):
+    assert re.search(r"-k\b", run(command, "--help").stdout)
 
 
 def test_status_verify_and_export(run, notes, tmp_path):

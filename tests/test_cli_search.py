@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+from datetime import datetime, timedelta
 
 import pytest
 from command_line import NOTES
@@ -23,7 +24,7 @@ def test_a_question_that_nothing_answers_finds_nothing(run, notes):
         done = run("search", question, "-f", notes)
         assert (done.returncode, done.stdout) == (0, "")
         assert "Nothing found" in done.stderr
-        assert "below min_score=0.05" in done.stderr
+        assert "below --min-score 0.05" in done.stderr
         as_data = run("search", question, "-f", notes, "--json")
         assert json.loads(as_data.stdout) == []
         assert as_data.stderr == done.stderr
@@ -66,10 +67,33 @@ def test_on_a_terminal_the_text_of_a_hit_keeps_its_margin(run, notes, monkeypatc
     assert " ".join(line.strip() for line in shown[1:]).split()[:8] == piped[2].split()[:8]
 
 
+def test_on_a_terminal_tables_stay_tables_and_blank_lines_go(run, tmp_path, monkeypatch):
+    table = ["| item | cost | remark |", "|---|---|---|", f"| quay | 400,000 | {'long ' * 30}|"]
+    (tmp_path / "plan.md").write_text("\n".join(["# Plan", "", "The quay wall.", "", " " * 40, "", *table]))
+    run("index", tmp_path, "--embed-model", "none")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "dumb")
+    shown = [line.strip() for line in run("search", "quay", "wall", "-f", tmp_path, "-k", 1).stdout.splitlines()]
+    assert shown[1:5] == ["Plan", "The quay wall.", *table[:2]]
+    assert shown[5].startswith("| quay | 400,000 | long"), "a row is one line"
+    assert shown[5].endswith("…")
+
+
 def test_full_shows_the_whole_text_of_a_hit(run, notes):
     [hit] = json.loads(run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--json").stdout)
     shown = run("search", "default timeout of the gateway", "-f", notes, "-k", 1, "--full").stdout
     assert all(line.strip() in shown for line in hit["text"].splitlines())
+
+
+def test_days_can_be_said_in_words(run, tmp_path):
+    today = datetime.now().astimezone().date()
+    day = today - timedelta(days=today.weekday() + 3)  # in the week before this one
+    for number, at in enumerate((day, day - timedelta(days=60))):
+        (tmp_path / f"{at}.md").write_text(f"# {at}\n\nThe ferry was late, number {number}.\n")
+    run("index", tmp_path, "--embed-model", "none")
+    assert len(paths(run("search", "ferry", "-f", tmp_path, "--json"))) == 2
+    assert paths(run("search", "ferry", "-f", tmp_path, "--since", "last week", "--json")) == [f"{day}.md"]
 
 
 def test_per_file_leaves_room_for_other_files(run, notes):

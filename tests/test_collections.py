@@ -99,6 +99,19 @@ def test_a_folder_has_rules_a_description_and_a_weight_of_its_own(folders, tmp_p
         assert paths(index, "cashews trade good")[0] == "notes/people/priya.md"
 
 
+def test_code_and_notes_get_contexts_by_their_kind(folders, tmp_path):
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "wait.py").write_text("class Gateway:\n    def wait(self):\n        raise TimeoutError\n")
+    code = {"app": tmp_path / "app"}
+    with ContextualIndex.open(
+        {**folders, **code}, storage=tmp_path / "s", context="pattern", embed_model="none"
+    ) as index:
+        index.refresh()
+        of_code, of_notes = (index.nodes(path)[0].metadata["context"] for path in ("app/wait.py", "docs/gateway.md"))
+    assert "From file: app/wait.py" in of_code
+    assert of_notes == "Document: docs/gateway.md > Gateway > Timeout"
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [
@@ -117,6 +130,13 @@ def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folder
         ContextualIndex.open(folders)
     with pytest.raises(StorageError, match="several folders"):
         ContextualIndex.open(folders["docs"], storage=tmp_path / "storage")
+
+
+def test_a_storage_that_is_taken_for_a_folder_is_named(index, tmp_path):
+    message = "is where an index is kept.*Cure: --storage .*storage "
+    storage = tmp_path / "storage"
+    with ContextualIndex.open(storage, embed_model="none") as taken, pytest.raises(StorageError, match=message):
+        taken.as_retriever().retrieve("cashews")
 
 
 def test_the_command_line_indexes_several_folders_and_narrows_to_one(run, folders, tmp_path):

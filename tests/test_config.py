@@ -155,7 +155,7 @@ def defaults():
     llm = signature(LLMContextGenerator).parameters
     parser = HeadingAwareMarkdownNodeParser.model_fields
     return {
-        "files": {key: getattr(FileRules(), key) for key in FileRules.__slots__},
+        "files": dict(FileRules()),
         "chunks": {key: info.default for key, info in parser.items()},
         "llm": {**asdict(Patience()), **{key: parameter.default for key, parameter in llm.items()}},
         "ray": {key: parameter.default for key, parameter in signature(RayWorkers).parameters.items()},
@@ -226,7 +226,7 @@ class TestAnIndex:
         )
         trusted(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
-            llm = index.settings.pipeline.contexts.generator.generators[0]
+            llm = index.settings.pipeline.contexts.generator
             assert (llm.name.partition("+")[0], llm.batch_size, llm.fallback_only) == ("llm:x", 4, True)
             assert llm.patience.chunk_timeout == 7
             assert "says of" in llm.get_prompts()["context_prompt"].format(document="d", chunks="c", count=1)

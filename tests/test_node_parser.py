@@ -1,5 +1,6 @@
 """The parser as a LlamaIndex user meets it."""
 
+import inspect
 import itertools
 import pickle
 import threading
@@ -13,7 +14,7 @@ from llama_index.core.schema import (
 )
 
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser, ParserSettings
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 NOTE = """---
 title: Field notes
@@ -176,11 +177,9 @@ def test_what_cannot_be_pickled_is_refused_and_not_forgotten():
     assert pickle.loads(pickle.dumps(HeadingAwareMarkdownNodeParser(tokenizer=words))).tokenizer is words  # noqa: S301
 
 
-def test_all_settings_are_typed():
-    """So mypy sees a misspelt one, although the constructor takes ``**settings``."""
-    assert ParserSettings.__annotations__.keys() == HeadingAwareMarkdownNodeParser.model_fields.keys()
-    for call in (HeadingAwareMarkdownNodeParser.__init__, HeadingAwareMarkdownNodeParser.from_defaults):
-        assert call.__annotations__["settings"] == "Unpack[ParserSettings]"
+def test_the_settings_are_in_the_signature():
+    parameters = inspect.signature(HeadingAwareMarkdownNodeParser).parameters
+    assert set(parameters) == set(HeadingAwareMarkdownNodeParser.model_fields)
 
 
 def test_a_subclass_may_add_a_setting():

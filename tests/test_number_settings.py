@@ -37,7 +37,6 @@ _FRACTION = {
     "floor",
     "min_spread",
     "recency_weight",
-    "recency_floor",
     "min_relevance",
     "b",
     "alpha",

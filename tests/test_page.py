@@ -53,7 +53,7 @@ HOSTILE = """# Hostile gateway
 def folder(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "gateway.md").write_text(GATEWAY)
-    (tmp_path / "scheduler.md").write_text("# Scheduler\n\nThe scheduler never sleeps.\n")
+    (tmp_path / "scheduler.md").write_text("# Scheduler\n\nThe scheduler never sleeps, see [[Gateway#Port]].\n")
     (tmp_path / "hostile.md").write_text(HOSTILE)
     with ContextualIndex.open(tmp_path) as index:
         index.refresh()
@@ -183,6 +183,24 @@ def test_a_document_is_shown_in_bands_that_hold_all_its_text(client):
     assert html.index("60 seconds") < html.index("8080")
     assert 'data-first="5"' in html
     assert "L5–" in html
+
+
+def test_a_note_is_opened_by_its_name_and_heading(client, folder):
+    def shown(name):
+        return client.get("/api/document", params={"path": name}).json()
+
+    assert shown("[[Gateway]]")["path"] == "docs/gateway.md"
+    assert "first" not in shown("[[Gateway]]")
+    assert (shown("[[gateway#Port]]")["first"], shown("[[gateway#Port]]")["last"]) == (11, 13)
+    for wrong in ("[[nobody]]", "[[../../etc/passwd]]", "[[gateway#No such]]"):
+        assert client.get("/api/document", params={"path": wrong}).status_code == 400, wrong
+    text = "# Hub\n\nThe hub is [[gateway#Port|where it listens]], ![[scheduler]].\n"
+    (folder / "hub.md").write_text(text)
+    with ContextualIndex.open(folder) as index:
+        index.refresh()
+    html = client.get("/api/document", params={"path": "hub.md"}).json()["html"]
+    assert 'href="#path=%5B%5Bgateway%23Port%5D%5D" rel="noopener noreferrer">where it listens</a>' in html
+    assert '<span class="embedded"><a href="#path=%5B%5Bscheduler%5D%5D"' in html
 
 
 def test_of_a_long_document_the_chunks_around_a_hit_are_shown(folder, labels):
@@ -320,6 +338,11 @@ def test_typing_keys_and_marking_in_a_browser(address, folder):
         assert "60 seconds" in browser.eval("document.querySelector('.band.here').innerText")
         browser.eval("document.querySelector('#text a[href^=\"#path=\"]').click()")
         browser.wait("document.getElementById('path').textContent === 'scheduler.md'")
+        browser.eval(
+            "[...document.querySelectorAll('#text a')].find(one => one.textContent === 'Gateway > Port').click()"
+        )
+        browser.wait("document.getElementById('path').textContent === 'docs/gateway.md'")
+        assert "8080" in browser.eval("document.querySelector('.band.here').innerText")
         browser.key("Escape")
         assert browser.eval("document.getElementById('document').hidden")
         browser.type("/")

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
+from growth import grows_too_fast
 from llama_index.core import Document, VectorStoreIndex
 
 from llama_index_contextual import (
@@ -23,7 +24,8 @@ from llama_index_contextual import (
 from llama_index_contextual.evaluation import Passage, Question, compare, html_report
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.preview import Preview
-from llama_index_contextual.report import Marker, chunks_page, rendered
+from llama_index_contextual.report.markdown import Marker, rendered
+from llama_index_contextual.report.pages import chunks_page
 
 needs_chromium = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium on this machine")
 HOSTILE = "<script>document.title = 'hacked'</script><img src=x onerror=\"document.title = 'hacked'\">"
@@ -134,12 +136,35 @@ def test_sources_open_where_the_folder_is_known(explanation, tmp_path):
             '[a](https://x.example/?a="b)',
             '<p><a href="https://x.example/?a=%22b" target="_blank" rel="noopener noreferrer">a</a></p>',
         ),
+        ("[[B]]", '<p><a href="@[[B]]" rel="noopener noreferrer">B</a></p>'),
+        ("[[B#x|t <b>]]", '<p><a href="@[[B#x]]" rel="noopener noreferrer">t &lt;b&gt;</a></p>'),
+        ("[[#x]]", '<p><a href="@[[notes/a.md#x]]" rel="noopener noreferrer">x</a></p>'),
+        ("`[[B]]` [[ -f x ]] [[]]", "<p><code>[[B]]</code> [[ -f x ]] [[]]</p>"),
+        (
+            "![[B#x]]",
+            '<p><span class="embedded"><a href="@[[B#x]]" rel="noopener noreferrer">B &gt; x</a></span></p>',
+        ),
+        ("![[b.PNG|200]]", '<p><span class="image">b.PNG</span></p>'),
+        (
+            "> [!tip]- The *title*\n> text",
+            '<blockquote>\n<p class="callout">The <em>title</em></p>\n<p>text</p>\n</blockquote>',
+        ),
+        ("> [!NOTE]\n> text", '<blockquote>\n<p class="callout">Note</p>\n<p>text</p>\n</blockquote>'),
+        ("> text\n> [!tip] no", "<blockquote>\n<p>text\n[!tip] no</p>\n</blockquote>"),
         ("# H", '<p class="title level1">H</p>'),
         ("```html\n<b>\n```", "<pre><code>&lt;b&gt;\n</code></pre>"),
     ],
 )
 def test_markdown_becomes_html_that_runs_and_loads_nothing(text, html):
     assert rendered(text, {"path": "notes/a.md"}, Marker(), lambda path: f"@{path}").strip() == html
+
+
+def test_names_in_brackets_are_read_in_proportion_to_the_text():
+    def work(text):
+        rendered(text, {"path": "a.md"}, Marker(), str)
+
+    for piece in ("[[", "![[", "[[a|", "[[a#", "[[a]] ", "> [!tip] x\n>\n", "> " * 30 + "[!tip]\n\n"):
+        assert not grows_too_fast(work, piece * 1000, piece * 4000), piece
 
 
 def test_later_pieces_of_tables_and_fences_are_shown_as_such():

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from llama_index_contextual import __version__
-from llama_index_contextual.cli import asking, measuring, reading, search, settings, writing
+from llama_index_contextual.cli import measuring, reading, search, settings, writing
 from llama_index_contextual.cli.common import (
     EXIT_INTERRUPTED,
     escape_unencodable,
@@ -78,8 +78,8 @@ for command in (
     writing.index,
     writing.delete,
     search.search,
-    asking.ask,
-    asking.serve,
+    search.ask,
+    search.serve,
     reading.preview,
     measuring.evaluate,
     measuring.tune,

@@ -6,12 +6,12 @@ import codecs
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from contextlib import suppress
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from functools import cached_property, partial, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 from rich.console import Console
@@ -23,8 +23,11 @@ from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
 
+    from llama_index.core.vector_stores.types import MetadataFilters
+
+    from llama_index_contextual.config import Configuration
     from llama_index_contextual.index import ContextualIndex, Freshness
 
 EXIT_INCOMPLETE: Final = 3
@@ -32,42 +35,129 @@ EXIT_INTERRUPTED: Final = 130  # what a shell reports for a program that SIGINT 
 
 messages = Console(stderr=True, soft_wrap=True, highlight=False)
 
-Storage = Annotated[Path | None, typer.Option(help="Where the index lives. Default: FOLDER/.contextual")]
 Config = Annotated[Path | None, typer.Option(help="A configuration file. Default: FOLDER/contextual.toml")]
-Folder = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--folder", "-f", metavar="PATH", help="The folder that was indexed. Default: that of --storage, else this one"
-    ),
-]
-Indexed = Annotated[
-    Path | None, typer.Argument(help="The folder that was indexed. Default: that of --storage, else this one")
-]
-Documents = Annotated[Path, typer.Argument(help="A folder of Markdown and text files.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
-In = Annotated[
-    list[str] | None, typer.Option("--in", metavar="NAME", help="Only this folder, of several; may be repeated.")
-]
-PathPart = Annotated[str, typer.Option("--path", help="Only files with this in their path, e.g. people/.")]
-TagPart = Annotated[str, typer.Option("--tag", help="Only files with this tag, or one below it.")]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="KEY=VALUE",
-        help="Only files whose front matter says so: status=open, rating>=4, topics=ml; may be repeated.",
-    ),
-]
-Since = Annotated[str, typer.Option("--since", help="Only dated files, from this day: 2026-04-09, or 'last week'.")]
-Until = Annotated[str, typer.Option("--until", help="Only dated files, up to this day.")]
 Question = Annotated[list[str], typer.Argument(help="What you want to find; no quotes are needed.")]
 Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look at to this file.")]
 RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
 All = Annotated[bool, typer.Option("--all", help="Show every setting.")]
 ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
+_WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one"
 
 
-Options = dict[str, Any]  # what options say of settings, by key; None is not said
+@dataclass(frozen=True)
+class Target:
+    """The index that a command is about: a group of options (see :func:`with_options`)."""
+
+    folders: Annotated[list[Path] | None, typer.Option("--folder", "-f", metavar="PATH", help=_WHICH)] = None
+    storage: Annotated[Path | None, typer.Option(help="Where the index lives. Default: FOLDER/.contextual")] = None
+    config: Config = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    """What the options of settings say, by key; None is not said."""
+
+    @property
+    def _given(self) -> list[Path]:
+        return [*(self.folders or ())]
+
+    @property
+    def named(self) -> Path | None:
+        """Return the folder that was named; None where none was.
+
+        Raises:
+            SettingError: Several are named.
+        """
+        named = self._given
+        if len(named) > 1:
+            raise SettingError(
+                "the folder is named more than once. Cure: one index of them all, index "
+                f"{' '.join(map(str, named))} --storage PLACE, and then --storage PLACE instead of --folder."
+            )
+        return named[0] if named else None
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """Return the folder whose index is asked; None for that of the storage, or of the user's own ``[collections]``.
+
+        Where none is named it is the next folder above with an index of this user's. An index of another user is passed
+        over: who made it could have it answer from anywhere below.
+        """
+        from llama_index_contextual.index.state import DEFAULT_NAME, Layout
+
+        if self.named or self.storage is not None:
+            return self.named
+        start = Path.cwd()
+        for folder in (start, *start.parents):
+            with suppress(OSError):
+                owners = {path.stat().st_uid for path in (folder, Layout(folder / DEFAULT_NAME).database)}
+                if not any(map(is_strange, owners)):
+                    if folder != start:
+                        tell(f"the index of {folder}")
+                    return folder
+        return None if load_configuration(user_storage()).collections else start
+
+    @property
+    def configuration(self) -> Callable[[Path], Configuration]:
+        """Return what reads the configuration of a folder."""
+        return partial(load_configuration, file=self.config, options=self.settings)
+
+    def open(self, **options: Any) -> ContextualIndex:
+        """Open the index.
+
+        Args:
+            **options: More of ``ContextualIndex.open``; ``folder`` where the command says which it is.
+        """
+        from llama_index_contextual.index import ContextualIndex  # slow: it imports LlamaIndex and SQLAlchemy
+
+        options = options if "folder" in options else {"folder": self.folder, **options}
+        return ContextualIndex.open(storage=self.storage, config=self.configuration, **options)
+
+
+@dataclass(frozen=True)
+class NamedTarget(Target):
+    """The same, where the folder may also be the command's argument."""
+
+    argument: Annotated[Path | None, typer.Argument(metavar="folder", help=_WHICH)] = None
+
+    @property
+    def _given(self) -> list[Path]:
+        return [*super()._given, *([self.argument] if self.argument else [])]
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """Which documents a question is about: a group of options."""
+
+    in_: Annotated[
+        list[str] | None, typer.Option("--in", metavar="NAME", help="Only this folder, of several; may be repeated.")
+    ] = None
+    path: Annotated[str, typer.Option(help="Only files with this in their path, e.g. people/.")] = ""
+    tag: Annotated[str, typer.Option(help="Only files with this tag, or one below it.")] = ""
+    since: Annotated[str, typer.Option(help="Only dated files, from this day: 2026-04-09, or 'last week'.")] = ""
+    until: Annotated[str, typer.Option(help="Only dated files, up to this day.")] = ""
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Only files whose front matter says so: status=open, rating>=4, topics=ml; may be repeated.",
+        ),
+    ] = None
+
+    def filters(self) -> MetadataFilters | None:
+        """Return the filters.
+
+        Raises:
+            SettingError: One cannot work.
+        """
+        from llama_index_contextual.memory import note_filters
+
+        return note_filters(
+            path=self.path,
+            tag=self.tag,
+            since=self.since,
+            until=self.until,
+            collections=self.in_ or (),
+            where=self.where or (),
+        )
 
 
 def option_of(key: str) -> Any:
@@ -81,25 +171,39 @@ def option_of(key: str) -> Any:
     return Annotated[(list[str] if kind is tuple else kind) | None, typer.Option(*setting.flags.split(), help=text)]
 
 
-EmbedModel = option_of("embedding.model")
-
-
 def with_options(*keys: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of some settings. What they say is its argument ``settings``, a :data:`Options`."""
+    """Give a command options: those of its groups, and those of some settings, which go to its :class:`Target`.
+
+    A group is an argument whose type is a dataclass of options. So commands that are about the same have the same.
+    """
     names = {SETTINGS[key].option.strip("-").replace("-", "_"): key for key in keys}
-    options = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option_of(names[name])) for name in names
-    ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        options: dict[str, Parameter] = {}
+        groups: dict[str, tuple[Any, list[str]]] = {}
+        for one in signature(command, eval_str=True).parameters.values():
+            group = one.annotation
+            if not (isinstance(group, type) and is_dataclass(group)):
+                options[one.name] = one.replace(kind=Parameter.KEYWORD_ONLY)
+                continue
+            types = get_type_hints(group, include_extras=True)
+            defaults = {each.name: each.default for each in fields(group) if each.default is not MISSING}
+            groups[one.name] = group, list(defaults)
+            if issubclass(group, Target):
+                types |= {name: option_of(key) for name, key in names.items()}
+                defaults |= dict.fromkeys(names)
+            for name, default in defaults.items():
+                options[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
+
         @wraps(command)
         def run(**arguments: Any) -> None:
-            command(settings={key: arguments.pop(name) for name, key in names.items()}, **arguments)
+            settings = {key: arguments.pop(name) for name, key in names.items()}
+            for name, (group, members) in groups.items():
+                more = {"settings": settings} if issubclass(group, Target) else {}
+                arguments[name] = group(**{member: arguments.pop(member) for member in members}, **more)
+            command(**arguments)
 
-        parameters = [*signature(command, eval_str=True).parameters.values()]
-        place = next(number for number, one in enumerate(parameters) if one.name == "settings")
-        parameters[place : place + 1] = options
-        vars(run)["__signature__"] = Signature(parameters)  # typer reads it
+        vars(run)["__signature__"] = Signature([*options.values()])  # typer reads it
         return run
 
     return decorate
@@ -115,62 +219,6 @@ def question_of(words: Sequence[str]) -> str:
     if not text.strip():
         raise SettingError("the question is empty. Cure: say what you want to find.")
     return text
-
-
-def indexed_folder(folders: Path | Sequence[Path] | None, storage: Path | None) -> Path | None:
-    """Return the folder whose index is asked; None for that of the storage, or of the user's own ``[collections]``.
-
-    Where none is named it is the next folder above with an index of this user's. An index of another user is passed
-    over: who made it could have it answer from anywhere below.
-
-    Raises:
-        SettingError: Several are named.
-    """
-    from llama_index_contextual.index.state import DEFAULT_NAME, Layout
-
-    named = [folders] if isinstance(folders, Path) else list(folders or ())
-    if len(named) > 1:
-        raise SettingError(
-            "--folder is given more than once. Cure: one index of them all, index "
-            f"{' '.join(map(str, named))} --storage PLACE, and then --storage PLACE instead of --folder."
-        )
-    if named or storage is not None:
-        return named[0] if named else None
-    start = Path.cwd()
-    for folder in (start, *start.parents):
-        with suppress(OSError):
-            owners = {path.stat().st_uid for path in (folder, Layout(folder / DEFAULT_NAME).database)}
-            if not any(map(is_strange, owners)):
-                if folder != start:
-                    tell(f"the index of {folder}")
-                return folder
-    return None if load_configuration(user_storage()).collections else start
-
-
-@contextmanager
-def open_index(
-    folder: Path | Sequence[Path] | Mapping[str, str] | None,
-    storage: Path | None,
-    config: Path | None = None,
-    settings: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Iterator[ContextualIndex]:
-    """Open an index for the time of a command.
-
-    Args:
-        folder: The documents, as :func:`indexed_folder` takes them; or several by name.
-        storage: Where the index lives, or None.
-        config: A configuration file, or None for the folder's own.
-        settings: What options of the command line say, by key of the configuration. None is not said.
-        **options: More of ``ContextualIndex.open``.
-    """
-    from llama_index_contextual.index import ContextualIndex  # slow: it imports chromadb
-
-    if not isinstance(folder, Mapping):
-        folder = indexed_folder(folder, storage)
-    read_configuration = partial(load_configuration, file=config, options=settings)
-    with ContextualIndex.open(folder, storage=storage, config=read_configuration, **options) as index:
-        yield index
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
@@ -194,7 +242,7 @@ def print_json(data: Any) -> None:
 def print_report(report: Any, *, as_json: bool) -> None:
     """Print a report as JSON or as lines."""
     if as_json:
-        print_json(report.to_dict())
+        print_json(report.to_dict() if hasattr(report, "to_dict") else asdict(report))
     else:
         print_text(str(report))
 

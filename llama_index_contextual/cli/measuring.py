@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,13 +12,13 @@ from llama_index_contextual.cli.common import (
     RERANKERS,
     AsJson,
     Config,
-    Documents,
-    EmbedModel,
     Page,
     messages,
+    option_of,
     print_json,
     print_text,
     tell,
+    with_options,
     write_page,
 )
 from llama_index_contextual.config import FILE
@@ -25,32 +26,78 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from llama_index_contextual.evaluation import Comparison, Question
 
 _SHOWN: Final = 3  # questions gained and lost, of each context
-Questions = Annotated[
-    Path | None,
-    typer.Option(
-        "--questions",
-        "-q",
-        help="JSON lines or CSV: question, and path (with lines) or text of the answer. Default: --llm makes them",
-    ),
-]
-Made = Annotated[int, typer.Option("--made", min=1, help="Without --questions: the most questions that --llm makes.")]
 
 
-def evaluate(
-    folder: Documents,
-    questions: Questions = None,
+@dataclass(frozen=True)
+class Measured:
+    """What is measured, and with which questions: a group of options."""
+
+    argument: Annotated[Path | None, typer.Argument(metavar="folder", help="A folder of documents.")] = None
+    named: Annotated[Path | None, typer.Option("--folder", "-f", metavar="PATH", help="The same.")] = None
+    questions: Annotated[
+        Path | None,
+        typer.Option(
+            "--questions",
+            "-q",
+            help="JSON lines or CSV: question, and path (with lines) or text of the answer. Default: --llm makes them",
+        ),
+    ] = None
     context: Annotated[
         list[str] | None,
         typer.Option(help="off (LlamaIndex metadata), headings, pattern, llm; several times. Default: the first three"),
-    ] = None,
+    ] = None
     llm: Annotated[
         str | None,
         typer.Option(help="For --context llm, as for index, and for questions. It costs what the LLM costs."),
-    ] = None,
-    made: Made = 100,
+    ] = None
+    made: Annotated[int, typer.Option(min=1, help="Without --questions: the most questions that --llm makes.")] = 100
+    config: Config = None
+    embed_model: option_of("embedding.model") = None  # type: ignore[valid-type]
+    top_k: Annotated[
+        list[int] | None, typer.Option("--top-k", "-k", min=1, help="Hits to count; several times. Default: 5, 10, 20")
+    ] = None
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder."""
+        folders = [folder for folder in (self.argument, self.named) if folder]
+        if len(folders) != 1:
+            raise typer.BadParameter("the folder is named twice" if folders else "no folder is named")
+        return folders[0]
+
+    @property
+    def maker(self) -> str:
+        """Return the language model that makes the questions; "" where a file has them."""
+        return "" if self.questions else str(self.llm)
+
+    def run(self, measure: Callable[..., Any], **options: Any) -> Any:
+        """Measure with the questions of the file, or with those that a language model makes."""
+        options |= {"contexts": self.context, "top_k": self.top_k, "llm": self.llm, "config": self.config}
+        options |= {"embed_model": self.embed_model, "show_progress": messages.is_terminal}
+        return measure(self.folder, self._questions(), say=tell, **{key: one for key, one in options.items() if one})
+
+    def _questions(self) -> list[Question]:
+        from llama_index_contextual.evaluation import load_questions, make_questions
+
+        if self.questions is not None:
+            return load_questions(self.questions)
+        if self.llm is None:
+            raise SettingError("there are no questions. Cure: --questions FILE, or --llm MODEL, which makes some.")
+        config = {"config": self.config} if self.config else {}
+        questions = make_questions(self.folder, self.llm, most=self.made, say=tell, **config)
+        tell(f"{counted(len(questions), 'question')}, such as: {questions[0].text}")
+        return questions
+
+
+@with_options()
+def evaluate(
+    measured: Measured,
+    *,
     variant: Annotated[
         list[str] | None,
         typer.Option(help="NAME=FILE: a row with the settings of FILE, like contextual.toml; several times."),
@@ -61,11 +108,6 @@ def evaluate(
     storage: Annotated[
         Path | None, typer.Option(help="Keeps the indexes, so that a second run is fast. Default: nothing is kept")
     ] = None,
-    config: Config = None,
-    embed_model: EmbedModel = None,
-    top_k: Annotated[
-        list[int] | None, typer.Option(min=1, help="Hits to count; several times. Default: 5, 10, 20")
-    ] = None,
     html: Page = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the tables as Markdown to this file.")] = None,
     as_json: AsJson = False,
@@ -74,21 +116,11 @@ def evaluate(
     from llama_index_contextual.evaluation import evaluate as run
     from llama_index_contextual.evaluation import html_report, markdown_report
 
-    options: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config, "rerank": rerank}
-    comparison = run(
-        folder,
-        _questions(folder, questions, llm, made, config),
-        made="" if questions else str(llm),
-        storage=storage,
-        embed_model=embed_model,
-        variants=dict(map(_variant, variant or [])),
-        say=tell,
-        show_progress=messages.is_terminal,
-        **{key: value for key, value in options.items() if value},
-    )
+    variants = dict(map(_variant, variant or []))
+    comparison = measured.run(run, made=measured.maker, storage=storage, variants=variants, rerank=rerank)
     for file, make in ((html, html_report), (markdown, markdown_report)):
         if file:
-            write_page(file, make(comparison, f"What contexts find in {folder}"))
+            write_page(file, make(comparison, f"What contexts find in {measured.folder}"))
     if as_json:
         print_json(comparison.to_dict())
         return
@@ -98,19 +130,10 @@ def evaluate(
         _print_changes(comparison, name)
 
 
+@with_options()
 def tune(
-    folder: Documents,
-    questions: Questions = None,
-    context: Annotated[
-        list[str] | None, typer.Option(help="Contexts to try; several times. Default: off, headings and pattern")
-    ] = None,
-    llm: Annotated[str | None, typer.Option(help="For --context llm, and for questions, as for evaluate.")] = None,
-    made: Made = 100,
-    config: Config = None,
-    embed_model: EmbedModel = None,
-    top_k: Annotated[
-        list[int] | None, typer.Option(min=1, help="Hits to count; several times. Default: 5, 10, 20")
-    ] = None,
+    measured: Measured,
+    *,
     write: Annotated[
         bool,
         typer.Option("--write", help="Write the best settings into contextual.toml, if more than chance."),
@@ -120,40 +143,19 @@ def tune(
     """Choose contexts, fusion and grouping by questions, and say what that gains on questions that did not choose."""
     from llama_index_contextual.evaluation import tune as run
 
-    options: dict[str, Any] = {"contexts": context, "top_k": top_k, "llm": llm, "config": config}
-    result = run(
-        folder,
-        _questions(folder, questions, llm, made, config),
-        embed_model=embed_model,
-        say=tell,
-        show_progress=messages.is_terminal,
-        **{key: value for key, value in options.items() if value},
-    )
+    result = measured.run(run)
     if as_json:
-        print_json({**result.to_dict(), "made": "" if questions else str(llm)})
+        print_json({**result.to_dict(), "made": measured.maker})
     else:
         print_text(str(result))
-        if not questions:
-            print_text(f"{llm} made the questions: people may ask otherwise.")
+        if measured.maker:
+            print_text(f"{measured.maker} made the questions: people may ask otherwise.")
     if write and not result.is_more_than_chance:
         tell("Nothing is written: the present settings stay.")
     elif write:
-        file = config or folder / FILE
+        file = measured.config or measured.folder / FILE
         result.write(file)
         tell(f"Written: {file}")
-
-
-def _questions(folder: Path, file: Path | None, llm: str | None, made: int, config: Path | None) -> list[Question]:
-    """Read questions from a file, or have a language model make them."""
-    from llama_index_contextual.evaluation import load_questions, make_questions
-
-    if file is not None:
-        return load_questions(file)
-    if llm is None:
-        raise SettingError("there are no questions. Cure: --questions FILE, or --llm MODEL, which makes some.")
-    questions = make_questions(folder, llm, most=made, say=tell, **({"config": config} if config else {}))
-    tell(f"{counted(len(questions), 'question')}, such as: {questions[0].text}")
-    return questions
 
 
 def _variant(text: str) -> tuple[str, Path]:
@@ -166,7 +168,7 @@ def _variant(text: str) -> tuple[str, Path]:
 def _print_changes(comparison: Comparison, name: str) -> None:
     for kind, questions in comparison.changes(name).items():
         print_text(f"\n{name} {kind} {len(questions)} at {comparison.top_k[0]}{':' if questions else ''}")
-        for text, *_ in questions[:_SHOWN]:
-            print_text(f"  {printable(text, one_line=True)}")
+        for question in questions[:_SHOWN]:
+            print_text(f"  {printable(question.text, one_line=True)}")
         if len(questions) > _SHOWN:
             print_text(f"  … and {len(questions) - _SHOWN} more")

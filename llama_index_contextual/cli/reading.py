@@ -8,7 +8,6 @@ import sys
 import warnings
 from dataclasses import asdict
 from difflib import get_close_matches
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
@@ -23,15 +22,10 @@ from llama_index_contextual.cli.common import (
     EXIT_INTERRUPTED,
     All,
     AsJson,
-    Config,
-    Folder,
-    Indexed,
     ListSkipped,
-    Options,
+    NamedTarget,
     Page,
-    Storage,
-    indexed_folder,
-    open_index,
+    Target,
     print_json,
     print_report,
     print_text,
@@ -42,7 +36,6 @@ from llama_index_contextual.cli.common import (
     with_options,
     write_page,
 )
-from llama_index_contextual.config import load_configuration
 from llama_index_contextual.config.trust import user_storage
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.metadata import value_of
@@ -67,11 +60,8 @@ _MEMORY: Final = (
 @with_options(*_MEMORY)
 def context(
     message: Annotated[list[str], typer.Argument(help="What the user wrote.")],
-    folder: Folder = None,
-    storage: Storage = None,
-    config: Config = None,
+    target: Target,
     *,
-    settings: Options,
     as_json: AsJson = False,
 ) -> None:
     """Print the digest of notes that an agent reads before it answers a message."""
@@ -81,15 +71,14 @@ def context(
     from llama_index_contextual.memory.context import gate_digest
 
     may_make = False
-    if folder or not storage:  # else only the index knows its folder, and so its configuration
-        place = indexed_folder(folder, storage) or user_storage()
-        memory = load_configuration(place, file=config, options=settings).memory
+    if target.folders or not target.storage:  # else only the index knows its folder, and so its configuration
+        memory = target.configuration(target.folder or user_storage()).memory
         digest = gate_digest(text, memory)  # small talk needs no index
         if digest is not None:
             _print_digest(digest, as_json=as_json)
             return
         may_make = memory.refresh not in (None, "never")
-    with open_index(folder, storage, config, settings, create=may_make) as index:
+    with target.open(create=may_make) as index:
         keeper = BackgroundRefresh(index, index.settings.configuration.memory.refresh or "never")
         tell_freshness(keeper.look())
         with warnings.catch_warnings():
@@ -108,11 +97,8 @@ def _print_digest(digest: MemoryDigest, *, as_json: bool) -> None:
 
 @with_options(*_MEMORY)
 def mcp(
-    folder: Folder = None,
-    storage: Storage = None,
-    config: Config = None,
+    target: Target,
     *,
-    settings: Options,
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,
     allow_write: Annotated[
@@ -124,12 +110,12 @@ def mcp(
 
     try:
         serve(
-            indexed_folder(folder, storage),
+            target.folder,
             transport=transport,
             port=port,
             allow_write=allow_write,
-            storage=storage,
-            config=partial(load_configuration, file=config, options=settings),
+            storage=target.storage,
+            config=target.configuration,
         )
     except KeyboardInterrupt:
         _end_at_once(EXIT_INTERRUPTED)
@@ -152,24 +138,19 @@ def _end_at_once(code: int) -> None:
 @with_options("chunks.size", "chunks.overlap")
 def preview(
     file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
+    target: Target,
     *,
-    settings: Options,
     tokenizer: Annotated[str | None, typer.Option(help="minilm, cl100k or estimate.")] = None,
     context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", "-f", help="The folder whose index and settings count. Default: the file's own"),
-    ] = None,
-    config: Config = None,
     html: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
     from llama_index_contextual.preview import preview_file
 
-    settings["chunks.tokenizer"] = tokenizer
+    target.settings["chunks.tokenizer"] = tokenizer
     file = file.resolve()
-    with open_index(folder or file.parent, None, config, settings, reindex="ignore") as index:
+    with target.open(folder=target.named or (None if target.storage else file.parent), reindex="ignore") as index:
         pipeline = index.settings.pipeline
         contexts, reader = pipeline.contexts if context or html else None, index.settings.reading.reader_of(file.name)
         result = preview_file(file, pipeline.parser, contexts, index.settings.folders, reader)
@@ -192,16 +173,14 @@ def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
 
 @with_options("store.database")
 def status(
-    folder: Indexed = None,
-    storage: Storage = None,
+    target: NamedTarget,
     *,
-    settings: Options,
     list_skipped: ListSkipped = False,
     all_: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what an index holds, and what a refresh would do."""
-    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
+    with target.open(create=False, reindex="ignore") as index:
         report = index.status()
         if as_json:
             print_json(report.to_dict())
@@ -212,18 +191,18 @@ def status(
 
 @with_options("store.database")
 def get(
-    target: Annotated[str, typer.Argument(help="A path, path#L3-L9, report.pdf#page=4, or [[its name]].")],
-    folder: Folder = None,
-    storage: Storage = None,
+    place: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A path, path#L3-L9, report.pdf#page=4, or [[its name]].")
+    ],
+    target: Target,
     *,
-    settings: Options,
     as_json: AsJson = False,
 ) -> None:
     """Print a document, or what a hit cites: lines or a page of one."""
     from llama_index_contextual.notes import part_of
 
-    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
-        part = part_of(index, target, whole=True)
+    with target.open(create=False, reindex="ignore") as index:
+        part = part_of(index, place, whole=True)
     if as_json:
         print_json(asdict(part))
         return
@@ -235,27 +214,21 @@ def get(
 @with_options("store.database")
 def related(
     note: Annotated[str, typer.Argument(help="Its path, its name, or [[its name]].")],
-    folder: Folder = None,
-    storage: Storage = None,
+    target: Target,
     *,
-    settings: Options,
     as_json: AsJson = False,
 ) -> None:
     """Show what a note links to, what links to it, and which of its links are broken."""
     from llama_index_contextual.notes import related as find_related
 
-    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
-        answer = find_related(index, note)
-    if as_json:
-        print_json(asdict(answer))
-    else:
-        print_text(str(answer))
+    with target.open(create=False, reindex="ignore") as index:
+        print_report(find_related(index, note), as_json=as_json)
 
 
 @with_options("store.database")
-def verify(folder: Indexed = None, storage: Storage = None, *, settings: Options, as_json: AsJson = False) -> None:
+def verify(target: NamedTarget, *, as_json: AsJson = False) -> None:
     """Check that files, database and engines agree. Exit code 3 if they do not."""
-    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
+    with target.open(create=False, reindex="ignore") as index:
         verification = index.verify()
     print_report(verification, as_json=as_json)
     if not verification.ok:
@@ -264,17 +237,15 @@ def verify(folder: Indexed = None, storage: Storage = None, *, settings: Options
 
 @with_options("store.database")
 def export(
-    folder: Indexed = None,
-    storage: Storage = None,
+    target: NamedTarget,
     *,
-    settings: Options,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A file. Default: standard output")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Write over a file that is there already.")] = False,
 ) -> None:
     """Write every chunk with its metadata as a line of JSON."""
     if out is not None and out.exists() and not yes:
         raise SettingError(f"{out} is there already. Cure: another --out, or --yes to write over it.")
-    with open_index(folder, storage, settings=settings, create=False, reindex="ignore") as index:
+    with target.open(create=False, reindex="ignore") as index:
         index.export(out or sys.stdout)
 
 

@@ -1,10 +1,9 @@
-"""``search``: the hits of a question, for a terminal, for a pipe, as JSON, or as a page."""
+"""What answers a question: ``search`` with hits, ``ask`` with sentences, ``serve`` with a page in a browser."""
 
 from __future__ import annotations
 
 import re
 import sys
-import warnings
 from functools import partial
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -17,19 +16,10 @@ from rich.text import Text
 
 from llama_index_contextual.cli.common import (
     AsJson,
-    Config,
-    Folder,
-    In,
-    Options,
+    Narrowed,
     Page,
-    PathPart,
     Question,
-    Since,
-    Storage,
-    TagPart,
-    Until,
-    Where,
-    open_index,
+    Target,
     print_json,
     print_text,
     question_of,
@@ -38,17 +28,18 @@ from llama_index_contextual.cli.common import (
     with_options,
     write_page,
 )
-from llama_index_contextual.config import descriptions_of
-from llama_index_contextual.errors import ContextualWarning
-from llama_index_contextual.metadata import PAGE_LABEL, citation_of, path_of, value_of
+from llama_index_contextual.config import SETTINGS, descriptions_of
+from llama_index_contextual.metadata import HEADER_PATH, PAGE_LABEL, citation_of, path_of, value_of
 from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index.core.schema import NodeWithScore
+    from llama_index.core.schema import BaseNode, NodeWithScore
+    from llama_index.core.vector_stores.types import MetadataFilters
 
+    from llama_index_contextual.answering import Sentence
     from llama_index_contextual.index import ContextualIndex
     from llama_index_contextual.keyword import Analyzer
     from llama_index_contextual.retrievers.explain import Explanation, Hit
@@ -70,17 +61,9 @@ _WORD: Final = re.compile(r"\w+")
 )
 def search(
     question: Question,
-    folder: Folder = None,
-    storage: Storage = None,
-    config: Config = None,
+    target: Target,
+    narrowed: Narrowed,
     *,
-    settings: Options,
-    in_: In = None,
-    path: PathPart = "",
-    tag: TagPart = "",
-    since: Since = "",
-    until: Until = "",
-    where: Where = None,
     refresh: Annotated[
         Literal["auto", "never", "wait"],
         typer.Option(help="Bring the index up to date: in the background, never, or before the answer."),
@@ -97,23 +80,34 @@ def search(
 ) -> None:
     """Find the chunks that answer a question, with the lines they stand in."""
     from llama_index_contextual.index import BackgroundRefresh
-    from llama_index_contextual.memory import note_filters
-    from llama_index_contextual.retrievers.relevance import said_least
 
     text = question_of(question)
-    filters = note_filters(path=path, tag=tag, since=since, until=until, collections=in_ or (), where=where or ())
-    with open_index(folder, storage, config, settings, create=refresh == "wait") as index:
-        index.settings.folders.check(in_ or ())
-        retrieval = index.settings.configuration.retrieval
-        with BackgroundRefresh(index, refresh) as keeper:
-            tell_freshness(keeper.look())
-            least = said_least(retrieval.min_score)
-            retriever = index.as_retriever(similarity_top_k=retrieval.top_k or 5, filters=filters, min_score=least)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
-                explanation = retriever.explain(text)
-            links = partial(_obsidian_link, index) if obsidian else _no_link
-            _show(index, explanation, links, explain=explain, full=full, html=html, as_json=as_json)
+    filters = narrowed.filters()
+    with target.open(create=refresh == "wait") as index, BackgroundRefresh(index, refresh) as keeper:
+        tell_freshness(keeper.look())
+        explanation = _explanation_of(index, text, narrowed, filters)
+        links = partial(_obsidian_link, index) if obsidian else _no_link
+        _show(index, explanation, links, explain=explain, full=full, html=html, as_json=as_json)
+
+
+def _explanation_of(
+    index: ContextualIndex, question: str, narrowed: Narrowed, filters: MetadataFilters | None
+) -> Explanation:
+    """Ask an index, with as many hits as the configuration or an option says.
+
+    Raises:
+        SettingError: The index has no such folder.
+    """
+    from llama_index_contextual.index.asked import explained
+
+    index.settings.folders.check(narrowed.in_ or ())
+    return explained(index, question, index.settings.configuration.retrieval.top_k or 5, filters)
+
+
+def _tell_said(explanation: Explanation) -> None:
+    """Say on standard error what of a question was changed, and which hits were left out by which option."""
+    for line in explanation.said:
+        tell(line.replace("min_score=", f"{SETTINGS['retrieval.min_score'].option} "))
 
 
 def _no_link(_path: str) -> str:
@@ -143,8 +137,9 @@ def _show(
     descriptions = index.settings.pipeline.contexts.descriptions
     if html:
         write_page(html, explanation.to_html(index.place))
-    for line in (*([] if explanation.hits else ["Nothing found."]), *explanation.said):
-        tell(printable(line))
+    if not explanation.hits:
+        tell("Nothing found.")
+    _tell_said(explanation)
     if as_json:
         print_json(
             explanation.to_dict() if explain else [_to_dict(hit, descriptions, links) for hit in explanation.nodes]
@@ -226,7 +221,7 @@ def _shown(
     terms = {term.term for term in hit.terms}
     texts = hit.node.node.get_content().strip().splitlines()
     body = list(dropwhile(_is_heading, texts)) if not full else texts  # the line above names the headings
-    lines = [_marked(printable(line), terms, analyzer) for line in body or texts]
+    lines = [_marked(printable(line.rstrip()), terms, analyzer) for line in body or texts]
     for text in lines if full else _part(lines):
         yield _indented(text)
     yield Text()
@@ -259,3 +254,87 @@ def _part(lines: Sequence[Text]) -> Sequence[Text]:
     before = [Text("…", "dim")] if first else []
     after = [Text("…", "dim")] if first + _PART < len(lines) else []
     return [*before, *lines[first : first + _PART], *after]
+
+
+@with_options("embedding.model", "store.database", "retrieval.top_k")
+def ask(
+    question: Question,
+    target: Target,
+    narrowed: Narrowed,
+    *,
+    llm: Annotated[
+        str | None,
+        typer.Option(
+            help="ollama:MODEL, openai:MODEL or openai:MODEL@URL. Default: that of the contexts, else qwen3:0.6b"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Answer a question with a language model, each sentence with the number of its source."""
+    from llama_index.core.schema import MetadataMode
+
+    from llama_index_contextual.answering import NOTHING, CitedSynthesizer
+
+    text = question_of(question)
+    filters = narrowed.filters()
+    with target.open(create=False) as index:
+        writer = CitedSynthesizer(llm or index.settings.configuration.context.llm.llm)
+        explanation = _explanation_of(index, text, narrowed, filters)
+        tell_freshness(index.freshness())
+    nodes = [hit.node.node for hit in explanation]
+    _tell_said(explanation)
+    if not nodes:
+        tell(NOTHING)
+    answer = []
+    for sentence in writer.sentences(text, [node.get_content(MetadataMode.LLM) for node in nodes]) if nodes else ():
+        answer.append(sentence)
+        if not as_json:
+            typer.echo(printable(str(sentence)), nl=False)
+    if as_json:
+        print_json(_answer_to_dict(text, answer, nodes, writer.name))
+    elif answer:
+        typer.echo("\n")
+        named = sorted({number for sentence in answer for number in sentence.sources}) or range(1, len(nodes) + 1)
+        for number in named:
+            node = nodes[number - 1]
+            headings = str(value_of(node.metadata, HEADER_PATH) or "")
+            print_text(printable(f"[{number}] {citation_of(node.metadata)}  {headings}".rstrip(), one_line=True))
+
+
+@with_options("embedding.model")
+def serve(
+    target: Target,
+    *,
+    llm: Annotated[
+        str | None, typer.Option(help="Answers questions. Default: that of the contexts, else nobody")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="An address of this machine. Others than 127.0.0.1 let others read.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is one that is free.")] = 8766,
+) -> None:
+    """Show a page to search, read and ask on, at the address that is printed. Ctrl-C ends it."""
+    from llama_index_contextual.page import serve as run
+
+    run(target.folder, storage=target.storage, llm=llm, host=host, port=port, config=target.configuration)
+
+
+def _answer_to_dict(question: str, answer: Sequence[Sentence], nodes: Sequence[BaseNode], model: str) -> dict[str, Any]:
+    """Return an answer as plain data; the text of a source is the displayed one."""
+    sources = [
+        {
+            "number": number,
+            "source": citation_of(node.metadata),
+            "header_path": value_of(node.metadata, HEADER_PATH),
+            "id": node.node_id,
+            "text": node.get_content(),
+        }
+        for number, node in enumerate(nodes, 1)
+    ]
+    return {
+        "question": question,
+        "llm": model if nodes else None,
+        "answer": "".join(one.text for one in answer),
+        "sentences": [one.to_dict() for one in answer],
+        "sources": sources,
+    }

@@ -12,13 +12,11 @@ import typer
 from llama_index_contextual.cli.common import (
     All,
     AsJson,
-    Config,
-    Indexed,
-    Storage,
-    open_index,
+    NamedTarget,
     print_json,
     print_text,
     tell,
+    with_options,
 )
 from llama_index_contextual.config import FILE, SETTINGS, Setting, folder_config
 from llama_index_contextual.config.trust import distrust, is_trusted, trusted_folders
@@ -34,21 +32,21 @@ if TYPE_CHECKING:
 _WIDTH: Final = 60  # characters of a value; --json shows all
 
 
+@with_options()
 def config(
-    folder: Indexed = None,
-    storage: Storage = None,
-    config: Config = None,
+    target: NamedTarget,
+    *,
     all_: All = False,
     init: Annotated[bool, typer.Option("--init", help=f"Write a commented {FILE} into the folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the settings that somebody chose, and where each comes from."""
     if init:
-        path = (folder or Path()) / FILE
+        path = (target.named or Path()) / FILE
         write_first(path)
         print_text(f"{path}: every setting with its default, commented out")
         return
-    with open_index(folder, storage, config, reindex="ignore") as index:
+    with target.open(reindex="ignore") as index:
         rows = in_force(index.settings, index.settings.state())
     if as_json:
         print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
@@ -80,9 +78,10 @@ def write_first(path: Path) -> None:
     write_atomically(path, commented_file().encode(), check=refuse)
 
 
+@with_options()
 def trust(
-    folder: Annotated[Path | None, typer.Argument(help="A folder of documents that you have looked at.")] = None,
-    storage: Storage = None,
+    target: NamedTarget,
+    *,
     list_: Annotated[bool, typer.Option("--list", help="Print the folders that you trust.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Trust the folder no longer.")] = False,
 ) -> None:
@@ -93,13 +92,13 @@ def trust(
     if list_:
         print_text("\n".join(map(_trusted, trusted_folders())) or "none")
         return
-    root = (folder or Path()).expanduser().resolve()
+    root = (target.named or Path()).expanduser().resolve()
     if remove:
         print_text(f"{root}: trusted no longer" if distrust(root) else f"{root} was not trusted")
         return
     if not root.is_dir():
         raise SettingError(f"{root} is no folder. Cure: name one that exists.")
-    request, state = folder_config(root), stored_state(root, storage)
+    request, state = folder_config(root), stored_state(root, target.storage)
     of_index = trusted_choices(state, root)[1]
     choices = [(request.file.origins[key], key, request.file.values[key]) for key in request.keys]
     digests = [request.digest]
@@ -133,7 +132,7 @@ def in_force(settings: IndexSettings, state: IndexState) -> list[tuple[str, Any,
     origins, rows = settings.configuration.origins, []
     for key, setting in SETTINGS.items():
         if key in origins:
-            rows.append((key, settings.configuration.value(key), origins[key]))
+            rows.append((key, settings.configuration.get(key), origins[key]))
             continue
         value = _of_index(settings, setting)
         origin = "index" if _is_remembered(setting, state.choices) else "default"
@@ -160,8 +159,7 @@ def _of_index(settings: IndexSettings, setting: Setting) -> Any:
     if setting.key in known:
         return known[setting.key]
     sources: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser, "context": contexts}
-    if contexts.context == "llm":
-        sources["llm"] = getattr(contexts.generator, "first", contexts.generator)
+    sources["llm"] = settings.pipeline.model
     return getattr(sources.get(setting.section), setting.name, None)
 
 

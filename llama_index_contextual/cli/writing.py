@@ -11,19 +11,16 @@ import warnings
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from llama_index_contextual.cli.common import (
     EXIT_INCOMPLETE,
     AsJson,
-    Config,
-    Indexed,
     ListSkipped,
-    Options,
-    Storage,
-    open_index,
+    NamedTarget,
+    Target,
     print_json,
     print_report,
     print_text,
@@ -36,13 +33,12 @@ from llama_index_contextual.config import SETTINGS, load_configuration
 from llama_index_contextual.config.places import USER_FILE
 from llama_index_contextual.config.trust import user_folder, user_storage
 from llama_index_contextual.documents.folders import named_folders
-from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.errors import ContextualError, DamagedError, DocumentError, SettingError, needs
 from llama_index_contextual.text import counted, money
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index_contextual.context import LLMContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
     from llama_index_contextual.embedding import EmbeddingEstimate
     from llama_index_contextual.index import ContextualIndex
@@ -72,7 +68,7 @@ _MUCH: Final = 0.1  # share of a folder in languages that the default embedding 
     "chunks.overlap",
 )
 def index(
-    folders: Annotated[
+    documents: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="FOLDER...",
@@ -80,10 +76,8 @@ def index(
             "that it has, or those of [collections] in your own configuration.",
         ),
     ] = None,
-    storage: Storage = None,
-    config: Config = None,
     *,
-    settings: Options,
+    target: Target,
     workers: Annotated[
         str | None,
         typer.Option(
@@ -113,9 +107,10 @@ def index(
         raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
     prices = _prices(price)
     on_ray = None if workers is None or workers.lstrip("-").isdigit() else workers  # a number is for the model's calls
-    settings["context.llm.workers"] = None if on_ray else workers
-    with open_index(_documents(folders or (), storage), storage, config, settings, reindex=reindex) as contextual:
-        _check(contextual, settings)
+    target.settings["context.llm.workers"] = None if on_ray else workers
+    named = _documents([*(documents or ()), *map(str, target.folders or ())], target.storage)
+    with target.open(folder=named, reindex=reindex) as contextual:
+        _check(contextual, target.settings)
         if dry_run:
             _estimate(contextual, prices, as_json=as_json)
             tell_skipped(contextual, names=list_skipped)
@@ -153,9 +148,10 @@ def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str,
     return named_folders(folders)
 
 
+@with_options()
 def delete(
-    folder: Indexed = None,
-    storage: Storage = None,
+    target: NamedTarget,
+    *,
     collection: Annotated[
         str | None, typer.Option("--in", metavar="NAME", help="Take only this folder, of several, out of the index.")
     ] = None,
@@ -164,10 +160,8 @@ def delete(
     """Delete the index of a folder, with the vectors and contexts that it keeps. The documents stay."""
     from llama_index_contextual.index.settings import PAID
 
-    named = folder or (None if storage else Path())  # never that of a folder above
-    if collection and not folder and not storage:
-        named = None  # those of the user's own
-    with open_index(named, storage, create=False, reindex="ignore") as contextual:
+    folder = target.named or (None if target.storage or collection else Path())  # never that of a folder above
+    with target.open(folder=folder, create=False, reindex="ignore") as contextual:
         if collection:
             contextual.settings.folders.check([collection])
             question = (
@@ -193,10 +187,8 @@ def _watch(contextual: ContextualIndex, *, workers: str | None, strict: bool, as
     Raises:
         MissingExtraError: watchfiles is not installed.
     """
-    try:
+    with needs("watchfiles", "watch"):
         import watchfiles
-    except ImportError as error:
-        raise MissingExtraError("watchfiles", "watch") from error
     tell(f"{contextual.settings.folders}: waiting for changes; Ctrl-C ends it")
     is_ours = contextual.storage.resolve()
     changes = watchfiles.watch(
@@ -214,7 +206,7 @@ def _watch(contextual: ContextualIndex, *, workers: str | None, strict: bool, as
                 tell_error(error)
 
 
-def _check(contextual: ContextualIndex, settings: Options) -> None:
+def _check(contextual: ContextualIndex, settings: dict[str, Any]) -> None:
     """Refuse before any work what cannot end well.
 
     Raises:
@@ -265,15 +257,6 @@ def _tell_languages(contextual: ContextualIndex) -> None:
         )
 
 
-def _model_of(contextual: ContextualIndex) -> LLMContextGenerator | None:
-    """Return the generator that asks a language model, or None."""
-    generator = contextual.settings.pipeline.contexts.generator
-    first = getattr(generator, "first", generator)
-    from llama_index_contextual.context import LLMContextGenerator
-
-    return first if isinstance(first, LLMContextGenerator) else None
-
-
 def _store_of(contextual: ContextualIndex) -> str:
     """Return what keeps the vectors beside the matrix; "" where nothing does."""
     with contextlib.suppress(DamagedError):
@@ -285,7 +268,7 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
     """Refresh, say what became of it, and return the exit code."""
     from llama_index_contextual.preview import lacking
 
-    model, store = _model_of(contextual), _store_of(contextual)
+    model, store = contextual.settings.pipeline.model, _store_of(contextual)
     if model is not None:
         model.require_key()
     with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from llama_index_contextual.checks import explained
+from llama_index_contextual.checks import Checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,45 +49,27 @@ Name = Annotated[str, Field(min_length=1)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 
-def setting(
-    meaning: str,
-    default: Any = None,
-    *,
-    key: str = "",
-    computed: str = "",
-    example: Any = None,
-    option: str = "",
-    safe: bool | tuple[str, ...] = False,
-) -> Any:
+def setting(meaning: str, default: Any = None, **declared: Any) -> Any:
     """Declare a setting; the field has its name and its type in Python.
 
     Args:
         meaning: One sentence, with the unit.
-        default: What holds where nobody says it.
-        key: Its name in ``contextual.toml``, if another.
-        computed: Describes a default that is computed; ``default`` is None then.
-        example: A value for the commented file, where the default is none.
-        option: The option of the command line that sets it, with its short form or its negation: ``"--top-k -k"``,
-            ``"--recency/--no-recency"``.
-        safe: Whether a folder may say it that nobody trusts, or which values it may say. What names a server, a model
-            on one, a store, a path, a secret, or more files than are read by default is not safe.
+        default: What holds where nobody says it; None where it is computed.
+        **declared: The attributes of :class:`Setting`; ``key`` is its name in the table, if another than in Python.
     """
-    extra = {"key": key, "computed": computed, "example": example, "flags": option, "safe": safe}
-    return Field(default, description=meaning, json_schema_extra=extra)
+    return Field(default, description=meaning, json_schema_extra=declared)
 
 
-class Section(BaseModel):
+class Section(Checked, BaseModel):
     """A table of the file: the values that somebody said, and defaults.
 
     Raises:
         SettingError: A value cannot work.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def __init__(self, **values: Any) -> None:
-        with explained():
-            super().__init__(**values)
+    model_config = ConfigDict(frozen=True)
+    folder_may_say: ClassVar[bool] = False
+    """What holds for settings that do not say whether they are ``safe``."""
 
     def explicit(self) -> dict[str, Any]:
         """Return the values that somebody said, by their names in Python."""
@@ -112,17 +94,19 @@ class Setting:
         key: In the file, ``"chunks.size"``.
         computed: The default in words, where it is computed.
         example: A value for the commented file, where the default is none.
-        flags: The option of the command line, as :func:`setting` was told.
-        safe: Whether a folder that nobody trusts may say it, or which values it may say.
+        flags: The option of the command line that sets it, with its short form or its negation: ``"--top-k -k"``,
+            ``"--recency/--no-recency"``.
+        safe: Whether a folder may say it that nobody trusts, or which values it may say. What names a server, a model
+            on one, a store, a path, a secret, or more files than are read by default is not safe.
     """
 
     path: tuple[str, ...]
     info: FieldInfo
     key: str
-    computed: str
-    example: Any
-    flags: str
-    safe: bool | tuple[str, ...]
+    computed: str = ""
+    example: Any = None
+    flags: str = ""
+    safe: bool | tuple[str, ...] = False
 
     @property
     def option(self) -> str:
@@ -151,11 +135,12 @@ class Setting:
         return TypeAdapter(kind)
 
 
-def settings_of(section: type[BaseModel], path: tuple[str, ...] = (), table: str = "") -> Iterator[Setting]:
+def settings_of(section: type[Section], path: tuple[str, ...] = (), table: str = "") -> Iterator[Setting]:
     """Yield the settings of a tree of sections, in the order of the file."""
     for name, info in section.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
             yield from settings_of(info.annotation, (*path, name), f"{table}{name}.")
         else:
-            extra: Any = info.json_schema_extra  # what setting() made
-            yield Setting((*path, name), info, **{**extra, "key": f"{table}{extra['key'] or name}"})
+            declared: Any = info.json_schema_extra
+            key = f"{table}{declared.get('key', name)}"
+            yield Setting((*path, name), info, **{"safe": section.folder_may_say, **declared, "key": key})

@@ -7,7 +7,7 @@ remembers one, else it is the default.
 from __future__ import annotations
 
 from pathlib import Path  # noqa: TC003  pydantic reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 from typing_extensions import Required, TypedDict
@@ -45,7 +45,7 @@ class Files(Section):
         "Patterns of the files to read, as in a `.gitignore`.",
         computed="Markdown and plain text; with the mode `pattern` source code, too",
         example=("*.md", "*.txt"),
-        option="--include",
+        flags="--include",
         safe=True,
     )
     ignore: Texts = setting(
@@ -53,12 +53,13 @@ class Files(Section):
         (),
         key="exclude",
         example=("drafts/",),
-        option="--exclude",
+        flags="--exclude",
         safe=True,
     )
     gitignore: bool = setting("Whether `.gitignore` files are obeyed.", default=True)
     hidden: bool = setting("Whether names that start with a dot are read.", default=False)
     follow_symlinks: bool = setting("Whether symbolic links are followed.", default=False)
+    # All 1,568 pages of the Kubernetes documentation are 11 MB.
     max_bytes: Size = setting("Larger files are reported and not read.", 10_000_000)
 
 
@@ -85,40 +86,38 @@ class Documents(Section):
 class Chunks(Section):
     """How files are cut. Sizes are in tokens."""
 
+    folder_may_say: ClassVar[bool] = True
+
     chunk_size: Size | None = setting(
         "The most tokens of a chunk.",
         key="size",
         computed="what the embedding reads less room for a context; 400 where that is unknown",
         example=192,
-        option="--chunk-size",
-        safe=True,
+        flags="--chunk-size",
     )
     chunk_overlap: Limit | None = setting(
         "The most tokens that a chunk repeats of the one before it.",
         key="overlap",
         computed="a fifth of the size",
         example=38,
-        option="--overlap",
-        safe=True,
+        flags="--overlap",
     )
     min_chunk_size: Limit | None = setting(
-        "Smaller sections join a neighbour.", key="min_size", computed="an eighth of the size", example=24, safe=True
+        "Smaller sections join a neighbour.", key="min_size", computed="an eighth of the size", example=24
     )
     max_chunk_size: Size | None = setting(
         "The most tokens of what cannot be cut, such as one long line.",
         key="max_size",
         computed="twice the size",
         example=384,
-        safe=True,
     )
     markdown_suffixes: Texts | None = setting(
         "Suffixes of the files that are Markdown; `*` is any. Other files have paragraphs and no headings.",
         computed="`.md`, `.markdown`, `.mdown`, `.mkd`, `.mdx`, `.mdc`, `.qmd`, `.rmd`, and names without a suffix",
         example=(".md", ".txt"),
-        safe=True,
     )
     tokenizer: Literal["cl100k", "minilm", "estimate"] | None = setting(
-        "What counts the tokens.", computed="minilm with the local embedding, else cl100k", example="cl100k", safe=True
+        "What counts the tokens.", computed="minilm with the local embedding, else cl100k", example="cl100k"
     )
 
 
@@ -130,30 +129,30 @@ class LLM(Section):
         key="model",
         computed="qwen3:0.6b on this machine's Ollama",
         example="ollama:qwen3:0.6b",
-        option="--llm",
+        flags="--llm",
     )
     prompt: Name | None = setting(
         "A template with `{document}` and after it `{chunks}`, or the file that holds it.",
         computed="the one in `llama-index-contextual docs contexts`",
         example="prompt.txt",
-        option="--prompt",
+        flags="--prompt",
     )
-    batch_size: Calls = setting("Chunks per call.", 8, option="--batch-size")
+    batch_size: Calls = setting("Chunks per call.", 8, flags="--batch-size")
     num_workers: Calls | None = setting(
         "Calls at a time.",
         key="workers",
         computed="1 for a server on this machine, else 4",
         example=4,
-        option="--workers",
+        flags="--workers",
     )
     chunk_timeout: Seconds = setting(
-        "Seconds that a call may take for each chunk.", 5.0, key="timeout", option="--timeout"
+        "Seconds that a call may take for each chunk.", 5.0, key="timeout", flags="--timeout"
     )
-    max_calls: Limit | None = setting("The most calls.", computed="no limit", example=1000, option="--max-calls")
+    max_calls: Limit | None = setting("The most calls.", computed="no limit", example=1000, flags="--max-calls")
     max_tokens: Limit | None = setting("The most tokens, in and out.", computed="no limit", example=1_000_000)
     context_window: Size | None = setting("Tokens that the model takes.", computed="what it says", example=8192)
     fallback_only: bool = setting(
-        "Use the contexts in the cache and never call the model.", default=False, option="--fallback-only"
+        "Use the contexts in the cache and never call the model.", default=False, flags="--fallback-only"
     )
     reuse: Literal["chunk", "document"] = setting(
         "Whether a context outlives edits elsewhere in its document (`chunk`) or is made anew (`document`).", "chunk"
@@ -177,7 +176,7 @@ class Context(Section):
         "`off`, `headings` (or `headers`), `pattern` or `llm`.",
         "headings",
         key="mode",
-        option="--context",
+        flags="--context",
         safe=("off", "headings", "headers", "pattern"),
     )
     show_context_to_llm: bool = setting(
@@ -194,7 +193,7 @@ class Embedding(Section):
         "`openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
         "local",
         key="model",
-        option="--embed-model",
+        flags="--embed-model",
         safe=("local", "e5", "none"),
     )
 
@@ -206,13 +205,13 @@ class Store(Section):
         "`postgresql://USER@HOST/DATABASE#NAME`, where several machines share an index.",
         computed="a file in the storage folder",
         example="postgresql://notes@127.0.0.1/notes",
-        option="--database",
+        flags="--database",
     )
     vector_store: Name = setting(
         "Vector store: `chroma` in the storage folder, `chroma:http://HOST:PORT` or `qdrant:http://HOST:PORT`.",
         "chroma",
         key="place",
-        option="--store",
+        flags="--store",
         safe=("chroma",),
     )
     exact_limit: Limit = setting(  # a question is compared with so many vectors in 15 ms
@@ -238,34 +237,29 @@ class Ray(Section):
 class Retrieval(Section):
     """How questions are answered."""
 
+    folder_may_say: ClassVar[bool] = True
+
     top_k: Hits | None = setting(
-        "Hits of a search.", computed="5 on the command line, 10 in Python", example=5, option="--top-k -k", safe=True
+        "Hits of a search.", computed="5 on the command line, 10 in Python", example=5, flags="--top-k -k"
     )
-    per_file: Hits | None = setting(
-        "The most hits of one file.", computed="no limit", example=1, option="--per-file", safe=True
-    )
+    per_file: Hits | None = setting("The most hits of one file.", computed="no limit", example=1, flags="--per-file")
     min_score: Share | None = setting(
         "The relevance that a hit needs, 0 to 1; 0 shows all hits.",
         computed="0 in Python; 0.05 on the command line, or 0 with filters or another embedding",
         example=0.05,
-        option="--min-score",
-        safe=True,
+        flags="--min-score",
     )
-    recency: bool = setting(
-        "Whether newer notes win among near equals.", default=False, option="--recency/--no-recency", safe=True
-    )
-    half_life_days: Days = setting("Days after which the recency factor is a half.", 30.0, safe=True)
+    recency: bool = setting("Whether newer notes win among near equals.", default=False, flags="--recency/--no-recency")
+    half_life_days: Days = setting("Days after which the recency factor is a half.", 30.0)
     mode: Literal["learned", "reciprocal_rerank", "relative_score", "dist_based_score"] | None = setting(
         "How the hits of both arms become one ranking.",
         key="fusion",
         computed="learned; reciprocal_rerank with `keyword_weight`",
         example="learned",
-        safe=True,
     )
     keyword_weight: Share = setting(
         "The share of the keyword arm in the fusion, 0 to 1; vectors have the rest. Learned fusion has no use for it.",
         0.6,
-        safe=True,
     )
     rerank: Name | None = setting(
         "A reranker: `cohere:MODEL`, `jina:MODEL`, `llama.cpp:http://HOST`, `fastembed:MODEL`, "
@@ -273,43 +267,39 @@ class Retrieval(Section):
         "`ollama:MODEL`, `openai:MODEL`.",
         computed="none",
         example="fastembed:BAAI/bge-reranker-base",
-        option="--rerank",
+        flags="--rerank",
+        safe=False,
     )
 
 
 class MemorySettings(Section):
     """How notes answer an agent."""
 
-    enabled: bool = setting("Whether memory answers at all.", default=True, option="--enabled/--disabled", safe=True)
-    max_results: Hits = setting("The most hits of a digest.", 4, option="--max-results", safe=True)
-    max_tokens: Size = setting("The most tokens of a digest; its first hit is shown whatever it costs.", 600, safe=True)
+    folder_may_say: ClassVar[bool] = True
+
+    enabled: bool = setting("Whether memory answers at all.", default=True, flags="--enabled/--disabled")
+    max_results: Hits = setting("The most hits of a digest.", 4, flags="--max-results -k")
+    max_tokens: Size = setting("The most tokens of a digest; its first hit is shown whatever it costs.", 600)
     include_recency: bool = setting(
         "Whether newer notes win among near equals. Where a message names a date, that counts instead.",
         default=True,
         key="recency",
-        option="--recency/--no-recency",
-        safe=True,
+        flags="--recency/--no-recency",
     )
     half_life_days: Days = setting(
-        "Days after which a dated note's recency factor is a half.", 30.0, option="--half-life-days", safe=True
+        "Days after which a dated note's recency factor is a half.", 30.0, flags="--half-life-days"
     )
     # benchmarks/results/memory.md: a weight of 0.1 costs 0.2 points of recall@4; one of 1, as the source has it, 31
-    recency_weight: Share = setting("The share of a score that age may take, 0 to 1.", 0.1, safe=True)
-    recency_floor: Share = setting("The least recency factor, 0 to 1.", 0.0, safe=True)
-    date_boost: Gain = setting(
-        "The gain of a note of a day that the message names, as a share of its score.", 0.5, safe=True
-    )
+    recency_weight: Share = setting("The share of a score that age may take, 0 to 1.", 0.1)
+    date_boost: Gain = setting("The gain of a note of a day that the message names, as a share of its score.", 0.5)
     min_relevance: Share | Literal["auto"] = setting(
         "How likely a hit has to answer the message, 0 to 1; 0 leaves out none; `auto` is what a search asks for, "
         "0.05, or 0 with another embedding.",
         "auto",
-        option="--min-relevance",
-        safe=True,
+        flags="--min-relevance",
     )
-    candidate_pool: Hits = setting(
-        "Hits that are ranked before the cut, where `max_results` is not more.", 50, safe=True
-    )
-    evergreen: Texts = setting("Patterns of notes that never age.", ("MEMORY.md",), safe=True)
+    candidate_pool: Hits = setting("Hits that are ranked before the cut, where `max_results` is not more.", 50)
+    evergreen: Texts = setting("Patterns of notes that never age.", ("MEMORY.md",))
     languages: Texts = setting(
         "Languages of the messages: bundled names, or YAML files. With the default, German, French, Italian, Dutch, "
         "Portuguese and Russian count, too, where a message is in them.",
@@ -317,7 +307,7 @@ class MemorySettings(Section):
         safe=("en", "es", "zh", "ja", "de", "fr", "it", "nl", "pt", "ru"),
     )
     commands: Texts = setting(
-        "Messages that begin with such a command are never looked up: patterns of the first word.", ("/*",), safe=True
+        "Messages that begin with such a command are never looked up: patterns of the first word.", ("/*",)
     )
 
 
@@ -328,8 +318,7 @@ class Memory(MemorySettings):
         "Whether a question brings the index up to date: in the background, never, or before the answer.",
         computed="auto for mcp, never for context",
         example="auto",
-        option="--refresh",
-        safe=True,
+        flags="--refresh",
     )
 
 
@@ -386,13 +375,6 @@ class Configuration(Section):
     def file(self) -> Path | None:
         """The file that was read, or None."""
         return self._file
-
-    def value(self, key: str) -> Any:
-        """Return the value of a setting, or its default, by its key."""
-        value: Any = self
-        for name in SETTINGS[key].path:
-            value = getattr(value, name)
-        return value
 
     def get(self, key: str) -> Any:
         """Return the value of a setting by its key; None where nobody said one."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from llama_index_contextual.config.declaring import Section
 from llama_index_contextual.config.file import FILE, PROJECT, ConfigFile, flat, read_settings, read_text
 from llama_index_contextual.config.keys import SETTINGS, Configuration
 from llama_index_contextual.config.trust import digest_of, is_safe, is_strange, is_trusted, user_folder
@@ -177,19 +176,13 @@ def checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configurat
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
         raise SettingError(" ".join(mistakes[:_NAMED]) + more)
-    configuration: Configuration = _section(Configuration, valid)
-    return configuration
-
-
-def _section(kind: type[Section], values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
-    """Return a section with the values below its path."""
-    fields = {}
-    for name, info in kind.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
-            fields[name] = _section(info.annotation, values, (*path, name))
-        elif (*path, name) in values:
-            fields[name] = values[(*path, name)]
-    return kind(**fields)
+    tree: dict[str, Any] = {}
+    for (*sections, name), value in valid.items():
+        table = tree
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[name] = value
+    return Configuration(**tree)
 
 
 def _shown(origin: str, key: str) -> str:

@@ -7,8 +7,8 @@ from llama_index_contextual.context.base import (
     DocumentChunks,
     SourceDocument,
 )
-from llama_index_contextual.context.fallback import FallbackContextGenerator, resolve_generator
 from llama_index_contextual.context.free import HeadingContextGenerator, PatternContextGenerator
+from llama_index_contextual.context.kinds import resolve_generator
 from llama_index_contextual.context.llm.generator import LLMContextGenerator
 from llama_index_contextual.context.llm.request import Patience
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
@@ -21,7 +21,6 @@ __all__ = [
     "ContextProgress",
     "ContextUsage",
     "DocumentChunks",
-    "FallbackContextGenerator",
     "HeadingContextGenerator",
     "LLMContextGenerator",
     "Patience",

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.errors import StorageError
-
     Progress = Callable[["ContextProgress"], None]
     Contexts = list[list["ChunkContext | None"]]  # of documents, by chunk
 
@@ -83,20 +81,14 @@ class ContextGenerator(ABC):
     """Makes the contexts of chunks.
 
     A subclass has a name, a version and :meth:`generate`. If it works on several documents at once, it overrides
-    :meth:`generate_all` and :meth:`agenerate_all`, too. A chunk that it cannot make a context for gets ``None``, so
-    that :class:`FallbackContextGenerator` asks the next generator about it.
+    :meth:`generate_all` and :meth:`agenerate_all`, too. A chunk that it cannot make a context for gets ``None``,
+    and the step that writes contexts then raises a ContextError.
     """
 
     name: str
     """What made a context; stored with it as its provenance."""
     free: ClassVar[bool] = True
     """Whether it costs neither money nor noticeable time, so that it may run while a query waits."""
-    last_failures: Mapping[str, int] = MappingProxyType({})
-    """How many chunks of the last run got no context, by reason."""
-    cache_error: StorageError | None = None
-    """Why contexts of the last run could not be stored; None where they were."""
-    remembers_failures: bool = True
-    """Whether :meth:`state` is known to other processes."""
 
     @property
     @abstractmethod

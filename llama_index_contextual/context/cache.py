@@ -83,6 +83,7 @@ class ContextCache:
         self, store: BaseKVStore | None, versions_of: Callable[[SourceDocument], Sequence[str]], reuse: Reuse
     ) -> None:
         self.store, self._versions_of, self._reuse = store, versions_of, reuse
+        self._last_failed_run = ""
 
     def find(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[str | None]:
         """Return the contexts of chunks; None for those that have none.
@@ -115,13 +116,16 @@ class ContextCache:
 
     def state(self, version: str) -> str:
         """Return the mark of a version's last run that had to fall back; empty where none had to."""
-        value = None if self.store is None else self.store.get(version, _STATES)
+        if self.store is None:
+            return self._last_failed_run
+        value = self.store.get(version, _STATES)
         return "" if value is None else str(value["run"])
 
     def mark_failed(self, version: str) -> None:
         """Note that a run fell back, so that a pipeline's own cache does not take its result for final."""
+        self._last_failed_run = uuid4().hex
         if self.store is not None:
-            self.store.put(version, {"run": uuid4().hex}, _STATES)
+            self.store.put(version, {"run": self._last_failed_run}, _STATES)
 
     def close(self) -> None:
         """Close the store, where it is a file of ours."""
@@ -160,8 +164,4 @@ class ContextCache:
             return
         text_hash, version = short_hash([document.text]), self._versions_of(document)[0]
         pairs = [(key, value) for node, value in values for key in self._keys(node, document, text_hash, version)]
-        if hasattr(self.store, "get_many"):
-            self.store.put_all(pairs, collection)
-        else:  # not every store takes a batch
-            for key, value in pairs:
-                self.store.put(key, value, collection)
+        self.store.put_all(pairs, collection)

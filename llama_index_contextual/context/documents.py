@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode, NodeRelationship, TextNode
 
 from llama_index_contextual.context.base import DocumentChunks, SourceDocument
-from llama_index_contextual.metadata import (
-    DATE,
-    DESCRIPTION,
-    PATH,
-    TAGS,
-    TITLE,
-    display_path,
-    path_of,
-)
+from llama_index_contextual.metadata import DATE, DESCRIPTION, PATH, TAGS, TITLE, display_path, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,7 +27,7 @@ def group_by_document(
     documents: Iterable[BaseNode] | None = None,
     docstore: BaseDocumentStore | None = None,
     root: str | None = None,
-) -> list[tuple[DocumentChunks, list[int]]]:
+) -> list[DocumentChunks]:
     """Group nodes by the document they were cut from.
 
     Args:
@@ -46,25 +38,23 @@ def group_by_document(
         root: What absolute paths are shown relative to; see :func:`~llama_index_contextual.metadata.display_path`.
 
     Returns:
-        For each document its chunks, and the positions in ``nodes`` that they came from. Documents appear in the
-        order of their first chunk.
+        For each document its chunks. Documents appear in the order of their first chunk.
     """
     known: dict[str, BaseNode] = {}
     for whole in documents or ():
         known.setdefault(path_of(whole.metadata) or whole.node_id, whole)
         known[whole.node_id] = whole
-    groups: dict[str, list[int]] = {}
-    for position, node in enumerate(nodes):
-        groups.setdefault(document_id(node), []).append(position)
+    groups: dict[str, list[BaseNode]] = {}
+    for node in nodes:
+        groups.setdefault(document_id(node), []).append(node)
     result = []
     for doc_id, unsorted in groups.items():
-        positions = sorted(unsorted, key=lambda position: (start_of(nodes[position]), position))
-        if not _agree([nodes[position] for position in positions]):
-            positions = unsorted
-        chunks = tuple(nodes[position] for position in positions)
+        chunks = sorted(unsorted, key=start_of)
+        if not _agree(chunks):
+            chunks = unsorted
         original = known.get(doc_id) or known.get(path_of(chunks[0].metadata))
         document = _source_document(doc_id, chunks, original, docstore, root)
-        result.append((DocumentChunks(document, chunks), positions))
+        result.append(DocumentChunks(document, tuple(chunks)))
     return result
 
 
@@ -83,7 +73,7 @@ def position(node: BaseNode, document: SourceDocument) -> tuple[int, int]:
 
 def _source_document(
     doc_id: str,
-    chunks: tuple[BaseNode, ...],
+    chunks: Sequence[BaseNode],
     original: BaseNode | None,
     docstore: BaseDocumentStore | None,
     root: str | None,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
@@ -16,6 +15,7 @@ from weakref import finalize
 
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events import BaseEvent
+from pydantic import TypeAdapter
 
 from llama_index_contextual.checks import amount
 
@@ -131,7 +131,7 @@ class UsageOfCopies:
         """Write down what this copy has used so far; does nothing in the process of the original."""
         if self._folder is not None and self._original != os.getpid() and Path(self._folder).is_dir():
             unfinished, file = Path(self._folder, self._name), Path(self._folder, f"{self._name}.json")
-            unfinished.write_text(json.dumps(asdict(usage)), "utf-8")
+            unfinished.write_bytes(TypeAdapter(ContextUsage).dump_json(usage))
             unfinished.replace(file)
 
     def total(self) -> ContextUsage:
@@ -139,10 +139,7 @@ class UsageOfCopies:
         total = ContextUsage()
         if self._folder is not None and self._original == os.getpid():
             for file in Path(self._folder).glob("*.json"):
-                values = json.loads(file.read_text("utf-8"))
-                values["prices"] = values["prices"] and Prices(**values["prices"])
-                values |= {"failed": Counter(values["failed"]), "tokens": Tokens(**values["tokens"])}
-                total += ContextUsage(**values)
+                total += TypeAdapter(ContextUsage).validate_json(file.read_bytes())
         return total
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from llama_index_contextual.errors import ContextualWarning, MissingExtraError, SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError, needs
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -38,10 +38,8 @@ def load_ray() -> Any:
     Raises:
         MissingExtraError: It is not installed.
     """
-    try:
+    with needs("ray", "ray"):
         import ray
-    except ImportError as error:
-        raise MissingExtraError("ray", "ray") from error
     return ray
 
 

@@ -1,4 +1,8 @@
-"""Worker processes on Ray: hired for one refresh, given pieces of work, and ended.
+"""Where a refresh has its work done: in this process, or by worker processes on Ray, hired for one refresh.
+
+One process reads the files, looks up vectors and contexts in the caches, keeps new ones there, and writes to the store.
+What takes long between these steps is what workers do: parse (and make free contexts), ask a language model, embed.
+Each of the three has processes of its own.
 
 A worker is given no more than two pieces of work, so reading waits for parsing, and parsing for the store. Where one
 dies or hangs, only the pieces that it had are done again.
@@ -15,7 +19,7 @@ import threading
 import warnings
 from dataclasses import dataclass, field
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from llama_index_contextual.checks import optional_whole
 from llama_index_contextual.context.llm.request import CallFailedError
@@ -24,21 +28,92 @@ from llama_index_contextual.errors import ContextualWarning, DocumentError, Embe
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.llms import ChatMessage
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.config import Configuration
+    from llama_index_contextual.context.llm.generator import LLMContextGenerator
     from llama_index_contextual.context.llm.request import Answer
     from llama_index_contextual.distributed.ray_pool import Worker
-    from llama_index_contextual.distributed.workers import Hiring, Jobs, Vectors, Workers
+
+    Vectors = Sequence[Sequence[float]]
 
 _LOOPBACK: Final = "127.0.0.1"
 _REACH_SECONDS: Final = 5.0  # for a cluster to answer at its address; Ray itself would try for minutes
 _OBJECT_STORE: Final = 200_000_000  # bytes of a Ray that is started here; what is under way takes a few MB
 _PARSED_PER_EMBEDDED: Final = 8  # one process that parses keeps up with so many that embed with the local model
 _ADDRESS: Final = re.compile(r"(?:ray://)?(?P<host>[^:/]+|\[[^\]]+\]):(?P<port>\d+)/?")
+
+
+class Workers(Protocol):
+    """What does the work between reading and writing.
+
+    Attributes:
+        embedders: How many lists of texts can be embedded at once.
+        write_contexts: Whether nodes come from :meth:`cut` with their contexts.
+    """
+
+    embedders: int
+    write_contexts: bool
+
+    def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
+        """Yield the nodes of each source's documents, in their order, or why it cannot be parsed."""
+
+    def embed(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
+        """Yield the number of each list of texts and their vectors, as soon as they are made.
+
+        Raises:
+            EmbeddingError: The model failed.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """What workers of other processes are to do in one refresh.
+
+    Attributes:
+        recipe: What they make their parts from; it is sent to each of them.
+        parse: The class of those that parse documents.
+        embed: The class of those that embed, or None where nothing is embedded.
+        ask: The class of those that ask a language model, or None where none is asked.
+        generator: Whose requests they send.
+        write_contexts: Whether those that parse make contexts, too.
+    """
+
+    recipe: Any
+    parse: type[Worker]
+    embed: type[Worker] | None
+    ask: type[Worker] | None
+    generator: LLMContextGenerator | None
+    write_contexts: bool
+
+
+class Hiring(Protocol):
+    """What gives a refresh its workers."""
+
+    def hired(self, jobs: Jobs) -> AbstractContextManager[Workers]:
+        """Return workers for one refresh."""
+
+
+@dataclass(slots=True)
+class Here:
+    """This process: documents are parsed one after the other; the index's vectors come from its own embedding."""
+
+    parse: Callable[[Sequence[Document]], list[BaseNode]]
+    embed: Callable[[Iterable[list[str]]], Iterator[tuple[int, Vectors]]]
+    embedders: int = 1
+    write_contexts: bool = False
+
+    def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
+        """Parse one source after the other; see :meth:`Workers.cut`."""
+        for some in documents:
+            try:
+                yield self.parse(some)
+            except DocumentError as error:  # noqa: PERF203  of one document
+                yield error
 
 
 def resolve_workers(workers: str | Hiring | None, said: Configuration) -> Hiring | None:
@@ -165,21 +240,23 @@ class _Team:
 
     def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
         """Have documents parsed; see :meth:`Workers.cut`."""
-        for _, nodes in self._done(self._jobs.parse, documents, in_order=True):
-            if isinstance(nodes, Exception) and not isinstance(nodes, DocumentError):
-                raise nodes
+        for _, nodes in self._done(self._jobs.parse, documents, in_order=True, failures=DocumentError):
             yield nodes
 
     def embed(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
         """Have texts embedded; see :meth:`Workers.embed`."""
-        for number, vectors in self._done(self._jobs.embed, lists, in_order=False):
-            if isinstance(vectors, Exception):
-                raise vectors
-            yield number, vectors
+        return self._done(self._jobs.embed, lists, in_order=False)
 
-    def _done(self, kind: type[Worker] | None, items: Iterable[Any], *, in_order: bool) -> Iterator[tuple[int, Any]]:
-        """Yield the number of each piece of work, and what came of it; repeat the warnings of workers here."""
+    def _done(
+        self, kind: type[Worker] | None, items: Iterable[Any], *, in_order: bool, failures: Any = ()
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield the number of each piece of work, and what came of it; repeat the warnings of workers here.
+
+        Of the exceptions, those of the class ``failures`` are yielded, and others are raised.
+        """
         for number, outcome in self._pools[kind].map(items, in_order=in_order):
+            if isinstance(outcome, Exception) and not isinstance(outcome, failures):
+                raise outcome
             made, heard = (outcome, []) if isinstance(outcome, Exception) else outcome
             for message in heard:
                 warnings.warn(message, ContextualWarning, stacklevel=2)

@@ -57,10 +57,10 @@ def opened(path: Path) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def xml_of(archive: zipfile.ZipFile, name: str) -> ET.Element | None:
-    """Return a member as XML; None where there is none. Entities are not read."""
+def xml_of(archive: zipfile.ZipFile, name: str) -> ET.Element:
+    """Return a member as XML; an empty element where there is none. Entities are not read."""
     if name not in archive.NameToInfo:
-        return None
+        return ET.Element("")
     return ET.fromstring(_DOCTYPE.sub(b"", archive.read(name)))  # noqa: S314  no entities are left in it
 
 
@@ -74,11 +74,11 @@ def attribute(element: ET.Element, name: str) -> str:
     return next((value for key, value in element.attrib.items() if key.rpartition("}")[2] == name), "")
 
 
-def core_metadata(root: ET.Element | None, more: Mapping[str, str] | None = None) -> dict[str, str]:
+def core_metadata(root: ET.Element, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return title, author and dates as Office, OpenDocument and EPUB write them down."""
     names = {**_CORE, **(more or {})}
     found: dict[str, str] = {}
-    for element in root.iter() if root is not None else ():
+    for element in root.iter():
         if (key := names.get(local(element))) and (text := "".join(element.itertext()).strip()):
             found.setdefault(key, text)
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from pathlib import PurePosixPath
+from posixpath import splitext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class ConversionError(Exception):
 
 def suffix_of(path: str) -> str:
     """Return the suffix of a path, in small letters."""
-    return PurePosixPath(path.replace("\\", "/")).suffix.lower()
+    return splitext(path.replace("\\", "/"))[1].lower()
 
 
 @cache

@@ -5,25 +5,28 @@ Paths are POSIX, relative to the folder, because they are the documents' identit
 
 from __future__ import annotations
 
+import codecs
 import errno
 import json
 import math
 import os
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from llama_index_contextual.checks import whole
+from pydantic import Field, field_validator
+
 from llama_index_contextual.config import FILE as CONFIGURATION
+from llama_index_contextual.config.keys import Files
 from llama_index_contextual.documents.conversion import EXTRA, FORMATS, default_patterns, lacking_extra, suffix_of
 from llama_index_contextual.documents.patterns import Ignores, Wanted, pattern_of
-from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import MARKDOWN_SUFFIXES, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 TEXT_SUFFIXES: Final = (".txt", ".text", ".rst")
 DEFAULT_INCLUDE: Final = tuple(f"*{suffix}" for suffix in MARKDOWN_SUFFIXES + TEXT_SUFFIXES)
@@ -40,10 +43,13 @@ _KINDS: Final = 5  # that a message names
 _VAULT: Final = ".obsidian"  # a folder in an Obsidian vault's own
 _NEVER_NOTES: Final = (f"{_VAULT}/", ".trash/")
 _DRAWING: Final = ".excalidraw.md"
+_NOTE: Final = ".md"  # what may hold a drawing under another name: the plugin goes by a key of the front matter
+_DRAWING_KEY: Final = re.compile(rb"""^["']?excalidraw-plugin["']?[ \t]*:""", re.MULTILINE)
+_FRONT_MATTER_END: Final = re.compile(rb"^(?:---|\.\.\.)[ \t]*\r?$", re.MULTILINE)
+_MOST_FRONT_MATTER: Final = 100_000  # bytes
 # Where the settings of a vault say which folder its templates are in: Obsidian's own, and the plugin Templater's.
 _TEMPLATES: Final = (("templates.json", "folder"), ("plugins/templater-obsidian/data.json", "templates_folder"))
 _MOST_TEXT: Final = 1_000_000  # bytes of an ignore file, or of settings of a vault
-DEFAULT_MAX_BYTES: Final = 10_000_000  # all 1,568 pages of the Kubernetes documentation are 11 MB
 
 
 def default_include() -> tuple[str, ...]:
@@ -51,9 +57,8 @@ def default_include() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*DEFAULT_INCLUDE, *default_patterns())))
 
 
-@dataclass(frozen=True, slots=True)
-class FileRules:
-    """Which files count.
+class FileRules(Files):
+    """Which files count: the settings ``[files]``, with the default of ``include``.
 
     Attributes:
         include: ``.gitignore``-style patterns of the files to read. One that ends in a suffix, as ``*.md`` does, means
@@ -66,24 +71,15 @@ class FileRules:
         max_bytes: Larger files are reported and not read; of those that are converted, larger than 100 MB or this.
     """
 
-    include: tuple[str, ...] = field(default_factory=default_include)
+    include: tuple[str, ...] = Field(default_factory=default_include, min_length=1)
     ignore: tuple[str, ...] = ()
-    gitignore: bool = True
-    hidden: bool = False
-    follow_symlinks: bool = False
-    max_bytes: int = DEFAULT_MAX_BYTES
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "max_bytes", whole("max_bytes", self.max_bytes))
-        if not isinstance(self.include, tuple) or not self.include:
-            raise SettingError("is no tuple of patterns. Cure: such as ('*.md',).", include=self.include)
-        for name in ("include", "ignore"):
-            patterns = getattr(self, name)
-            if isinstance(patterns, str):
-                raise SettingError("is no tuple of patterns. Cure: such as ('drafts/',).", **{name: patterns})
-            wrong = [pattern for pattern in patterns if pattern_of(pattern) is None]
-            if wrong:
-                raise SettingError("is no .gitignore pattern. Cure: escape or correct it.", **{name: wrong})
+    @field_validator("include", "ignore")
+    @classmethod
+    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [pattern for pattern in patterns if pattern_of(pattern) is None]:
+            raise ValueError(f"escape or correct {wrong}, which no .gitignore could hold")
+        return patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +164,7 @@ def find_files(
     found = Discovery()
     ignores = Ignores().entering("", rules.ignore)
     walk = _Walk(root.resolve(), rules, Wanted(rules.include), below, exclude, until, found)
-    walk.folder(root.resolve(), "", ignores, frozenset(), None)
+    walk.folder(root.resolve(), "", _Within(ignores))
     found.files.sort(key=lambda file: file.path)
     found.problems.sort(key=lambda problem: problem.path)
     found.skipped.sort()
@@ -201,6 +197,20 @@ def _not_notes(folder: Path, base: str, root: Path) -> tuple[str, ...]:
     return tuple(prefixes)
 
 
+def _is_drawing(file: str) -> bool:
+    """Return whether the front matter of a regular file says that it is a drawing of Excalidraw."""
+    try:
+        with open(file, "rb") as opened:  # noqa: PTH123  a walk does this for each note of a vault
+            fence = opened.readline(10).removeprefix(codecs.BOM_UTF8)
+            if fence.rstrip() != b"---":
+                return False
+            head = opened.read(_MOST_FRONT_MATTER)
+    except OSError:  # whoever reads the note says so
+        return False
+    end = _FRONT_MATTER_END.search(head)
+    return end is not None and _DRAWING_KEY.search(head, 0, end.start()) is not None
+
+
 def said_of_skipped(paths: Sequence[str]) -> str:
     """Return a line on files that are not read, by their kinds; "" for none."""
     if not paths:
@@ -215,6 +225,20 @@ def said_of_skipped(paths: Sequence[str]) -> str:
     return f"{counted(len(paths), 'file')} not read: {', '.join(said)}{cure}"
 
 
+class _Within(NamedTuple):
+    """What holds in a folder, and below it.
+
+    Attributes:
+        ignores: The ignore files.
+        ancestors: The folders above it.
+        vault: How the paths begin that hold no notes, in an Obsidian vault; None elsewhere.
+    """
+
+    ignores: Ignores
+    ancestors: frozenset[Path] = frozenset()
+    vault: tuple[str, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Walk:
     root: Path
@@ -225,16 +249,9 @@ class _Walk:
     until: float
     found: Discovery
 
-    def folder(
-        self,
-        folder: Path,
-        base: str,
-        ignores: Ignores,
-        ancestors: frozenset[Path],
-        vault: tuple[str, ...] | None,
-    ) -> None:
-        """Walk a folder. ``vault`` is how the paths begin that hold no notes, in an Obsidian vault."""
-        real = folder.resolve()
+    def folder(self, folder: Path, base: str, around: _Within) -> None:
+        """Walk a folder, given what holds in the folder around it."""
+        real, (ignores, ancestors, vault) = folder.resolve(), around
         if self.exclude is not None and real == self.exclude.resolve():
             return
         if real in ancestors:
@@ -245,9 +262,15 @@ class _Walk:
                 ignores = ignores.entering(base, _small_text(folder / ".gitignore", self.root).splitlines())
             except (OSError, RuntimeError) as error:  # a RuntimeError is a link to itself, before Python 3.13
                 self._problem(f"{base}.gitignore", f"it is not obeyed: {getattr(error, 'strerror', None) or error}.")
-        entries = [*self._entries(folder, base)]
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            self._problem(base, f"the folder cannot be read ({error.strerror}).")
+            return
         if any(entry.name == _VAULT and entry.is_dir(follow_symlinks=False) for entry in entries):
             vault = _not_notes(folder, base, self.root)
+        within = _Within(ignores, ancestors | {real}, vault)
         for entry in entries:
             if time.monotonic() > self.until:
                 self.found.unfinished = True
@@ -255,28 +278,14 @@ class _Walk:
             path = base + entry.name
             if self._irrelevant(path) or (entry.name.startswith(".") and not self.rules.hidden):
                 continue
-            self._entry(entry, path, ignores, ancestors | {real}, vault)
+            self._entry(entry, path, within)
 
     def _irrelevant(self, path: str) -> bool:
         """Whether a path is neither on the way to the sub-folder that is asked for nor in it."""
         below = self.below.rstrip("/")
         return bool(below) and not f"{path}/".startswith(f"{below}/") and not f"{below}/".startswith(f"{path}/")
 
-    def _entries(self, folder: Path, base: str) -> Iterator[os.DirEntry[str]]:
-        try:
-            with os.scandir(folder) as entries:
-                yield from sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            self._problem(base, f"the folder cannot be read ({error.strerror}).")
-
-    def _entry(
-        self,
-        entry: os.DirEntry[str],
-        path: str,
-        ignores: Ignores,
-        ancestors: frozenset[Path],
-        vault: tuple[str, ...] | None,
-    ) -> None:
+    def _entry(self, entry: os.DirEntry[str], path: str, within: _Within) -> None:
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -288,12 +297,12 @@ class _Walk:
             if link and not self.rules.follow_symlinks:
                 self._unfollowed(entry, path)
             elif entry.is_dir():
-                if not ignores.matches(f"{path}/"):
-                    self.folder(Path(entry.path), f"{path}/", ignores, ancestors, vault)
+                if not within.ignores.matches(f"{path}/"):
+                    self.folder(Path(entry.path), f"{path}/", within)
             elif self.wanted.match_file(path):
-                if not ignores.matches(path):
-                    self._wanted(entry, path, vault)
-            elif path != CONFIGURATION and not ignores.matches(path) and entry.is_file():
+                if not within.ignores.matches(path):
+                    self._file(entry, path, within.vault)
+            elif path != CONFIGURATION and not within.ignores.matches(path) and entry.is_file():
                 self.found.skipped.append(path)
         except OSError as error:
             self._problem(path, f"it cannot be read ({error.strerror}).")
@@ -310,15 +319,15 @@ class _Walk:
         if not target.is_relative_to(self.root):
             self._problem(path, "a symbolic link out of the folder. Cure: follow_symlinks=True, if that is wanted.")
 
-    def _wanted(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
+    def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
         if vault is not None and (path.startswith(vault) or path.lower().endswith(_DRAWING)):
             self.found.not_notes.append(path)
-        else:
-            self._file(entry, path, in_vault=vault is not None)
-
-    def _file(self, entry: os.DirEntry[str], path: str, *, in_vault: bool) -> None:
+            return
         if not entry.is_file():
             self._problem(path, "not a regular file.")
+            return
+        if vault is not None and path.lower().endswith(_NOTE) and _is_drawing(entry.path):
+            self.found.not_notes.append(path)
             return
         found = entry.stat()
         size = found.st_size
@@ -326,7 +335,7 @@ class _Walk:
         if size > most:
             self._problem(path, f"{size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that.")
             return
-        self.found.files.append(FoundFile(path, entry.path, stamp_of(found), in_vault))
+        self.found.files.append(FoundFile(path, entry.path, stamp_of(found), vault is not None))
 
     def _problem(self, path: str, reason: str) -> None:
         self.found.problems.append(Problem(path or "./", reason))

@@ -7,6 +7,7 @@ everything that goes by paths does as it does with one.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -58,7 +59,7 @@ class Collection:
 
     def rules(self, rules: FileRules) -> FileRules:
         """Return which of its files count, where ``rules`` are those of the index."""
-        return replace(rules, include=self.include or rules.include, ignore=(*rules.ignore, *self.exclude))
+        return rules.changed(include=self.include or rules.include, ignore=(*rules.ignore, *self.exclude))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +116,16 @@ class Folders:
 
     def place(self, path: str) -> Path:
         """Return where a document is. One that no folder has, as it was given by hand, is nowhere below the root."""
-        try:
-            folder, rest = self.home(path)
-        except SettingError:
-            return self.root / path
-        return folder / rest
+        with contextlib.suppress(SettingError):
+            return Path(*self.home(path))
+        return self.root / path
 
     def vault_of(self, path: str) -> Path | None:
         """Return the Obsidian vault that a document is in; None for none."""
-        try:
+        with contextlib.suppress(SettingError):
             folder, rest = self.home(path)
-        except SettingError:
-            return None
-        return vault_of(folder / rest, folder)
+            return vault_of(folder / rest, folder)
+        return None
 
     def path_of(self, place: Path) -> str | None:
         """Return the path of a file or folder; None where it is outside of all folders."""

@@ -29,8 +29,7 @@ def read_docx(path: Path) -> Converted:
         ConversionError: It is damaged, or no Word document.
     """
     with opened(path) as archive:
-        root = xml_of(archive, "word/document.xml")
-        body = None if root is None else next((child for child in root if local(child) == "body"), None)
+        body = xml_of(archive, "word/document.xml").find("{*}body")
         if body is None:
             raise ConversionError("it is damaged or no Word document (it has no word/document.xml). Cure: ignore it.")
         word = _Word(_styles(archive), _numbering(archive), _notes(archive))
@@ -79,9 +78,8 @@ class _Word:
             page.append(block)
 
     def _paragraph(self, element: Element) -> None:
-        properties = next((child for child in element if local(child) == "pPr"), None)
         style, number, level = "", "", "0"
-        for child in properties.iter() if properties is not None else ():
+        for child in element.iterfind("{*}pPr//*"):
             name = local(child)
             style = attribute(child, "val") if name == "pStyle" else style
             number = attribute(child, "val") if name == "numId" else number
@@ -126,21 +124,17 @@ class _Word:
     def _rows(self, table: Element) -> list[list[str]]:
         return [
             [
-                " ".join(self._text(part).replace("\f", " ") for part in cell.iter() if local(part) == "p")
-                for cell in row
-                if local(cell) == "tc"
+                " ".join(self._text(part).replace("\f", " ") for part in cell.iterfind(".//{*}p"))
+                for cell in row.iterfind("{*}tc")
             ]
-            for row in table
-            if local(row) == "tr"
+            for row in table.iterfind("{*}tr")
         ]
 
 
 def _styles(archive: ZipFile) -> dict[str, tuple[int, str]]:
     """Return by a style's id the level of its heading, 0 for none, and its list, "" for none."""
-    root, styles, bases = xml_of(archive, "word/styles.xml"), {}, {}
-    for style in root if root is not None else ():
-        if local(style) != "style":
-            continue
+    styles, bases = {}, {}
+    for style in xml_of(archive, "word/styles.xml").iterfind("{*}style"):
         level, number, key = 0, "", attribute(style, "styleId")
         for child in style.iter():
             value = attribute(child, "val")
@@ -162,29 +156,33 @@ def _styles(archive: ZipFile) -> dict[str, tuple[int, str]]:
 
 def _numbering(archive: ZipFile) -> set[tuple[str, str]]:
     """Return the lists and levels that are numbered, not bulleted."""
-    root, abstract, ordered = xml_of(archive, "word/numbering.xml"), {}, set()
-    for child in root if root is not None else ():
-        if local(child) == "abstractNum":
-            kinds = {}
-            for level in (level for level in child if local(level) == "lvl"):
-                kind = next((attribute(part, "val") for part in level if local(part) == "numFmt"), "bullet")
-                kinds[attribute(level, "ilvl")] = kind
-            abstract[attribute(child, "abstractNumId")] = kinds
-        elif local(child) == "num":
-            base = next((attribute(part, "val") for part in child if local(part) == "abstractNumId"), "")
-            levels = abstract.get(base, {}).items()
-            ordered |= {(attribute(child, "numId"), level) for level, kind in levels if kind not in {"bullet", "none"}}
-    return ordered
+    root = xml_of(archive, "word/numbering.xml")
+    abstract = {
+        attribute(one, "abstractNumId"): {
+            attribute(level, "ilvl"): _value(level, "numFmt") or "bullet" for level in one.iterfind("{*}lvl")
+        }
+        for one in root.iterfind("{*}abstractNum")
+    }
+    return {
+        (attribute(one, "numId"), level)
+        for one in root.iterfind("{*}num")
+        for level, kind in abstract.get(_value(one, "abstractNumId"), {}).items()
+        if kind not in {"bullet", "none"}
+    }
+
+
+def _value(element: Element, name: str) -> str:
+    """Return what a property of an element says; "" where it has none of this name."""
+    found = element.find(f"{{*}}{name}")
+    return "" if found is None else attribute(found, "val")
 
 
 def _notes(archive: ZipFile) -> dict[str, str]:
     """Return foot- and endnotes by kind and id."""
     notes = {}
     for kind in ("footnote", "endnote"):
-        root = xml_of(archive, f"word/{kind}s.xml")
-        for note in root if root is not None else ():
-            text = " ".join("".join(part.text or "" for part in note.iter() if local(part) == "t").split())
-            if text:
+        for note in xml_of(archive, f"word/{kind}s.xml"):
+            if text := " ".join("".join(part.text or "" for part in note.iterfind(".//{*}t")).split()):
                 notes[f"{kind} {attribute(note, 'id')}"] = text
     return notes
 
@@ -198,41 +196,38 @@ def read_pptx(path: Path) -> Converted:
     with opened(path) as archive:
         parts = []
         for number, name in enumerate(_slides(archive), start=1):
-            slide = xml_of(archive, name)
-            if slide is None:
-                continue
-            notes = next((target for target in _targets(archive, name).values() if "notesSlide" in target), "")
-            text = _slide(slide, xml_of(archive, notes) if notes else None, number)
-            parts.append(Part(text, str(number), {"slide": number}))
+            if name in archive.NameToInfo:
+                notes = next((target for target in _targets(archive, name).values() if "notesSlide" in target), "")
+                text = _slide(xml_of(archive, name), xml_of(archive, notes), number)
+                parts.append(Part(text, str(number), {"slide": number}))
         return Converted(parts, core_metadata(xml_of(archive, _CORE)))
 
 
 def _slides(archive: ZipFile) -> list[str]:
     """Return the names of the slides, in the order in which they are shown."""
     name = "ppt/presentation.xml"
-    root, targets = xml_of(archive, name), _targets(archive, name)
-    if root is None:
+    if name not in archive.NameToInfo:
         raise ConversionError("it is damaged or no presentation (it has no ppt/presentation.xml). Cure: ignore it.")
-    ids = [key for child in root.iter() if local(child) == "sldId" for key in child.attrib.values()]
+    targets = _targets(archive, name)
+    ids = [key for child in xml_of(archive, name).iterfind(".//{*}sldId") for key in child.attrib.values()]
     return [targets[key] for key in ids if key in targets]
 
 
 def _targets(archive: ZipFile, name: str) -> dict[str, str]:
     """Return what a member refers to, by id."""
     folder, base = posixpath.split(name)
-    root = xml_of(archive, f"{folder}/_rels/{base}.rels")
     return {
         attribute(child, "Id"): posixpath.normpath(posixpath.join(folder, attribute(child, "Target"))).lstrip("/")
-        for child in (root if root is not None else ())
+        for child in xml_of(archive, f"{folder}/_rels/{base}.rels")
         if attribute(child, "TargetMode") != "External"
     }
 
 
-def _slide(slide: Element, notes: Element | None, number: int) -> str:
+def _slide(slide: Element, notes: Element, number: int) -> str:
     title, blocks = "", []
     for shape in (one for one in slide.iter() if local(one) in {"sp", "tbl"}):
         if local(shape) == "tbl":
-            rows = [[_runs(cell) for cell in row if local(cell) == "tc"] for row in shape if local(row) == "tr"]
+            rows = [[_runs(cell) for cell in row.iterfind("{*}tc")] for row in shape.iterfind("{*}tr")]
             blocks.append(table_of(rows))
             continue
         kind = _placeholder(shape)
@@ -240,11 +235,7 @@ def _slide(slide: Element, notes: Element | None, number: int) -> str:
             title = " ".join(_runs(shape).split())
         elif kind not in {"sldNum", "dt", "ftr"}:
             blocks.append(_paragraphs(shape, is_list=kind in {"body", "obj"}))
-    spoken = [
-        _paragraphs(one, is_list=False)
-        for one in (notes.iter() if notes is not None else ())
-        if local(one) == "sp" and _placeholder(one) == "body"
-    ]
+    spoken = [_paragraphs(one, is_list=False) for one in notes.iterfind(".//{*}sp") if _placeholder(one) == "body"]
     blocks = [f"# {title or f'Slide {number}'}", *blocks]
     if any(spoken):
         blocks += ["Notes:", *spoken]
@@ -253,16 +244,17 @@ def _slide(slide: Element, notes: Element | None, number: int) -> str:
 
 def _placeholder(shape: Element) -> str:
     """Return what a shape is for: "title", "body", "obj" for one without a type; "" for none."""
-    placeholder = next((child for child in shape.iter() if local(child) == "ph"), None)
+    placeholder = shape.find(".//{*}ph")
     return "" if placeholder is None else attribute(placeholder, "type") or "obj"
 
 
 def _paragraphs(shape: Element, *, is_list: bool) -> str:
     lines = []
-    for paragraph in (one for one in shape.iter() if local(one) == "p"):
-        level = next((attribute(one, "lvl") for one in paragraph if local(one) == "pPr"), "") or "0"
+    for paragraph in shape.iterfind(".//{*}p"):
+        properties = paragraph.find("{*}pPr")
+        level = 0 if properties is None else int(attribute(properties, "lvl") or 0)
         if text := " ".join(_runs(paragraph).split()):
-            lines.append(f"{'  ' * int(level)}- {text}" if is_list else text)
+            lines.append(f"{'  ' * level}- {text}" if is_list else text)
     return ("\n" if is_list else "\n\n").join(lines)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,16 +75,15 @@ class DocumentReader(BaseReader):
             if name not in FORMATS.get(suffix, ()):
                 choice = ", ".join(map(repr, FORMATS.get(suffix, ()))) or f"a format of {', '.join(FORMATS)}"
                 raise SettingError(f"readers={{{suffix!r}: {name!r}}} is not known. Cure: {choice}.")
-        self.seconds = amount("seconds", seconds)
-        self.megabytes = whole("megabytes", megabytes)
+        self._limits = Limits(amount("seconds", seconds), whole("megabytes", megabytes))
         self.conversions = conversions
         self.keep = keep
 
     def keeping(self) -> DocumentReader:
         """Return the same reader, which keeps what it converts."""
-        return DocumentReader(
-            self.readers, seconds=self.seconds, megabytes=self.megabytes, conversions=self.conversions
-        )
+        reader = copy.copy(self)
+        reader.keep = True
+        return reader
 
     def load_data(self, file: Path | str, extra_info: dict[str, Any] | None = None, fs: Any = None) -> list[Document]:
         """Return the parts of a file: pages of a PDF or of Word, slides, sheets, cells of a notebook, chapters.
@@ -175,7 +174,3 @@ class DocumentReader(BaseReader):
         if suffix not in FORMATS:
             raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(FORMATS)}.")
         return self.readers.get(suffix, FORMATS[suffix][0])
-
-    @cached_property
-    def _limits(self) -> Limits:
-        return Limits(self.seconds, self.megabytes)

@@ -15,10 +15,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import Document, MediaResource
 
@@ -88,17 +89,6 @@ class Source:
         return max(int(self.stamp.split()[0]), 1) if self.stamp else 1
 
 
-class Known(Protocol):
-    """What is remembered of a source: the columns of a document in the database that matter here."""
-
-    @property
-    def kind(self) -> str: ...  # noqa: D102  as of Source
-    @property
-    def sha256(self) -> str: ...  # noqa: D102
-    @property
-    def stamp(self) -> str: ...  # noqa: D102
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How a folder is read.
@@ -128,7 +118,7 @@ class Reading:
         """
         suffixes = {*self.readers, *({suffix_of(path) for path in known if self.converter.reads(path)})}
         wanted = [pattern for suffix in sorted(suffixes) if (pattern := f"*{suffix}") not in self.rules.include]
-        rules = replace(self.rules, include=(*self.rules.include, *wanted)) if wanted else self.rules
+        rules = self.rules.changed(include=(*self.rules.include, *wanted)) if wanted else self.rules
         return self.folders.find(rules, below=below, exclude=self.exclude, until=until)
 
     def reader_of(self, path: str) -> BaseReader | None:
@@ -149,7 +139,7 @@ class Reading:
 def gather(
     source: str | Path | Iterable[Document] | None,
     reading: Reading,
-    known: Mapping[str, Known],
+    known: Mapping[str, Any],
     failed: list[Problem],
 ) -> tuple[list[Source], str | None]:
     """Return what to index, and which part of the folder that covers (None: no part of it).
@@ -157,7 +147,7 @@ def gather(
     Args:
         source: As :meth:`ContextualIndex.refresh` takes it.
         reading: How the folder is read.
-        known: What is indexed: a file whose size and times are the same is not read.
+        known: What is indexed, as rows of the database: a file whose size and times are the same is not read.
         failed: Gets what cannot be read.
 
     Raises:
@@ -180,15 +170,12 @@ def readable_documents(reading: Reading) -> list[Document]:
 
 def read_all(sources: Iterable[Source], failed: list[Problem]) -> list[tuple[Source, list[Document]]]:
     """Return sources with their documents; one that cannot be read joins ``failed``, and all of those go to the log."""
-
-    def read(source: Source) -> list[Document] | None:
+    found = []
+    for source in sources:
         try:
-            return source.load().documents
-        except DocumentError as error:
+            found.append((source, source.load().documents))
+        except DocumentError as error:  # noqa: PERF203  the next one may be read
             failed.append(Problem(source.id, str(error)))
-            return None
-
-    found = [(source, documents) for source in sources if (documents := read(source)) is not None]
     for problem in failed:
         logger.warning("Left out: %s", problem)
     return found
@@ -217,7 +204,7 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
 def file_sources(
     files: Sequence[FoundFile],
     reading: Reading,
-    known: Mapping[str, Known],
+    known: Mapping[str, Any],
 ) -> list[Source]:
     """Return a source for each file.
 
@@ -235,51 +222,46 @@ def file_sources(
         elif entry is not None or moved:
             with contextlib.suppress(DocumentError):  # loading it says so
                 sha256 = sha256_of(read_bytes(file.absolute))
-        load = _Loader(file, reading.reader_of(file.path))
+        load = partial(_load, file, reading.reader_of(file.path))
         sources.append(Source(file.path, sha256, "file", load, file.stamp))
     return sources
 
 
-@dataclass(frozen=True, slots=True)
-class _Loader:
-    """Reads one file when its turn comes."""
+def _load(file: FoundFile, reader: BaseReader | None) -> Loaded:
+    """Read one file, when its turn comes."""
+    stamp = _stamp(file)
+    data = read_bytes(file.absolute)
+    sha256, size = sha256_of(data), len(data)
+    if reader is not None:
+        documents, repair = _with_reader(file, reader, data)
+        same = stamp == _stamp(file)
+        return Loaded(documents, sha256 if same else "", size, settled(stamp) if same else "", repair)
+    content = decode(data)
+    text, comments = without_comments(content.text) if file.in_vault else (content.text, 0)
+    repair = f"{counted(comments, 'comment')} (%%) left out" if comments else ""
+    document = Document(id_=file.path, text=text, metadata={PATH: file.path})
+    return Loaded([document], sha256, size, settled(stamp), "; ".join(filter(None, (content.repair, repair))))
 
-    file: FoundFile
-    reader: BaseReader | None
 
-    def __call__(self) -> Loaded:
-        stamp = self._stamp()
-        data = read_bytes(self.file.absolute)
-        sha256, size = sha256_of(data), len(data)
-        if self.reader is not None:
-            documents, repair = self._with_reader(self.reader, data)
-            same = stamp == self._stamp()
-            return Loaded(documents, sha256 if same else "", size, settled(stamp) if same else "", repair)
-        content = decode(data)
-        text, comments = without_comments(content.text) if self.file.in_vault else (content.text, 0)
-        repair = f"{counted(comments, 'comment')} (%%) left out" if comments else ""
-        document = Document(id_=self.file.path, text=text, metadata={PATH: self.file.path})
-        repairs = "; ".join(filter(None, (content.repair, repair)))
-        return Loaded([document], sha256, size, settled(stamp), repairs)
+def _stamp(file: FoundFile) -> str:
+    try:
+        return stamp_of(file.absolute.stat())
+    except OSError:
+        return ""
 
-    def _stamp(self) -> str:
-        try:
-            return stamp_of(self.file.absolute.stat())
-        except OSError:
-            return ""
 
-    def _with_reader(self, reader: BaseReader, data: bytes) -> tuple[list[Document], str]:
-        try:
-            if isinstance(reader, DocumentReader):
-                return _parts(self.file.path, reader.documents(self.file.absolute, data))
-            loaded = reader.load_data(self.file.absolute)  # file readers take the path
-        except DocumentError:
-            raise
-        except MissingExtraError as error:
-            raise DocumentError(str(error)) from error
-        except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
-            raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
-        return _parts(self.file.path, loaded)
+def _with_reader(file: FoundFile, reader: BaseReader, data: bytes) -> tuple[list[Document], str]:
+    try:
+        if isinstance(reader, DocumentReader):
+            return _parts(file.path, reader.documents(file.absolute, data))
+        loaded = reader.load_data(file.absolute)  # file readers take the path
+    except DocumentError:
+        raise
+    except MissingExtraError as error:
+        raise DocumentError(str(error)) from error
+    except Exception as error:  # a reader is foreign code: whatever it raises concerns this file alone
+        raise DocumentError(f"{type(reader).__name__} failed ({type(error).__name__}: {error}).") from error
+    return _parts(file.path, loaded)
 
 
 def load_file(place: Path, path: str, reader: BaseReader | None, *, in_vault: bool) -> list[Document]:
@@ -294,7 +276,7 @@ def load_file(place: Path, path: str, reader: BaseReader | None, *, in_vault: bo
     Raises:
         DocumentError: It cannot be read.
     """
-    return _Loader(FoundFile(path, str(place), "", in_vault), reader)().documents
+    return _load(FoundFile(path, str(place), "", in_vault), reader).documents
 
 
 def settled(stamp: str) -> str:

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from llama_index_contextual.documents.archive import attribute, core_metadata, local, opened, table_of, xml_of
+from llama_index_contextual.documents.archive import attribute, core_metadata, opened, table_of, xml_of
 from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
 from llama_index_contextual.text import decode
 
@@ -272,20 +272,13 @@ def read_epub(path: Path) -> Converted:
     """Return a book: a part for each chapter, in the order of reading."""
     with opened(path) as archive:
         container = xml_of(archive, "META-INF/container.xml")
-        name = next(
-            (
-                attribute(child, "full-path")
-                for child in (container.iter() if container is not None else ())
-                if local(child) == "rootfile"
-            ),
-            "",
-        )
-        package = xml_of(archive, name) if name else None
-        if package is None:
+        name = attribute(next(container.iterfind(".//{*}rootfile"), container), "full-path")
+        if name not in archive.NameToInfo:
             raise ConversionError("it is damaged or no EPUB (it names no package). Cure: ignore it.")
-        items = {attribute(child, "id"): attribute(child, "href") for child in package.iter() if local(child) == "item"}
+        package = xml_of(archive, name)
+        items = {attribute(child, "id"): attribute(child, "href") for child in package.iterfind(".//{*}item")}
         parts: list[Part] = []
-        for reference in (child for child in package.iter() if local(child) == "itemref"):
+        for reference in package.iterfind(".//{*}itemref"):
             href = unquote(items.get(attribute(reference, "idref"), ""))
             member = posixpath.normpath(posixpath.join(posixpath.dirname(name), href))
             if href and member in archive.NameToInfo:

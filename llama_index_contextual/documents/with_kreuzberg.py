@@ -9,6 +9,7 @@ import sys
 import zipfile
 from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.documents.archive import opened
@@ -69,16 +70,16 @@ def read_with_kreuzberg(path: Path) -> Converted:
 
 def _sheets(text: str, names: list[str]) -> list[Part]:
     """Return the sheets of a workbook, which begin with their names as headings, in order."""
-    parts, start = [], 0
-    starts = []
+    starts, start = [], 0
     for name in names:
         at = text.find(f"## {name}\n", start)
         if at >= 0 and (at == 0 or text[at - 1] == "\n"):
             starts.append((at, name))
             start = at + 1
-    for number, (at, name) in enumerate(starts):
-        end = starts[number + 1][0] if number + 1 < len(starts) else len(text)
-        parts.append(Part(text[at + 1 : end].strip() + "\n", name, {"sheet": name}))
+    parts = [
+        Part(text[at + 1 : end].strip() + "\n", name, {"sheet": name})
+        for (at, name), (end, _) in pairwise([*starts, (len(text), "")])
+    ]
     return parts or [Part(text)]
 
 

@@ -217,18 +217,12 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
 
 def converter_of(name: str, suffix: str) -> Callable[[Path], Converted]:
     """Return the function of a converter that reads a kind of file."""
-    if name == "pdfium":
-        from llama_index_contextual.documents.pdf import read_pdf
+    from llama_index_contextual.documents import markup, office, pdf, web, with_kreuzberg
 
-        return read_pdf
     if name == "kreuzberg":
-        from llama_index_contextual.documents.with_kreuzberg import read_with_kreuzberg
-
-        return read_with_kreuzberg
-    from llama_index_contextual.documents import markup, office, web
-
-    found: Callable[[Path], Converted] = {**markup.CONVERTERS, **office.CONVERTERS, **web.CONVERTERS}[suffix]
-    return found
+        return with_kreuzberg.read_with_kreuzberg
+    converters = {".pdf": pdf.read_pdf, **markup.CONVERTERS, **office.CONVERTERS, **web.CONVERTERS}
+    return converters[suffix]
 
 
 def _lower(resource: Any, what: int, value: int, *, hard: bool = True) -> None:

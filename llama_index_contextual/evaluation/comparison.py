@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from itertools import compress, zip_longest
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +24,8 @@ from llama_index_contextual.evaluation.metrics import (
     recall_at,
 )
 from llama_index_contextual.metadata import PATH, citation_of
-from llama_index_contextual.report import Marker, Table, render, rendered
+from llama_index_contextual.report.markdown import Marker, rendered
+from llama_index_contextual.report.pages import Table, render
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -160,17 +161,18 @@ class Comparison:
             part: {"questions": sum(self._parts()[part]), **by_k(map(share, intervals))}
             for part, intervals in self.failures_avoided(row.name).items()
         }
-        changes = {kind: [text for text, *_ in texts] for kind, texts in self.changes(row.name).items()}
+        changes = {kind: [one.text for one in questions] for kind, questions in self.changes(row.name).items()}
         difference = by_k(map(share, self.difference(row.name)))
         return {**data, "failures_avoided": avoided, "difference": difference, **changes}
 
-    def changes(self, name: str) -> dict[str, list[tuple[str, str, str]]]:
-        """Return the questions that a row gained and lost at the smallest k: text, and the first hits of both sides."""
-        before, after = self._row(self.baseline).firsts, self._row(name).firsts
-        texts = (question.text for question in self.questions)
-        questions: list[tuple[str, str, str]] = list(zip_longest(texts, before, after, fillvalue=""))
-        pairs = {"gained": (name, self.baseline), "lost": (self.baseline, name)}
-        return {kind: list(compress(questions, self._is_better(*pair, None))) for kind, pair in pairs.items()}
+    def changes(self, name: str) -> dict[str, list[Question]]:
+        """Return the questions that a row gained and lost at the smallest k."""
+        return {"gained": self.gained(name), "lost": self.lost(name)}
+
+    def first_hit(self, name: str, question: Question) -> str:
+        """Return what a row found first for a question: citation and text; "" where it found nothing."""
+        firsts = self._row(name).firsts
+        return firsts[self.questions.index(question)] if firsts else ""
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables()))
@@ -189,7 +191,7 @@ class Comparison:
         ]
         failures = [
             [row.name, part, str(sum(self._parts()[part])), *map(signed, intervals)]
-            for row in self._others()
+            for row in self.others()
             for part, intervals in self.failures_avoided(row.name).items()
             if any(intervals)
         ]
@@ -209,11 +211,11 @@ class Comparison:
     def _remarks(self) -> list[str]:
         """Return the differences with their intervals, and how much they tell."""
         remarks = [_MADE_REMARK.format(self.made)] if self.made else []
-        for row in self._others():
+        for row in self.others():
             ends = zip(self.top_k, self.difference(row.name), strict=True)
             differences = ", ".join(f"@{k} {mean:+.1f} [{low:+.1f}, {high:+.1f}]" for k, (mean, low, high) in ends)
             remarks.append(f"{row.name} less {self.baseline}: {differences}")
-        if self._others():
+        if self.others():
             remarks.append(
                 "In brackets: the 95 % interval of a paired bootstrap. If it contains 0, it shows no difference."
             )
@@ -235,7 +237,8 @@ class Comparison:
     def _parts(self) -> dict[str, Sequence[bool]]:
         return {"all questions": [True] * len(self.questions), **self.parts}
 
-    def _others(self) -> list[Measured]:
+    def others(self) -> list[Measured]:
+        """Return the rows that are compared with the baseline."""
         return [row for row in self.rows if row.name != self.baseline]
 
     def _is_better(self, name: str, than: str, k: int | None) -> list[bool]:
@@ -277,8 +280,9 @@ def report_values(comparison: Comparison) -> dict[str, Any]:
     """Return what the templates show of a comparison."""
     *ks, most = map(str, comparison.top_k)
     summary = f"recall in the first {', '.join(ks)}{' and ' if ks else ''}{most} hits."
-    others = [row.name for row in comparison.rows if row.name != comparison.baseline]
     return {
+        "comparison": comparison,
+        "first": _first,
         "summary": f"{counted(len(comparison.questions), 'question')}; {summary}",
         "tables": _report_tables(comparison),
         "recalls": [
@@ -286,15 +290,6 @@ def report_values(comparison: Comparison) -> dict[str, Any]:
             for row in comparison.rows
             for k, ends in zip(comparison.top_k, interval(100 * row.recalls), strict=True)
         ],
-        "baseline": comparison.baseline,
-        "changes": {
-            name: {
-                kind: [(text, _first(before), _first(after)) for text, before, after in changes]
-                for kind, changes in comparison.changes(name).items()
-            }
-            for name in others
-        },
-        "k": comparison.top_k[0],
     }
 
 
@@ -307,9 +302,9 @@ def _first(hit: str) -> tuple[str, str]:
 def markdown_report(comparison: Comparison, title: str = _TITLE) -> str:
     """Return the tables and the changed questions as Markdown."""
     parts = [f"# {title}\n", *(table.to_markdown() for table in _report_tables(comparison))]
-    for row in comparison.rows:
-        for kind, questions in comparison.changes(row.name).items() if row.name != comparison.baseline else ():
-            lines = [f"- {' '.join(text.split())}\n" for text, *_ in questions]
+    for row in comparison.others():
+        for kind, questions in comparison.changes(row.name).items():
+            lines = [f"- {' '.join(question.text.split())}\n" for question in questions]
             heading = f"## {row.name}: {len(lines)} {kind} in the first {comparison.top_k[0]}\n"
             parts.append("\n".join([heading, "".join(lines)]))
     return "\n".join(parts)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.config import load_configuration
-from llama_index_contextual.context import ChunkContext, ContextGenerator, LLMContextGenerator
+from llama_index_contextual.context import HeadingContextGenerator
 from llama_index_contextual.embedding import NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation.comparison import (
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
 
-    from llama_index_contextual.context.base import SourceDocument
     from llama_index_contextual.context.usage import ContextEstimate
     from llama_index_contextual.evaluation.questions import Question
 
@@ -106,7 +105,8 @@ def evaluate(
     with ExitStack() as stack:
         workshop = Workshop(folder, storage, {"embed_model": embed_model, **options}, stack)
         # All are opened before any is filled: a wrong setting must not cost the work of those before it.
-        workshop.open(BASELINE, context=_TextAlone(), leave_out_keys=[EVERY_KEY])
+        # Beside an empty context all metadata can be left out of what is embedded.
+        workshop.open(BASELINE, context=HeadingContextGenerator(template=""), leave_out_keys=[EVERY_KEY])
         *_, last = [BASELINE, *(workshop.open_context(kind) for kind in dict.fromkeys(contexts))]
         for name, file in (variants or {}).items():
             workshop.open_variant(name, file)
@@ -187,16 +187,15 @@ class Workshop:
         general = {*signature(ContextualIndex.open).parameters, "keep_keys", "leave_out_keys"}
         options = {key: value for key, value in self._options.items() if key in general}
         own = ContextualIndex.open(self._folder, **{**options, **changes, "reindex": "ignore"}).settings
-        generator = own.pipeline.contexts.generator
-        if isinstance(model := getattr(generator, "first", generator), LLMContextGenerator):
-            model.require_key()
+        if own.pipeline.model is not None:
+            own.pipeline.model.require_key()
         slug, slugs = re.sub(r"[^\w.-]+", "-", name), {index.storage.name for index in self.indexes.values()}
         twins = (index.storage for index in self.indexes.values() if index.settings.fingerprint == own.fingerprint)
         settings = {
             **options,
             **{key: value for key, value in changes.items() if key in general},
             "storage": next(twins, self._root / (slug if slug not in slugs else f"{slug}-{len(slugs)}")),
-            "context": generator or "off",
+            "context": own.pipeline.contexts.generator or "off",
             "node_parser": own.pipeline.parser,
             "embed_model": self._remembering(own.embedding),
             "config": own.configuration,
@@ -270,16 +269,6 @@ class Workshop:
             notes |= {} if cost.price is None else {"LLM price": cost.price}
         likeness = self.indexes[name].likeness()
         return notes | {ALIKE: likeness.mean, "spread": likeness.spread, SHARED: 100 * likeness.shared}
-
-
-class _TextAlone(ContextGenerator):
-    """An empty context, beside which metadata can be left out of what is embedded."""
-
-    name = "none"
-    version = "1"
-
-    def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:  # noqa: ARG002
-        return [ChunkContext("", self.name, version=self.version) for _ in nodes]
 
 
 def _warn_of_lost_answers(nodes: Sequence[BaseNode], questions: Sequence[Question]) -> None:

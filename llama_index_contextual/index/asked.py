@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from llama_index_contextual.checks import amount, one_of, refuse_unknown, whole
-from llama_index_contextual.errors import DocumentError, FingerprintError
-from llama_index_contextual.index.nodes import to_node
+from llama_index_contextual.errors import ContextualWarning, DocumentError, FingerprintError
+from llama_index_contextual.index.tables import to_node
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
 from llama_index_contextual.postprocessor.reorder import CollectionWeights, GroupingPostprocessor, RecencyPostprocessor
 from llama_index_contextual.retrievers import POOL, ContextualFusionRetriever
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from llama_index.core.postprocessor.types import BaseNodePostprocessor
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
-    from typing_extensions import Unpack
 
     from llama_index_contextual.config import Retrieval
     from llama_index_contextual.documents.files import Discovery
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.vector_store import ContextualVectorStore
     from llama_index_contextual.index.view import View
     from llama_index_contextual.index.writing import Storage
-    from llama_index_contextual.retrievers.search import FusionOptions
+    from llama_index_contextual.retrievers.explain import Explanation
 
 
 class Asked:
@@ -112,7 +112,7 @@ class Asked:
         filters: MetadataFilters | None = None,
         recency: bool | float | None = None,
         rerank: str | BaseNodePostprocessor | Literal[False] | None = None,
-        **options: Unpack[FusionOptions],
+        **options: Any,
     ) -> ContextualFusionRetriever:
         """A retriever that fuses vectors and BM25 over the newest state of the index, whoever wrote it.
 
@@ -244,6 +244,18 @@ class Asked:
     def _found(self, below: str = "") -> Discovery:
         known = [key for key, one in self._storage.documents().items() if one.kind == "file"]
         return self.settings.reading.find(below, known=known)
+
+
+def explained(index: Asked, question: str, most: int, filters: MetadataFilters | None) -> Explanation:
+    """Return the hits of a question as people are shown them: without those that are hardly relevant.
+
+    Raises:
+        SettingError: A setting is wrong.
+    """
+    least = said_least(index.settings.configuration.retrieval.min_score)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
+        return index.as_retriever(most, filters=filters, min_score=least).explain(question)
 
 
 def chosen_postprocessors(

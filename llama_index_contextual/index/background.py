@@ -11,9 +11,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from llama_index_contextual.checks import amount
+from llama_index_contextual.checks import amount, one_of
 from llama_index_contextual.documents.sources import read_bytes, sha256_of
-from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
+from llama_index_contextual.errors import ContextualError, DocumentError
 from llama_index_contextual.index.plan import is_spared
 from llama_index_contextual.index.state import WriteLock
 from llama_index_contextual.text import counted
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Mode = Literal["auto", "never", "wait"]
-MODES: Final = ("auto", "never", "wait")
-PATIENCE: Final = 0.3  # seconds that an answer may wait for a refresh
+PATIENCE: Final = 0.1  # seconds that an answer may wait for a refresh
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the folder
 _GLANCE: Final = 0.1  # seconds after which who waits sees that nobody has to wait any more
 _NAME: Final = "llama-index-contextual refresh"  # of the thread
@@ -127,7 +126,7 @@ class BackgroundRefresh:
     ::
 
         with BackgroundRefresh(index) as keeper:
-            note = keeper.look()          # before an answer; waits for 0.3 s at most
+            note = keeper.look()          # before an answer; waits for 0.1 s at most
             answer = memory.get(message)
             print(answer.markdown, note)  # note: "3 files changed since; being indexed", or ""
 
@@ -144,8 +143,7 @@ class BackgroundRefresh:
     """
 
     def __init__(self, index: Refreshable, mode: Mode = "auto", patience: float = PATIENCE) -> None:
-        if mode not in MODES:
-            raise SettingError(f"mode={mode!r} is not known. Cure: one of {', '.join(map(repr, MODES))}.")
+        one_of("mode", mode, ("auto", "never", "wait"))
         self._index = index
         self._mode = mode
         self._patience = amount("patience", patience, zero=True)
@@ -167,7 +165,7 @@ class BackgroundRefresh:
     def start(self) -> None:
         """Begin a refresh, unless one is running or the mode is ``"never"``; return at once."""
         with self._guard:
-            if self._mode != "never" and not self._runs():
+            if self._mode != "never" and not self.refreshing:
                 self._began, self._left = time.monotonic(), False
                 self._thread = threading.Thread(target=self._refresh, name=_NAME, daemon=True)
                 self._thread.start()
@@ -175,20 +173,19 @@ class BackgroundRefresh:
     def look(self) -> Freshness:
         """Return how far the index is behind, after what the mode does about it."""
         if self._mode == "wait":
-            if self._runs():
-                self._join(None)  # that one may have read the folder before what changed last
+            self._join()  # one that runs may have read the folder before what changed last
             self.start()
-            self._join(None)
+            self._join()
             return Freshness(error=self._error)
         until = time.monotonic() + self._patience
         if self._mode == "never":
             return self._index.freshness(self._patience)
-        if not self._runs() and time.monotonic() - self._ended >= _LOOK_EVERY:
+        if not self.refreshing and time.monotonic() - self._ended >= _LOOK_EVERY:
             self._seen = self._index.freshness(self._patience / 2)
             if self._seen.changed or not self._seen.certain:
                 self.start()
         self._join(min(until, self._began + self._patience))  # one that is not done by then is a long one
-        if self._runs():
+        if self.refreshing:
             return replace(self._seen, refreshing=True)
         return replace(self._seen, error=self._error) if self._error else Freshness()
 
@@ -199,7 +196,7 @@ class BackgroundRefresh:
     @property
     def refreshing(self) -> bool:
         """Return whether a refresh runs at this moment."""
-        return self._runs()
+        return self._thread is not None and self._thread.is_alive()
 
     def close(self, *, wait: bool | float = True) -> None:
         """End: wait for a refresh that runs, or leave it; one that is cut off loses nothing that is finished.
@@ -208,21 +205,14 @@ class BackgroundRefresh:
             wait: True for as long as it takes, False not at all, or at most so many seconds. Then nobody waits for it.
         """
         if wait is True:
-            self._join(None)
+            self._join()
         else:
             self._join(time.monotonic() + wait)
             self._left = True
 
-    def _runs(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
-    def _join(self, until: float | None) -> None:
-        until = math.inf if until is None else until
-        while not self._left and self._thread is not None and self._thread.is_alive():
-            rest = until - time.monotonic()
-            if rest <= 0:
-                return
-            self._thread.join(min(rest, _GLANCE))
+    def _join(self, until: float = math.inf) -> None:
+        while not self._left and self._thread is not None and self._thread.is_alive() and time.monotonic() < until:
+            self._thread.join(max(0.0, min(until - time.monotonic(), _GLANCE)))
 
     def _refresh(self) -> None:
         try:

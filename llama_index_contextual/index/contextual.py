@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
-from llama_index_contextual.documents.sources import gather, readable_documents
+from llama_index_contextual.documents.sources import readable_documents
 from llama_index_contextual.embedding import EmbeddingEstimate, model_id
 from llama_index_contextual.errors import DamagedError, SettingError
 from llama_index_contextual.index import inspection
@@ -25,17 +25,16 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.readers.base import BaseReader
     from llama_index.core.schema import Document
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Self
 
     from llama_index_contextual.config import Configuration
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.context.fallback import StepOptions
     from llama_index_contextual.context.usage import ContextEstimate, Prices
-    from llama_index_contextual.distributed.workers import Hiring
-    from llama_index_contextual.documents.files import FileRules, Problem
+    from llama_index_contextual.distributed.ray_workers import Hiring
+    from llama_index_contextual.documents.files import FileRules
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.index.migration import MigrationReport
-    from llama_index_contextual.index.plan import Plan, RefreshReport
+    from llama_index_contextual.index.plan import RefreshReport
     from llama_index_contextual.index.settings import Reindex
     from llama_index_contextual.preview import Preview
 
@@ -83,7 +82,7 @@ class ContextualIndex(Asked):
         database: str | None = None,
         vector_store: Any = None,
         config: str | Path | Configuration | Callable[[Path], Configuration] | None = None,
-        **context_options: Unpack[StepOptions],
+        **context_options: Any,
     ) -> ContextualIndex:
         """Open the index of a folder; nothing is read or embedded before :meth:`refresh`.
 
@@ -356,12 +355,13 @@ class ContextualIndex(Asked):
 
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
-        pending = Pending.of(*self._planned())
+        plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
+        pending = Pending.of(plan, failed)
         return self._storage.reader.ask(lambda view: inspection.status(self.settings, view, pending))
 
     def verify(self) -> Verification:
         """Whether files, database and engines agree; nothing is changed. Reads everything."""
-        plan, failed = self._planned()
+        plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
         self.settings.require_index()
         self.settings.database.check()
         return self._storage.reader.ask(lambda view: inspection.verify(self.settings, view, plan, failed))
@@ -399,9 +399,3 @@ class ContextualIndex(Asked):
         else:
             target.writelines(lines)
         return len(nodes)
-
-    def _planned(self) -> tuple[Plan, list[Problem]]:
-        failed: list[Problem] = []
-        documents = self._storage.documents()
-        sources, _ = gather(None, self.settings.reading, documents, failed)
-        return inspection.planned(self.settings, documents, sources, failed)

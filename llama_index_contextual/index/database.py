@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import sqlalchemy as sa
-from llama_index.core.storage.kvstore.types import DEFAULT_BATCH_SIZE, DEFAULT_COLLECTION
+from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION
 
 from llama_index_contextual.errors import DamagedError, MissingExtraError, SettingError, StorageError
 from llama_index_contextual.index.snapshot import Snapshot
@@ -300,20 +300,15 @@ class DatabaseKVStore(LocalKVStore):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def put_all(
-        self,
-        kv_pairs: Iterable[tuple[str, dict[str, Any]]],
-        collection: str = DEFAULT_COLLECTION,
-        batch_size: int = DEFAULT_BATCH_SIZE,  # noqa: ARG002  one transaction, however many
-    ) -> None:
-        """Write several values, all of them or none."""
+    def write(self, values: dict[str, dict[str, Any]], collection: str) -> None:
+        """Write several values in one transaction."""
         if not self._database.exists:
             self._database.create()
         with self._database.writing() as transaction:
-            transaction.put_values(collection, dict(kv_pairs))
+            transaction.put_values(collection, values)
 
-    def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
-        """Return those of several values that there are."""
+    def get_many(self, keys: Iterable[str] | None, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
+        """Return those of several values that there are; None asks for all."""
         if not self._database.exists:
             return {}
         with self._database.reading() as snapshot:
@@ -321,10 +316,7 @@ class DatabaseKVStore(LocalKVStore):
 
     def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return everything."""
-        if not self._database.exists:
-            return {}
-        with self._database.reading() as snapshot:
-            return snapshot.values(collection)
+        return self.get_many(None, collection)
 
     def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
         """Delete one value; return whether there was one."""

@@ -12,14 +12,16 @@ import json
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from llama_index_contextual.errors import FingerprintError, StorageError
-from llama_index_contextual.index.nodes import to_node
+from llama_index_contextual.index.tables import to_node
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.engine import KeywordEngine
+from llama_index_contextual.keyword.filters import Column
 from llama_index_contextual.keyword.words import lexical_text
 from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.text import counted
@@ -35,11 +37,13 @@ if TYPE_CHECKING:
     from llama_index_contextual.vector_stores.stores import Store
 
 logger = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 # While another process writes, an engine follows it only for a tenth of the time.
 _SHARE: Final = 10.0
 _TEXTS: Final = 1000  # nodes that are in memory while an engine is derived
 _COLUMNS: Final = 32  # metadata keys whose values are remembered
+_UNUSED: Final = 1000  # values of a column that no row has any more
 _IDS: Final = 50_000  # nodes whose ids are remembered: some 15 MB
 
 
@@ -54,14 +58,15 @@ class Engines:
     """
 
     def __init__(self, folder: Path, model: str, store: Store, exact_limit: int) -> None:
-        self._folder, self._model, self._store, self._limit = folder, model, store, exact_limit
+        self.model = model
+        self._folder, self._store, self._limit = folder, store, exact_limit
         self.analyzer = Analyzer()
         self._keywords = _Derived(self._load_keywords, _with_texts)
         self._matrix = _Derived(self._load_matrix, self._with_vectors)
         self._opened: VectorEngine | None = None
-        self._filled = False
         self._guard = threading.Lock()
         self._columns: tuple[object, dict[str, Any]] = None, {}
+        self._metadata: dict[str, tuple[list[Any], Rows, Column]] = {}
         self._ids: tuple[object, dict[str, int], dict[int, str]] = None, {}, {}
 
     def keywords(self, snapshot: Snapshot) -> KeywordEngine:
@@ -99,16 +104,39 @@ class Engines:
                 logger.warning("Every vector is compared, because the store has lost some. Cure: refresh.")
         return self.matrix(snapshot).nearest(embedding, top_k, among)
 
-    def column(self, snapshot: Snapshot, key: str, read: Callable[[], Any]) -> Any:
+    def column(self, snapshot: Snapshot, key: str, read: Callable[[], _T]) -> _T:
         """Return something that was read of all nodes at the moment of a snapshot; it is remembered."""
         moment = _moment(snapshot)
         with self._guard:
             if self._columns[0] != moment or len(self._columns[1]) > _COLUMNS:
                 self._columns = moment, {}
-            known = self._columns[1]
+            known: dict[str, _T] = self._columns[1]
         if key not in known:
             known[key] = read()
         return known[key]
+
+    def metadata(self, snapshot: Snapshot, key: str, rows: Rows, read: Callable[[str, Rows], Sequence[Any]]) -> Column:
+        """Return the values of a metadata key of all nodes. A row never changes, so only new rows are read.
+
+        Args:
+            snapshot: The moment.
+            key: In the metadata.
+            rows: The numbers of all nodes, ascending.
+            read: Returns the values of a key of some rows.
+        """
+
+        def updated() -> Column:
+            moment = _moment(snapshot)
+            earlier, known, column = self._metadata.get(key, ([], rows[:0], Column.encode([])))
+            if not _leads_to(earlier, moment) or len(column.values) > len(known) + _UNUSED:
+                known, column = rows[:0], Column.encode([])
+            column = column.moved(known, rows, partial(read, key))
+            if len(self._metadata) > _COLUMNS:
+                self._metadata.clear()
+            self._metadata[key] = moment, rows, column
+            return column
+
+        return self.column(snapshot, f"metadata {key}", updated)
 
     def ids(self, snapshot: Snapshot) -> tuple[dict[str, int], dict[int, str]]:
         """Return what is known so far of numbers and ids at the moment of a snapshot; whoever looks one up adds it."""
@@ -118,35 +146,33 @@ class Engines:
                 self._ids = moment, {}, {}
             return self._ids[1:]
 
-    def save(self, snapshot: Snapshot, *, embeds: bool) -> None:
+    def save(self, snapshot: Snapshot, *, embeds: bool) -> dict[str, Any]:
         """Bring all engines up to date and keep them on disk. Where that fails, the next process derives them.
+
+        Returns:
+            What the database is to say of the store: where the vectors are, if they are there.
 
         Raises:
             StorageError: The store cannot be filled; all else is there, and answers.
         """
         stamp, count = json.dumps(_moment(snapshot)), snapshot.count()
         self._keywords.save(snapshot, self._folder / "keywords", stamp)
+        known = snapshot.state.get("store") or {} if self._store.is_installed else {}  # else what it holds is of before
         if not embeds:
-            return
+            return known
         is_answering = count > self._limit and self._store.is_installed
         if not is_answering and not self._store.is_exact:
             self._matrix.save(snapshot, self._folder / "matrix", stamp)
         if is_answering or self._store.is_shared:
             self._fill_store(snapshot)
-        elif count > self._limit:
+            return {"name": self._store.name, "edition": snapshot.edition}
+        if count > self._limit:
             logger.warning(
                 "Every vector is compared, because %s are more than [store] exact_limit, and Chroma is not installed. "
                 "Cure: pip install 'llama-index-contextual[chroma]', or a higher limit.",
                 counted(count, "chunk"),
             )
-
-    def store_state(self, snapshot: Snapshot) -> dict[str, Any]:
-        """Return what the database is to say of the store: where the vectors are, if they are there."""
-        if not self._store.is_installed:
-            return {}  # what it holds is of before
-        if not self._filled:
-            return snapshot.state.get("store") or {}
-        return {"name": self._store.name, "edition": snapshot.edition}
+        return known
 
     def forget(self) -> None:
         """Derive all of it again when it is asked next."""
@@ -171,8 +197,7 @@ class Engines:
         if self._keywords.went_back:  # it has other vectors under the same numbers
             store.clear()
             self._keywords.went_back = False
-        catch_up(store, rows, lambda rows: snapshot.vectors(self._model, rows), newest)
-        self._filled = True
+        catch_up(store, rows, lambda rows: snapshot.vectors(self.model, rows), newest)
 
     def _load_keywords(self) -> tuple[KeywordEngine, str]:
         return KeywordEngine.load(self._folder / "keywords", self.analyzer) or (KeywordEngine(self.analyzer), "")
@@ -182,7 +207,7 @@ class Engines:
 
     def _with_vectors(self, matrix: Matrix, snapshot: Snapshot, rows: Rows) -> Matrix:
         read = 0
-        for some, vectors in snapshot.vectors(self._model, rows):
+        for some, vectors in snapshot.vectors(self.model, rows):
             matrix, read = matrix.with_rows(some, vectors), read + len(some)
         if read < len(rows):
             lost = counted(len(rows) - read, "chunk")

@@ -13,9 +13,8 @@ from llama_index_contextual import metadata as names
 from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import gather, read_all
 from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
-from llama_index_contextual.index.nodes import Chunk, text_of
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
-from llama_index_contextual.index.settings import plain_settings
+from llama_index_contextual.index.tables import Chunk, text_of
 from llama_index_contextual.index.vectors import fault_of, see_documents
 from llama_index_contextual.language import in_words, sample_of, shares_of_languages
 from llama_index_contextual.matrix import units_of
@@ -114,12 +113,6 @@ class IndexStatus:
     def __str__(self) -> str:
         return self.to_text()
 
-    def _folders(self) -> list[str]:
-        return [
-            f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
-            for name, one in self.collections.items()
-        ]
-
     def to_text(self, *, settings: bool = True) -> str:
         """Return the report as lines.
 
@@ -129,8 +122,12 @@ class IndexStatus:
         size = sum(self.bytes_on_disk.values()) / 1e6
         contexts = ", ".join(f"{number} {source or 'none'}" for source, number in self.contexts.items()) or "none"
         contexts += f" ({self.stand_ins} without the model's; index asks for them again)" if self.stand_ins else ""
+        folders = [
+            f"collection  {name}: {one['path']} ({counted(one['documents'], 'document')}) {one['description']}".rstrip()
+            for name, one in self.collections.items()
+        ]
         lines = [
-            *(self._folders() or [f"folder      {self.folder}"]),
+            *(folders or [f"folder      {self.folder}"]),
             f"storage     {self.storage} ({size:.1f} MB)",
             f"database    {self.database}",
             f"store       {self.store}",
@@ -199,17 +196,18 @@ class Verification:
         return "\n".join([*self.problems, *files, *([lost] if self.loses else []), f"checked {checked}. Cure: {cure}"])
 
 
-def planned(
-    settings: IndexSettings,
-    documents: Mapping[str, DocumentRow],
-    sources: Sequence[Source],
-    failed: Sequence[Problem],
-) -> tuple[Plan, list[Problem]]:
-    """Compare what is indexed with the folder as it is: what a refresh would do, and which files cannot be indexed."""
+def planned(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> tuple[Plan, list[Problem], list[Source]]:
+    """Compare what is indexed with the folder as it is.
+
+    Returns:
+        What a refresh would do, which files cannot be indexed, and all that there are.
+    """
+    failed: list[Problem] = []
+    sources, _ = gather(None, settings.reading, documents, failed)
     failing = (
         one for one in sources if one.stamp and one.id in documents and documents[one.id].failed_stamp == one.stamp
     )
-    failed = [*failed, *(Problem(one.id, "") for one in failing)]
+    failed += [Problem(one.id, "") for one in failing]
     unread = {problem.path for problem in failed}
     plan = make_plan(
         {key: one for key, one in documents.items() if one.is_indexed},
@@ -218,7 +216,7 @@ def planned(
         covered="",
         blocked=unread,
     )
-    return plan, failed
+    return plan, failed, sources
 
 
 def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]) -> EmbeddingEstimate:
@@ -228,11 +226,9 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
         settings: Whose contexts cost nothing.
         documents: What is indexed, by the embedding of today.
     """
-    failed: list[Problem] = []
-    sources, _ = gather(None, settings.reading, documents, failed)
-    plan, _ = planned(settings, documents, sources, failed)
+    plan, failed, sources = planned(settings, documents)
     wanted, pipeline = set(plan.to_index), settings.pipeline
-    read = read_all((source for source in sources if source.id in wanted), failed)
+    read = read_all((one for one in sources if one.id in wanted), [one for one in failed if one.reason])
     cut = [(pipeline.parse(parts), parts) for _, parts in read]
     pipeline.contextualize([one for nodes, _ in cut for one in nodes], [one for _, parts in cut for one in parts])
     chunks: list[Chunk] = []
@@ -267,7 +263,7 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
         contexts=contexts,
         stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
         bytes_on_disk=settings.layout.sizes(),
-        settings=plain_settings(state.settings),
+        settings={f"{section}.{key}": one for section, values in state.settings.items() for key, one in values.items()},
         differences=[str(difference) for difference in settings.differences(state)],
         pending=pending,
         complete=state.complete,
@@ -400,21 +396,16 @@ def exported(snapshot: Snapshot) -> list[dict[str, Any]]:
     Keys: ``id``, ``document``, ``text`` and ``context`` (what is embedded is the context, a blank line, and the text),
     ``metadata`` (everything else that the node carries).
     """
-    lines = [_exported(document, row) for document, row in snapshot.nodes_with_document()]
-    lines.sort(key=lambda line: (line["document"], line["place"], line["id"]))
-    return [{key: value for key, value in line.items() if key != "place"} for line in lines]
+    nodes = snapshot.nodes_of(snapshot.documents())
+    lines = [_exported(document, row) for document, rows in nodes.items() for row in rows]
+    return [line for *_, line in sorted(lines, key=lambda line: line[:3])]
 
 
-def _exported(document: str, row: NodeRow) -> dict[str, Any]:
+def _exported(document: str, row: NodeRow) -> tuple[str, int, str, dict[str, Any]]:
+    """Return document, line and id of a node, by which it is sorted, and what is exported of it."""
     metadata = dict(row.metadata)
     context = names.context_of(metadata)
     metadata.pop(own if (own := names.own_name(names.CONTEXT)) in metadata else names.CONTEXT, None)
-    place = names.value_of(metadata, names.START_LINE)
-    return {
-        "id": row.node_id,
-        "document": document,
-        "text": row.text,
-        "context": context,
-        "metadata": metadata,
-        "place": place if isinstance(place, int) else 0,
-    }
+    line = names.value_of(metadata, names.START_LINE)
+    plain = {"id": row.node_id, "document": document, "text": row.text, "context": context, "metadata": metadata}
+    return document, line if isinstance(line, int) else 0, row.node_id, plain

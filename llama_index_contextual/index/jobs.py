@@ -16,21 +16,14 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.node_parser import NodeParser
 
-from llama_index_contextual.context.llm.generator import LLMContextGenerator
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.context.llm.request import DirectCaller
 from llama_index_contextual.distributed.ray_pool import Worker, heard
-from llama_index_contextual.distributed.workers import Jobs
+from llama_index_contextual.distributed.ray_workers import Jobs
 from llama_index_contextual.embedding import NoEmbedding, resolve_embedding
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.index.pipeline import NodePipeline
-from llama_index_contextual.index.recipe import (
-    UnwritableError,
-    read_object,
-    written_embedding,
-    written_generator,
-    written_parser,
-)
+from llama_index_contextual.index.recipe import UnwritableError, read_object, written_generator, written_object
 from llama_index_contextual.index.vectors import embed_texts
 from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
@@ -41,7 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.distributed.workers import Vectors
+    from llama_index_contextual.distributed.ray_workers import Vectors
     from llama_index_contextual.index.settings import IndexSettings
 
 
@@ -53,41 +46,6 @@ class Recipe:
     contexts: dict[str, Any] | None  # None: they are not made where documents are parsed
     model: tuple[str, int | None, int] | None
     embedding: str | dict[str, Any] | None
-
-    @property
-    def write_contexts(self) -> bool:
-        """Return whether contexts are made where documents are parsed."""
-        return self.contexts is not None
-
-    @classmethod
-    def of(cls, settings: IndexSettings) -> Recipe:
-        """Write down the settings of an index.
-
-        Raises:
-            SettingError: One of them cannot be.
-        """
-        pipeline, asked = settings.pipeline, model_of(settings.pipeline)
-        generator = pipeline.contexts.generator
-        given: dict[str, Any] = {
-            "show_context_to_llm": pipeline.contexts.show_context_to_llm,
-            "descriptions": pipeline.contexts.descriptions,
-            **pipeline.contexts.key_lists(),
-            "root": pipeline.contexts.root or str(Path.cwd()),  # a worker has another one
-        }
-        with _writing("node_parser"):
-            parser = written_parser(pipeline.parser)
-        with _writing("context"):
-            free = {"generator": None if generator is None or asked else written_generator(generator)}
-        model = None if asked is None else asked.model_by_name()
-        if asked is not None and model is None:
-            raise SettingError(_UNWRITABLE.format("llm", "the name of a model, such as 'openai:MODEL@http://HOST/v1'"))
-        embedding: str | dict[str, Any] | None = settings.remembered.choices.get("embed_model")
-        with _writing("embed_model"):
-            if isinstance(settings.embedding, NoEmbedding):
-                embedding = None
-            elif embedding is None:
-                embedding = written_embedding(settings.embedding)
-        return cls(parser, None if asked else {**given, **free}, model, embedding)
 
 
 _UNWRITABLE: Final = (
@@ -105,27 +63,41 @@ def _writing(name: str) -> Iterator[None]:
         raise SettingError(_UNWRITABLE.format(f"{name} ({error})", cure)) from error
 
 
-def model_of(pipeline: NodePipeline) -> LLMContextGenerator | None:
-    """Return the generator that asks a language model, where a pipeline has one."""
-    generator = pipeline.contexts.generator
-    first = getattr(generator, "first", generator)
-    return first if isinstance(first, LLMContextGenerator) else None
-
-
 def jobs_of(settings: IndexSettings) -> Jobs:
     """Return what workers do for an index.
 
     Raises:
         SettingError: A setting cannot be written down.
     """
-    recipe = Recipe.of(settings)
+    contexts, asked = settings.pipeline.contexts, settings.pipeline.model
+    generator = contexts.generator
+    model = None if asked is None else asked.model_by_name()
+    if asked is not None and model is None:
+        raise SettingError(_UNWRITABLE.format("llm", "the name of a model, such as 'openai:MODEL@http://HOST/v1'"))
+    with _writing("node_parser"):
+        parser = written_object(settings.pipeline.parser, NodeParser)
+    with _writing("context"):
+        written = None if generator is None or asked else written_generator(generator)
+    with _writing("embed_model"):
+        embedding: str | dict[str, Any] | None = None
+        if not isinstance(settings.embedding, NoEmbedding):
+            embedding = settings.remembered.choices.get("embed_model") or written_object(
+                settings.embedding, BaseEmbedding
+            )
+    free = {
+        "generator": written,
+        "show_context_to_llm": contexts.show_context_to_llm,
+        "descriptions": contexts.descriptions,
+        **contexts.key_lists(),
+        "root": contexts.root or str(Path.cwd()),  # a worker has another one
+    }
     return Jobs(
-        recipe,
+        Recipe(parser, None if asked else free, model, embedding),
         Cutter,
-        None if recipe.embedding is None else Embedder,
-        None if recipe.model is None else Asker,
-        model_of(settings.pipeline),
-        recipe.write_contexts,
+        None if embedding is None else Embedder,
+        None if model is None else Asker,
+        asked,
+        asked is None,
     )
 
 
@@ -149,7 +121,7 @@ class Cutter(Worker):
     def do(self, documents: Sequence[Document]) -> list[BaseNode]:
         """Return the nodes of documents."""
         nodes = self._pipeline.parse(documents)
-        if self._recipe.write_contexts:
+        if self._recipe.contexts is not None:
             self._pipeline.contextualize(nodes, documents)
         return nodes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -13,9 +14,8 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.index.nodes import Chunk, Indexed
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.index.tables import DocumentRow
+from llama_index_contextual.index.tables import Chunk, DocumentRow, Indexed, text_of
 from llama_index_contextual.metadata import (
     END_LINE,
     HEADER_PATH,
@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from llama_index_contextual.index.writing import Storage, Writer
+    from llama_index_contextual.index.writing import Storage
     from llama_index_contextual.markdown import Span
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-    from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 _PAGE: Final = 256
 _AT_ONCE: Final = 10_000  # of a request; Chroma in a folder refuses to list 100,000
@@ -96,42 +95,30 @@ def collection_of(existing: Any) -> Any:
 
 def migrate(existing: Any, storage: Storage) -> MigrationReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
-    settings = storage.settings
+    settings, report, counts = storage.settings, MigrationReport(), Counter[str]()
+    made_with = settings.fingerprint.nodes_hash
+    sources = SourceFiles(settings.folder, default_parser(settings.embedding))
     with storage.writing() as writer:
-        sources = SourceFiles(settings.folder, default_parser(settings.embedding))
-        report = _copy(existing, writer, settings.pipeline.contexts, settings.fingerprint.nodes_hash, sources)
+        for documents in _documents(collection_of(existing), sources, report):
+            nodes = [node for _, some in documents for node in some]
+            before = [text_of(node) for node in nodes]
+            report.located += sum(sources.locate(node) for node in nodes)
+            settings.pipeline.contexts(nodes, sources.documents(nodes))
+            indexed = []
+            for key, some in documents:
+                document = DocumentRow(key, "document", made_with=made_with, nodes=len(some))
+                indexed.append(Indexed(document, [Chunk.of(node) for node in some]))
+            chunks = [chunk for one in indexed for chunk in one.chunks]
+            report.embedded += writer.vectors.embed_all(chunks)
+            written = writer.write(indexed)
+            report.refused |= written.refused
+            sound = [one for one in indexed if one.key not in written.refused]
+            counts.update(chunk.row.context_source for one in sound for chunk in one.chunks)
+            for chunk, old in zip(chunks[: _SAMPLES - len(report.samples)], before, strict=False):
+                report.samples.append((old, text_of(chunk.node)))
+            report.nodes += written.added
+            report.documents += len(sound)
         writer.finish(whole=False)
-    return report
-
-
-def _copy(
-    existing: Any,
-    writer: Writer,
-    contexts: ContextualNodePostprocessor,
-    made_with: str,
-    sources: SourceFiles,
-) -> MigrationReport:
-    report = MigrationReport()
-    counts: Counter[str] = Counter()
-    for documents in _documents(collection_of(existing), sources, report):
-        nodes = [node for _, some in documents for node in some]
-        before = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
-        report.located += sum(sources.locate(node) for node in nodes)
-        contexts(nodes, sources.documents(nodes))
-        indexed = []
-        for key, some in documents:
-            document = DocumentRow(key, "document", made_with=made_with, nodes=len(some))
-            indexed.append(Indexed(document, [Chunk.of(node) for node in some]))
-        chunks = [chunk for one in indexed for chunk in one.chunks]
-        report.embedded += writer.vectors.embed_all(chunks)
-        written = writer.write(indexed)
-        report.refused |= written.refused
-        sound = [one for one in indexed if one.key not in written.refused]
-        counts.update(chunk.row.context_source for one in sound for chunk in one.chunks)
-        for chunk, old in zip(chunks[: _SAMPLES - len(report.samples)], before, strict=False):
-            report.samples.append((old, chunk.node.get_content(metadata_mode=MetadataMode.EMBED)))
-        report.nodes += written.added
-        report.documents += len(sound)
     report.contexts = dict(counts)
     return report
 
@@ -147,7 +134,7 @@ class SourceFiles:
     def __init__(self, folder: Path, parser: HeadingAwareMarkdownNodeParser) -> None:
         self._folder = folder
         self._parser = parser
-        self._read: dict[str, tuple[str, list[Span]] | None] = {}
+        self._read: dict[str, tuple[str, list[Span]]] = {}
 
     def document_of(self, node: BaseNode) -> str:
         """Under which document a node is kept: its path in the folder, else whatever document it names."""
@@ -156,8 +143,8 @@ class SourceFiles:
     def documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
         """Return the files of nodes that were located, as documents."""
         paths = dict.fromkeys(str(node.metadata.get(PATH) or "") for node in nodes)
-        read = {path: found for path in paths if (found := self._read.get(path))}
-        return [Document(id_=path, text=text, metadata={PATH: path}) for path, (text, _) in read.items()]
+        texts = {path: self._read[path][0] for path in paths if path in self._read}
+        return [Document(id_=path, text=text, metadata={PATH: path}) for path, text in texts.items() if text]
 
     def locate(self, node: BaseNode) -> bool:
         """Give a node path, headings and lines, if its text stands in its file; returns whether it does."""
@@ -165,12 +152,11 @@ class SourceFiles:
         if not path:
             return False
         node.metadata[PATH] = path
-        found = self._spans(path)
+        content, spans = self._file(path)
         text = node.get_content(metadata_mode=MetadataMode.NONE)
-        start = found[0].find(text) if found else -1
-        if found is None or start < 0:
+        start = content.find(text)
+        if start < 0:
             return False
-        content, spans = found
         place = max(0, bisect_right([span.start for span in spans], start) - 1)
         if spans and spans[place].headings:
             node.metadata[HEADER_PATH] = join_header_path(spans[place].headings)
@@ -187,15 +173,16 @@ class SourceFiles:
                 return path.resolve().relative_to(self._folder).as_posix()
         return ""
 
-    def _spans(self, path: str) -> tuple[str, list[Span]] | None:
+    def _file(self, path: str) -> tuple[str, list[Span]]:
+        """Return the text of a file, "" where it cannot be read, and its spans."""
         if path not in self._read:
-            try:
+            text = ""
+            spans: list[Span] = []
+            with contextlib.suppress(DocumentError):
                 text = decode(read_bytes(self._folder / path)).text
-            except DocumentError:
-                self._read[path] = None
-            else:
+            if text:
                 _, _, spans = self._parser.split_document(Document(id_=path, text=text, metadata={PATH: path}))
-                self._read[path] = (text, spans)
+            self._read[path] = text, spans
         return self._read[path]
 
 

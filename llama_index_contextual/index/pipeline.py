@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.context.base import Progress
+    from llama_index_contextual.context.llm.generator import LLMContextGenerator
     from llama_index_contextual.index.tables import NodeRow
     from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
@@ -75,6 +76,16 @@ class NodePipeline:
         """The ``context_source`` of contexts that cost something, or None where contexts are free or off."""
         generator = self.contexts.generator
         return None if generator is None or generator.free else generator.name
+
+    @property
+    def model(self) -> LLMContextGenerator | None:
+        """The generator that asks a language model, where there is one."""
+        generator = self.contexts.generator
+        if generator is None or generator.free:
+            return None
+        from llama_index_contextual.context.llm.generator import LLMContextGenerator
+
+        return generator if isinstance(generator, LLMContextGenerator) else None
 
     def parse(self, documents: Sequence[Document]) -> list[BaseNode]:
         """Return the nodes of some documents, without contexts; all pages of a file together."""

@@ -1,18 +1,27 @@
-"""What a refresh has to do: a pure function of what is indexed and what is there now."""
+"""What a refresh has to do, a pure function of what is indexed and what is there now; how far it is; what it did."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+    from typing_extensions import Self
+
+    from llama_index_contextual.context.usage import ContextUsage
     from llama_index_contextual.documents.files import Problem
     from llama_index_contextual.index.pipeline import Difference
     from llama_index_contextual.index.tables import DocumentRow
+
+EVERY: Final = 5.0  # seconds between two lines
+_STAGES: Final = ("files read", "contexts", "indexed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +195,124 @@ class RefreshReport:
         chunks = counted(self.chunks, "chunk")
         work = f"{chunks}, {self.embedded} embedded, {self.reused} reused, {self.relocated} relocated"
         return f"{said}; {work}; {self.seconds:.1f} s"
+
+
+class RefreshProgress:
+    """Counts files and chunks through the three stages of a refresh, and shows them on standard error.
+
+    How many chunks there will be is not known before all files are read. So what is done is a share of the files'
+    bytes, whose total never changes, and the share never falls.
+
+    Args:
+        show: Whether to show anything.
+        usage: Tells what the context generator has done.
+    """
+
+    def __init__(self, usage: Callable[[], ContextUsage], *, show: bool) -> None:
+        from rich.console import Console  # what a question needs not is not imported
+
+        self._usage = usage
+        self._console: Console = Console(stderr=True, soft_wrap=True, highlight=False)
+        self._show = show
+        self._sizes: Sequence[int] = ()
+        self._share = 0.0  # of the bytes, indexed
+        self._read = self._bytes = self._chunks = 0
+        self._finished = {"contexts": 0, "indexed": 0}  # chunks, by stage
+        self._part = {"contexts": 0, "indexed": 0}  # of the group or batch at work
+        self._started = self._said = time.monotonic()
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def begin(self, sizes: Sequence[int]) -> None:
+        """Begin with files of these sizes, in the order in which they are read."""
+        self._sizes = sizes
+        self._started = self._said = time.monotonic()
+        if not self._show or not sizes or not self._console.is_terminal:
+            return
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        columns = (
+            TextColumn("{task.description:>10}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[count]:>8}"),
+            TextColumn("{task.fields[rate]:>8}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._bars = Progress(*columns, console=self._console, transient=True)
+        self._tasks = {stage: self._bars.add_task(stage, total=1.0, count="", rate="", note="") for stage in _STAGES}
+        self._bars.start()
+
+    def read(self, chunks: int) -> None:
+        """Note a file that was read and cut into so many chunks, none where it could not be read."""
+        self._bytes += self._sizes[self._read]
+        self._read += 1
+        self._chunks += chunks
+        self._shown()
+
+    def at_work(self, stage: str, chunks: int) -> None:
+        """Note how many chunks of the group or batch at work have been through a stage."""
+        self._part[stage] = chunks
+        self._shown()
+
+    def finished(self, stage: str, chunks: int) -> None:
+        """Note that a group or batch of so many chunks has been through a stage: has its contexts, or is written."""
+        self._finished[stage] += chunks
+        self.at_work(stage, 0)
+
+    def _done(self) -> dict[str, tuple[int, float]]:
+        """Return for each stage how many files or chunks it has done, and which share of all bytes these are."""
+        total = sum(self._sizes)
+        read = self._bytes / total if total else 0.0
+        described, indexed = (self._finished[stage] + self._part[stage] for stage in ("contexts", "indexed"))
+        of_chunks = read / self._chunks if self._chunks else 0.0
+        self._share = max(self._share, min(indexed * of_chunks, 1.0))
+        return {
+            "files read": (self._read, read),
+            "contexts": (described, min(described * of_chunks, 1.0)),
+            "indexed": (indexed, self._share),
+        }
+
+    def _shown(self) -> None:
+        if not self._show:
+            return
+        stages, seconds = self._done(), max(time.monotonic() - self._started, 1e-9)
+        if self._bars is not None:
+            for stage, (count, share) in stages.items():
+                note = self._note() if stage == "contexts" else ""
+                rate = f"{count / seconds:.1f}/s"
+                self._bars.update(self._tasks[stage], completed=share, count=f"{count:,}", rate=rate, note=note)
+        elif time.monotonic() - self._said >= EVERY:
+            self._said = time.monotonic()
+            self._console.print(self._line(stages, seconds), markup=False)
+
+    def _line(self, stages: dict[str, tuple[int, float]], seconds: float) -> str:
+        (read, _), (described, _), (indexed, share) = (stages[stage] for stage in _STAGES)
+        left = f", about {_time(seconds * (1 - share) / share)} left" if share else ""
+        note = f" ({self._note()})" if self._note() else ""
+        return (
+            f"Indexing: {read:,} of {len(self._sizes):,} files read, {counted(described, 'context')}{note}, "
+            f"{indexed:,} chunks indexed ({share:.0%}), {indexed / seconds:.1f}/s{left}"
+        )
+
+    def _note(self) -> str:
+        usage = self._usage()
+        if not usage.calls and not usage.failed:
+            return ""
+        tokens = usage.tokens.prompt + usage.tokens.completion
+        fell_back = f", {sum(usage.failed.values()):,} fell back" if usage.failed else ""
+        price = "" if usage.price is None else f", ${usage.price:.2f}"
+        return f"{counted(usage.calls, 'call')}, {counted(tokens, 'token')}{price}{fell_back}"
+
+
+def _time(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes > 1 else f"{max(seconds, 1):.0f} s"

@@ -10,8 +10,9 @@ it has this user's seal or the user trusts the folder. Nothing of the rest is im
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,16 +24,15 @@ from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.checks import without_credentials
 from llama_index_contextual.config.trust import digest_of, is_sealed, is_trusted, may_say, seal_of
-from llama_index_contextual.context.fallback import resolve_generator
+from llama_index_contextual.context.kinds import resolve_generator
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.index.pipeline import parser_settings
 from llama_index_contextual.index.state import DEFAULT_NAME, Choices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from llama_index_contextual.context.base import ContextGenerator
-    from llama_index_contextual.documents.files import FileRules
     from llama_index_contextual.index.state import IndexState
 
 _CLASS: Final = "class"
@@ -45,65 +45,30 @@ class UnwritableError(ValueError):
     """A setting cannot be written down, or cannot be made again from what was."""
 
 
-def written_files(rules: FileRules, default: FileRules) -> dict[str, Any]:
-    """Return the file rules that differ from the default ones."""
-    usual = asdict(default)
-    return {key: value for key, value in asdict(rules).items() if value != usual[key]}
+# What two objects of a kind have alike, where one is the other made again.
+_ALIKE: Final[dict[type[Any], Callable[[Any], Any]]] = {
+    NodeParser: lambda parser: (parser_settings(parser), parser.id_func),
+    BaseEmbedding: model_id,
+    BaseReader: vars,
+}
 
 
-def read_files(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return file rules from JSON, which has lists for tuples."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in written.items()}
-
-
-def written_parser(parser: NodeParser) -> dict[str, Any]:
-    """Return a node parser as JSON.
+def written_object(thing: object, kind: type[Any]) -> dict[str, Any]:
+    """Return a node parser, an embedding or a reader as JSON: its class by import path, and its settings without a key.
 
     Raises:
         UnwritableError: It would not come back as it is.
     """
-    written = _written_object(parser, {name: getattr(parser, name) for name in type(parser).model_fields})
-    again = read_object(written, NodeParser)
-    if parser_settings(again) != parser_settings(parser) or again.id_func is not parser.id_func:
-        raise UnwritableError(type(parser).__name__)
+    own: Any = type(thing)
+    if own.__module__ == "__main__" or "<" in own.__qualname__:
+        raise UnwritableError(own.__qualname__)
+    fields = own.model_fields if isinstance(thing, BaseModel) else ()
+    names = (name for name in fields if name not in _SKIPPED and not (kind is BaseEmbedding and "key" in name))
+    plain = {name: value for name in names if is_plain(value := getattr(thing, name))}
+    written = {_CLASS: f"{own.__module__}:{own.__qualname__}", _SETTINGS: plain}
+    if _ALIKE[kind](read_object(written, kind)) != _ALIKE[kind](thing):
+        raise UnwritableError(own.__qualname__)
     return written
-
-
-def written_embedding(embedding: BaseEmbedding) -> dict[str, Any]:
-    """Return an embedding as JSON, without its key.
-
-    Raises:
-        UnwritableError: It would not come back as it is.
-    """
-    names = (name for name in type(embedding).model_fields if "key" not in name)
-    written = _written_object(embedding, {name: getattr(embedding, name) for name in names})
-    if model_id(read_object(written, BaseEmbedding)) != model_id(embedding):
-        raise UnwritableError(type(embedding).__name__)
-    return written
-
-
-def written_reader(reader: BaseReader) -> dict[str, Any]:
-    """Return a file reader as JSON.
-
-    Raises:
-        UnwritableError: It would not come back as it is.
-    """
-    fields = (
-        {name: getattr(reader, name) for name in type(reader).model_fields} if isinstance(reader, BaseModel) else {}
-    )
-    written = _written_object(reader, fields)
-    again = read_object(written, BaseReader)
-    if {**vars(again)} != {**vars(reader)}:
-        raise UnwritableError(type(reader).__name__)
-    return written
-
-
-def _written_object(thing: object, fields: Mapping[str, Any]) -> dict[str, Any]:
-    kind = type(thing)
-    if kind.__module__ == "__main__" or "<" in kind.__qualname__:
-        raise UnwritableError(kind.__qualname__)
-    plain = {name: value for name, value in fields.items() if name not in _SKIPPED and is_plain(value)}
-    return {_CLASS: f"{kind.__module__}:{kind.__qualname__}", _SETTINGS: plain}
 
 
 def read_object(written: Mapping[str, Any], kind: type[Any]) -> Any:
@@ -117,7 +82,8 @@ def read_object(written: Mapping[str, Any], kind: type[Any]) -> Any:
         UnwritableError: It cannot be imported or made.
     """
     try:
-        found = _imported(str(written[_CLASS]))
+        module, _, name = str(written[_CLASS]).partition(":")
+        found = attrgetter(name)(import_module(module))
     except (ImportError, AttributeError, KeyError, ValueError) as error:
         raise UnwritableError(f"{written.get(_CLASS)} ({type(error).__name__}: {error})") from error
     if not (isinstance(found, type) and issubclass(found, kind)):  # before it is called: an index names no commands
@@ -126,14 +92,6 @@ def read_object(written: Mapping[str, Any], kind: type[Any]) -> Any:
         return found(**written[_SETTINGS])
     except Exception as error:
         raise UnwritableError(f"{written[_CLASS]} ({type(error).__name__}: {error})") from error
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    found: Any = import_module(module)
-    for part in name.split("."):
-        found = getattr(found, part)
-    return found
 
 
 def written_generator(generator: ContextGenerator) -> dict[str, Any]:

@@ -11,42 +11,48 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.distributed.ray_workers import resolve_workers
-from llama_index_contextual.distributed.workers import Here
+from llama_index_contextual.distributed.ray_workers import Here, resolve_workers
 from llama_index_contextual.document_services import VendorEmbedding
 from llama_index_contextual.documents.files import Problem
-from llama_index_contextual.documents.sources import UNREAD, check_source, gather, settled
-from llama_index_contextual.errors import ConfirmationError, DamagedError, SettingError
-from llama_index_contextual.index.batches import Batch, Batches
+from llama_index_contextual.documents.sources import UNREAD, Loaded, check_source, gather, settled
+from llama_index_contextual.errors import (
+    ConfirmationError,
+    DamagedError,
+    DocumentError,
+    EmbeddingError,
+    SettingError,
+)
 from llama_index_contextual.index.jobs import jobs_of
-from llama_index_contextual.index.plan import Plan, RefreshReport, make_plan
-from llama_index_contextual.index.progress import RefreshProgress
+from llama_index_contextual.index.plan import Plan, RefreshProgress, RefreshReport, make_plan
 from llama_index_contextual.index.settings import PAID
-from llama_index_contextual.index.tables import DocumentRow
+from llama_index_contextual.index.tables import Chunk, DocumentRow, Indexed
+from llama_index_contextual.index.vectors import see_documents
 from llama_index_contextual.text import storable
 from llama_index_contextual.watching import in_thread, step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from llama_index.core.schema import Document
+    from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.distributed.workers import Hiring, Workers
+    from llama_index_contextual.distributed.ray_workers import Hiring, Workers
     from llama_index_contextual.documents.sources import Source
-    from llama_index_contextual.index.nodes import Indexed
-    from llama_index_contextual.index.pipeline import NodePipeline
+    from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.writing import Storage, Writer
 
 logger = logging.getLogger(__name__)
 
+GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
+BATCH_CHUNKS: Final = 256  # new chunks that are written together
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without being told so
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
 _ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may take longer, and is not waited for
@@ -56,10 +62,10 @@ def refresh_index(
     storage: Storage,
     source: str | Path | Iterable[Document] | None,
     *,
-    show_progress: bool = False,
-    retry_contexts: bool = True,
-    confirm: bool = False,
-    workers: str | Hiring | None = None,
+    show_progress: bool,
+    retry_contexts: bool,
+    confirm: bool,
+    workers: str | Hiring | None,
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
 
@@ -77,14 +83,14 @@ def refresh_index(
     """
     source = check_source(source, storage.settings.folders)
     hiring = resolve_workers(workers, storage.settings.configuration)
-    options: Any = {"show_progress": show_progress, "retry_contexts": retry_contexts, "confirm": confirm}
+    work = partial(_refreshed, storage, source, hiring, show_progress, retry_contexts, confirm)
     with step("refresh") as facts:
         try:
-            report = _refreshed(storage, source, hiring, **options)
+            report = work()
         except DamagedError as error:  # deeper than opening looks
             logger.info("%s", error)  # the repair warns of it
             storage.salvage()
-            report = _refreshed(storage, source, hiring, **options)
+            report = work()
         facts |= {
             name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
         }
@@ -96,7 +102,6 @@ def _refreshed(
     storage: Storage,
     source: str | Path | Sequence[Document] | None,
     hiring: Hiring | None,
-    *,
     show_progress: bool,
     retry_contexts: bool,
     confirm: bool,
@@ -111,19 +116,7 @@ def _refreshed(
         sources, covered = gather(source, reading, writer.documents, report.failed)
         report.differences = settings.differences(writer.state)
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
-            Refresh(
-                writer=writer,
-                pipeline=settings.pipeline,
-                made_with=settings.made_with,
-                confirmed=confirm,
-                pays_again=settings.pays_again(writer.state),
-                hire=None if hiring is None else lambda: hiring.hired(jobs_of(settings)),
-                workers=Here(settings.pipeline.parse, writer.vectors.ask),
-                keep_outdated=settings.reindex == "ignore",
-                retry_contexts=retry_contexts,
-                progress=progress,
-                report=report,
-            ).run(sources, covered=covered, blocked=[problem.path for problem in report.failed])
+            Refresh(settings, writer, hiring, retry_contexts, confirm, progress, report).run(sources, covered)
         with writer.reading() as snapshot:
             report.chunks, report.context_sources = snapshot.count(), snapshot.context_sources()
     report.seconds = time.monotonic() - started
@@ -131,73 +124,84 @@ def _refreshed(
 
 
 @dataclass(slots=True)
+class _Cut:
+    """A source that was read and parsed, or why it could not be."""
+
+    source: Source
+    loaded: Loaded = field(default_factory=lambda: Loaded([], "", 0))
+    nodes: list[BaseNode] = field(default_factory=list)
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class Batch:
+    """Documents that are written together, and why others cannot be, by key."""
+
+    documents: list[Indexed] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Refresh:
     """The working parts of one refresh.
 
     Attributes:
+        settings: Of the index.
         writer: Documents and vectors.
-        pipeline: Documents to nodes.
-        made_with: Gives the hash of what shapes the nodes of a document.
-        keep_outdated: Whether documents made with other settings stay as they are.
+        hiring: Gives the workers that cut and embed, where there is something to index; None for this process.
         retry_contexts: Whether contexts that fell back are asked for again.
         confirmed: Whether it may delete most documents, and pay a language model again.
-        pays_again: Whether contexts that were paid for are outdated, as another model or prompt is to make them.
-        hire: Gives the workers that cut and embed, where there is something to index; None for those that are here.
-        workers: Those at work.
         progress: Is told how far it is.
         report: Is filled.
     """
 
+    settings: IndexSettings
     writer: Writer
-    pipeline: NodePipeline
-    made_with: Callable[[str], str]
-    keep_outdated: bool
+    hiring: Hiring | None
     retry_contexts: bool
     confirmed: bool
-    pays_again: bool
-    hire: Callable[[], AbstractContextManager[Workers]] | None
-    workers: Workers
     progress: RefreshProgress
     report: RefreshReport
     _writing: threading.Lock = field(default_factory=threading.Lock)
     _stopped: bool = False
 
-    def run(self, sources: Sequence[Source], *, covered: str | None, blocked: Iterable[str]) -> None:
-        """Bring the index up to date with some sources; see :func:`make_plan` for ``covered`` and ``blocked``."""
+    def run(self, sources: Sequence[Source], covered: str | None) -> None:
+        """Bring the index up to date with some sources; see :func:`make_plan` for ``covered``."""
         by_id = {source.id: source for source in sources}
         plan = make_plan(
             self._indexed(),
             {key: source.sha256 for key, source in by_id.items()},
-            made_with=None if self.keep_outdated else self.made_with,
+            made_with=None if self.settings.reindex == "ignore" else self.settings.made_with,
             covered=covered,
-            blocked=blocked,
+            blocked=[problem.path for problem in self.report.failed],
         )
         if not self.confirmed:
             self._ask(plan)
         self._note(plan)
         self.writer.leaving = set(plan.deleted)
         if plan.to_index or plan.deleted:
-            with self._hired(plan):
+            with self._workers(plan) as workers:
                 self.progress.begin([by_id[key].size for key in plan.to_index])
-                self._index([by_id[key] for key in plan.to_index])
+                self._index([by_id[key] for key in plan.to_index], workers)
             for group in iter_batch(plan.deleted, 500):
                 self.report.removed += self.writer.delete(group)
         self.writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
         self.writer.finish(whole=covered == "")
 
     @contextlib.contextmanager
-    def _hired(self, plan: Plan) -> Iterator[None]:
-        if self.hire is None or not plan.to_index:
-            yield
+    def _workers(self, plan: Plan) -> Iterator[Workers]:
+        """Give who cuts and embeds; what comes after them, such as promoting a successor, is done here."""
+        vectors = self.writer.vectors
+        here = Here(self.settings.pipeline.parse, vectors.ask)
+        if self.hiring is None or not plan.to_index:
+            yield here
             return
-        here, vectors = self.workers, self.writer.vectors
-        own = vectors.ask
         try:
-            with self.hire() as self.workers:
-                vectors.ask = self.workers.embed
-                yield
-        finally:  # what comes after the workers, such as promoting a successor, is done here
-            self.workers, vectors.ask = here, own
+            with self.hiring.hired(jobs_of(self.settings)) as workers:
+                vectors.ask = workers.embed
+                yield workers
+        finally:
+            vectors.ask = here.embed
 
     def _ask(self, plan: Plan) -> None:
         """Stop where more would be lost or paid than a change of some files explains."""
@@ -210,7 +214,7 @@ class Refresh:
                 "those of the index. To delete these documents: refresh(confirm=True), or index --yes."
             )
         chunks, paid = sum(one.nodes for one in documents.values()), 0
-        if self.pays_again:
+        if self.settings.pays_again(self.writer.state):
             outdated = set(plan.outdated)
             with self.writer.reading() as snapshot:
                 by_document = snapshot.contexts_by_document()
@@ -228,7 +232,7 @@ class Refresh:
         Only their missing contexts are asked for again: the others are kept.
         """
         documents = {key: one for key, one in self.writer.documents.items() if one.is_indexed}
-        wanted = self.pipeline.paid_source
+        wanted = self.settings.pipeline.paid_source
         if wanted is None or not self.retry_contexts:
             return documents
         with self.writer.reading() as snapshot:
@@ -272,7 +276,7 @@ class Refresh:
         report.deleted = [key for key in plan.deleted if key not in old]
         report.unchanged = list(plan.unchanged)
 
-    def _index(self, sources: Sequence[Source]) -> None:
+    def _index(self, sources: Sequence[Source], workers: Workers) -> None:
         """Embed and write each batch in a thread of its own, while the next one is read, parsed and given contexts.
 
         A language model, an embedding and the disk so work at the same time. Batches are those that would be made one
@@ -280,17 +284,7 @@ class Refresh:
         """
         written: Future[None] | None = None
         try:
-            report = self.report
-            batches = Batches(
-                self.pipeline,
-                self.made_with,
-                self.workers,
-                self.writer.vectors,
-                self.writer.nodes_of,
-                self.progress,
-                report.repaired,
-            )
-            for batch in batches.of(sources):
+            for batch in self._batches(sources, workers):
                 if written is not None:
                     written.result()
                 written = in_thread(self._write, batch)
@@ -301,6 +295,71 @@ class Refresh:
             wait([] if written is None else [written], timeout=_ENDING if self._stopped else None)
             with self._writing:
                 raise
+
+    def _batches(self, sources: Sequence[Source], workers: Workers) -> Iterator[Batch]:
+        """Read, parse and give contexts; yield what is to be written together, in the order of the sources."""
+        batch, waiting = Batch(), 0
+        for group in iter_batch(self._cut(sources, workers), GROUP):
+            for document in self._prepared(group, batch, workers):
+                batch.documents.append(document)
+                waiting += len(document.fresh)
+                if waiting >= BATCH_CHUNKS * workers.embedders:
+                    yield batch
+                    batch, waiting = Batch(), 0
+        yield batch
+
+    def _cut(self, sources: Iterable[Source], workers: Workers) -> Iterator[_Cut]:
+        """Read and parse sources, in their order; how many are read ahead of those that are parsed, workers decide."""
+        begun: deque[_Cut] = deque()
+
+        def documents() -> Iterator[list[Document]]:
+            for source in sources:
+                cut = _Cut(source)
+                begun.append(cut)
+                try:
+                    cut.loaded = source.load()
+                except DocumentError as error:
+                    cut.problem = str(error)
+                yield cut.loaded.documents
+
+        for nodes in workers.cut(documents()):
+            cut = begun.popleft()
+            if isinstance(nodes, DocumentError):
+                cut.problem = str(nodes)
+            else:
+                cut.nodes = nodes
+            self.progress.read(len(cut.nodes))
+            yield cut
+
+    def _prepared(self, group: Sequence[_Cut], batch: Batch, workers: Workers) -> list[Indexed]:
+        """Give some sources contexts; one that cannot be read or parsed is reported, and concerns it alone."""
+        pipeline, made_with = self.settings.pipeline, self.settings.made_with
+        with self.writer.reading() as snapshot:
+            stored = snapshot.nodes_of([cut.source.id for cut in group])
+        known = {key: {node.node_id: node for node in nodes} for key, nodes in stored.items()}
+        batch.failed |= {cut.source.id: cut.problem for cut in group if cut.problem}
+        parsed = [cut for cut in group if not cut.problem]
+        for cut in parsed:
+            pipeline.take_over(cut.nodes, known.get(cut.source.id, {}))
+            if cut.loaded.repair:
+                self.report.repaired.append(Problem(cut.source.id, cut.loaded.repair))
+        documents = [document for cut in parsed for document in cut.loaded.documents]
+        nodes = [node for cut in parsed for node in cut.nodes]
+        if not workers.write_contexts:
+            pipeline.contextualize(nodes, documents, lambda now: self.progress.at_work("contexts", now.done))
+        self.progress.finished("contexts", len(nodes))
+        indexed = []
+        for cut in parsed:
+            source, loaded, former = cut.source, cut.loaded, known.get(cut.source.id, {})
+            chunks = [Chunk.of(node, former.get(node.node_id)) for node in cut.nodes]
+            try:
+                see_documents(self.settings.embedding, chunks)
+            except EmbeddingError as error:  # one of its chunks is too long for the model
+                batch.failed[source.id] = str(error)
+                continue
+            state = (loaded.sha256, loaded.size, loaded.stamp, made_with(source.id), len(chunks))
+            indexed.append(Indexed(DocumentRow(source.id, source.kind, *state), chunks))
+        return indexed
 
     def _failed(self, key: str, reason: str) -> None:
         self.report.failed.append(Problem(key, reason))
@@ -340,10 +399,10 @@ class Refresh:
             self.report.reused += sum(chunk.embed_hash not in embedded.fresh for _, chunk in fresh)
         self.report.relocated += written.relocated
         self.report.removed += written.removed
-        self.progress.batch_done(sum(len(one.chunks) for one in batch.documents))
+        self.progress.finished("indexed", sum(len(one.chunks) for one in batch.documents))
 
     def _embedded(self, texts: int) -> None:
-        self.progress.embedded(texts)
+        self.progress.at_work("indexed", texts)
         self._check_stopped()
 
     def _check_stopped(self) -> None:

@@ -35,7 +35,7 @@ from llama_index_contextual.index.vectors import fault_of
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import sqlalchemy as sa
@@ -189,23 +189,15 @@ def _read(old: sqlite3.Connection, table: sa.Table | str, *columns: str) -> Iter
                 parts[:0] = [(start, half), (half, stop)]
 
 
-def _copy(new: Callable[[Sequence[Any]], object], rows: Iterator[Sequence[Any]]) -> int:
-    total = 0
-    for part in iter_batch(rows, PAGE):
-        new(part)
-        total += len(part)
-    return total
-
-
 def _copy_vectors(old: sqlite3.Connection, new: Transaction) -> int:
     rows = _read(old, VECTORS, "model", "hash", "vector", "checksum")
     sound = (one[:3] for one in rows if _is_vector(one) and vector_of(one[2], one[3]) is not None)
-    return _copy(new.copy_vectors, sound)
+    return new.copy_vectors(sound)
 
 
 def _copy_former_vectors(old: sqlite3.Connection, new: Transaction) -> int:
     rows = _read(old, "vectors", "model", "hash", "vector")
-    return _copy(new.copy_vectors, ((name_of_model(str(one[0])), *one[1:]) for one in rows if _is_vector(one)))
+    return new.copy_vectors((name_of_model(str(one[0])), *one[1:]) for one in rows if _is_vector(one))
 
 
 def _plain(row: Sequence[Any]) -> list[Any]:
@@ -222,16 +214,16 @@ def _is_vector(row: Sequence[Any]) -> bool:
 
 
 def _copy_contexts(old: sqlite3.Connection, new: Transaction, table: str = CONTEXTS.name) -> int:
-    return _copy(lambda part: _put_values(new, part), _read(old, table, "collection", "key", "value"))
-
-
-def _put_values(new: Transaction, rows: Sequence[Any]) -> None:
-    collections: dict[str, dict[str, Any]] = {}
-    for collection, key, value in map(_plain, rows):
-        if value is not None:
-            collections.setdefault(str(collection), {})[str(key)] = value
-    for collection, values in collections.items():
-        new.put_values(collection, values)
+    total = 0
+    for part in iter_batch(_read(old, table, "collection", "key", "value"), PAGE):
+        total += len(part)
+        collections: dict[str, dict[str, Any]] = {}
+        for collection, key, value in map(_plain, part):
+            if value is not None:
+                collections.setdefault(str(collection), {})[str(key)] = value
+        for collection, values in collections.items():
+            new.put_values(collection, values)
+    return total
 
 
 def _copy_given(old: sqlite3.Connection, new: Transaction, edition: int) -> list[str]:
@@ -248,11 +240,9 @@ def _copy_given(old: sqlite3.Connection, new: Transaction, edition: int) -> list
     }
     nodes: dict[int, list[NodeRow]] = {}
     names = [column.name for column in NODE_COLUMNS]
-    metadata = names.index("metadata")
     for document, *values in _read(old, NODES, "document", *names) if given else ():
         if document in given:
             with contextlib.suppress(ValueError, TypeError):
-                values[metadata] = json.loads(values[metadata])
                 nodes.setdefault(document, []).append(node_of(*values))
     lost = []
     for number, document in given.items():

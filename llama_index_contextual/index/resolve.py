@@ -24,15 +24,12 @@ from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.recipe import (
     UnwritableError,
     is_own,
-    read_files,
     read_object,
     read_options,
     trusted_choices,
-    written_files,
     written_generator,
+    written_object,
     written_options,
-    written_parser,
-    written_reader,
 )
 from llama_index_contextual.index.rescue import readable_state
 from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered, command_line
@@ -96,7 +93,7 @@ def resolve_settings(
         "files": files,
         "readers": readers,
         "vector_store": vector_store or config.get("store.place"),
-        **dict.fromkeys(("context", "context_options", "llm"), context or config.get("context.mode")),
+        **dict.fromkeys(("context", "context_options"), context or config.get("context.mode")),
     }
     refused = [name for name in untrusted if explicit.get(name) is None or explicit[name] == {}]
     if refused:
@@ -122,7 +119,6 @@ def resolve_settings(
         lock_timeout,
         place,
         chosen.store(vector_store, layout),
-        config.store.exact_limit,
         chosen.remembered,
         config,
     )
@@ -331,8 +327,7 @@ class _Chosen:
         if context == "llm":
             options = {**read_options(self.config.context.llm.explicit()), **options}
         if context == former:
-            made_with = {"llm": self.choices.get("llm"), **self.choices.get("context_options", {})}
-            options = {**read_options({key: one for key, one in made_with.items() if one is not None}), **options}
+            options = {**read_options(self.choices.get("context_options", {})), **options}
         if context == "llm" and [name for name in _OPTIONS if name not in options and self._is_missing(name)]:
             return ContextualNodePostprocessor("off")
         self._remember("context", context)
@@ -345,7 +340,7 @@ class _Chosen:
 
     def parser(self, argument: NodeParser | None, embedding: BaseEmbedding) -> NodeParser:
         if argument is not None:
-            self._remember_object("parser", "node_parser", lambda: written_parser(argument))
+            self._remember_object("parser", "node_parser", lambda: written_object(argument, NodeParser))
             return argument
         explicit, former = self.config.chunks.explicit(), self.choices.get("parser")
         if not explicit and not self._is_missing("node_parser") and former:
@@ -363,18 +358,16 @@ class _Chosen:
     def files(self, argument: FileRules | None, contexts: ContextualNodePostprocessor) -> FileRules:
         source = SOURCE_INCLUDE if contexts.context == "pattern" else ()
         default = FileRules(include=default_include() + source)
-        former = read_files(self.choices.get("files", {}))
-        rules = argument or replace(default, **{**former, **self.config.files.explicit()})
-        self._remember("files", written_files(rules, default))
+        rules = argument or default.changed(**{**self.choices.get("files", {}), **self.config.files.explicit()})
+        self._remember("files", {key: one for key, one in rules if one != getattr(default, key)})
         return rules
 
     def readers(self, argument: Mapping[str, BaseReader] | None) -> dict[str, BaseReader]:
         if argument is not None:
-            readers = dict(argument)
             self._remember_object(
-                "readers", "readers", lambda: {key: written_reader(one) for key, one in readers.items()}
+                "readers", "readers", lambda: {key: written_object(one, BaseReader) for key, one in argument.items()}
             )
-            return readers
+            return dict(argument)
         former = self.choices.get("readers", {})
         try:
             readers = {suffix: read_object(written, BaseReader) for suffix, written in former.items()}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Literal
 
 from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.sources import Reading
@@ -52,7 +52,6 @@ class IndexSettings:
     lock_timeout: float
     database: Database
     store: Store
-    exact_limit: int
     remembered: Remembered
     configuration: Configuration
 
@@ -113,6 +112,11 @@ class IndexSettings:
             raise StorageError(
                 f"there is nothing to ask yet in {self.database.name}: {writer} makes the index. Cure: wait a moment."
             )
+        if Layout(self.folder).database.is_file():
+            raise StorageError(
+                f"{self.folder} is where an index is kept, and no folder of documents. Cure: --storage {self.folder} "
+                "(storage= in Python) in place of the folder."
+            )
         raise StorageError(f"there is no index in {self.database.name}. Cure: {self.command()}")
 
     @property
@@ -138,7 +142,7 @@ class IndexSettings:
     def fingerprint(self) -> Fingerprint:
         """Return everything that shapes nodes and vectors, and which files are read."""
         reading = {"readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.readers.items())}}
-        files = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self.files).items()}
+        files = {name: list(value) if isinstance(value, tuple) else value for name, value in self.files}
         return self.pipeline.fingerprint({"model": model_id(self.embedding)}, reading, files)
 
     def command(self, *options: str, name: str = "index") -> str:
@@ -244,8 +248,3 @@ class Remembered:
     unremembered: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-
-
-def plain_settings(fingerprint: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a fingerprint as ``section.key`` to value."""
-    return {f"{section}.{key}": value for section, values in fingerprint.items() for key, value in values.items()}

@@ -209,18 +209,9 @@ class Snapshot:
             for one in self._fetch(query):
                 yield self._node(*one)
 
-    def _node(self, row: int, node_id: str, ref_doc_id: str, text: str, metadata: Any, *others: Any) -> NodeRow:
+    def _node(self, *fields: Any) -> NodeRow:
         with self._explained():
-            content = json.loads(metadata) if isinstance(metadata, str) else metadata
-            return node_of(row, node_id, ref_doc_id, text, content, *others)
-
-    def nodes_with_document(self) -> Iterator[tuple[str, NodeRow]]:
-        """Yield the key of its document, and each node."""
-        wanted = sa.select(DOCUMENTS.c.id, DOCUMENTS.c.key).where(DOCUMENTS.c.edition == self.edition)
-        keys = dict(map(tuple, self._fetch(wanted)))
-        for page in self._pages(None, NODES.c.document, *NODE_COLUMNS[1:], size=AT_ONCE):
-            for row, document, *fields in page:
-                yield keys.get(document, ""), self._node(row, *fields)
+            return node_of(*fields)
 
     def nodes_by_document(self) -> dict[str, int]:
         """Return how many nodes each document has; documents without nodes are absent."""
@@ -243,25 +234,29 @@ class Snapshot:
             )
             yield from map(tuple, self._fetch(wanted.where(NODES.c.edition == self.edition, NODES.c.node_id.in_(part))))
 
-    def column(self, key: str) -> list[Any]:
-        """Return the value of a metadata key of every node, in the order of :meth:`rows`; None where one has none."""
+    def column(self, key: str, rows: Rows | None = None) -> list[Any]:
+        """Return the value of a metadata key of nodes with some numbers, or of all; None where one has none."""
         if key == REF_DOC_ID:
-            column: Any = NODES.c.ref_doc_id
-        elif '"' in key or "\\" in key or not (key.isascii() and key.isprintable()):  # JSON escapes it
-            return self._parsed(key)
-        else:
-            column = NODES.c.metadata[key]
-        wanted = sa.select(column).where(NODES.c.edition == self.edition).order_by(NODES.c.id)
-        values = [value for (value,) in self._fetch(wanted)]
+            return self._read(NODES.c.ref_doc_id, rows)
+        if '"' in key or "\\" in key or not (key.isascii() and key.isprintable()):  # JSON escapes it
+            return [metadata.get(key) for metadata in self._read(NODES.c.metadata, rows)]
+        texts = self._read(sa.cast(NODES.c.metadata[key], sa.Text), rows)
+        decoded = {text: None if text is None else json.loads(text) for text in dict.fromkeys(texts)}
         # SQLite writes 15 digits of a number with a point, and such a number for a large one without.
-        is_rounded = self.connection.dialect.name == "sqlite" and any(isinstance(value, float) for value in values)
-        return self._parsed(key) if is_rounded else values
+        if self.connection.dialect.name == "sqlite" and any(isinstance(value, float) for value in decoded.values()):
+            return [metadata.get(key) for metadata in self._read(NODES.c.metadata, rows)]
+        return [decoded[text] for text in texts]
 
-    def _parsed(self, key: str) -> list[Any]:
-        return [one[1].get(key) for page in self._pages(None, NODES.c.metadata) for one in page]
+    def _read(self, column: Any, rows: Rows | None) -> list[Any]:
+        if rows is None:
+            rows = self.rows()
+        values = [value for page in self._pages(rows, column) for _, value in page]
+        if len(values) < len(rows):
+            self.refuse("nodes are lost")
+        return values
 
-    def values(self, collection: str, keys: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return values that were kept by key, such as contexts; all of a collection by default."""
+    def values(self, collection: str, keys: Iterable[str] | None) -> dict[str, Any]:
+        """Return values that were kept by key, such as contexts; None asks for all of a collection."""
         wanted = sa.select(CONTEXTS.c.key, CONTEXTS.c.value).where(CONTEXTS.c.collection == collection)
         if keys is None:
             return dict(map(tuple, self._fetch(wanted)))

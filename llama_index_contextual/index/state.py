@@ -118,7 +118,6 @@ class Choices(TypedDict, total=False):
     show_context_to_llm: bool
     context: str | dict[str, Any]
     context_options: dict[str, Any]
-    llm: str
     chunks: dict[str, Any]
     parser: dict[str, Any]
     files: dict[str, Any]

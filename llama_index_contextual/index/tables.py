@@ -1,4 +1,4 @@
-"""The tables of an index, and their rows.
+"""The tables of an index, their rows, and nodes on their way into them and out of them.
 
 ::
 
@@ -17,15 +17,22 @@ written beside it. Readers see the edition that ``state`` names.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
+from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode, Node, TextNode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import DamagedError, StorageError
 from llama_index_contextual.identity import short_hash
+from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
+from llama_index_contextual.text import storable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -155,7 +162,7 @@ class NodeRow(NamedTuple):
         ref_doc_id: Id of the document that it was cut from.
         text: Its text.
         metadata: All of it.
-        rest: The other fields of the node, encoded; see :mod:`llama_index_contextual.index.nodes`.
+        rest: The other fields of the node, as :func:`row_of` encodes them.
         embed_hash: Of its embedded text: equal hash, equal vector.
         context_source: What made its context, "" for none.
     """
@@ -189,13 +196,16 @@ def checksum_of(node_id: str, text: str, metadata: str, rest: bytes, embed_hash:
 
 
 def node_of(row: int, *fields: Any) -> NodeRow:
-    """Return a node that was read, given the values of :data:`NODE_COLUMNS`.
+    """Return a node that was read, given the values of :data:`NODE_COLUMNS`, where metadata may be JSON.
 
     Raises:
         ValueError: It is not as it was written.
     """
     *values, checksum = fields
     node = NodeRow(row, *values)
+    metadata: Any = node.metadata
+    if isinstance(metadata, str):
+        node = node._replace(metadata=json.loads(metadata))
     if checksum_of_node(node) != checksum:
         raise ValueError(f"chunk {node.node_id!r} has another checksum")
     return node
@@ -219,3 +229,147 @@ def vector_row(model: str, key: str, blob: bytes) -> dict[str, Any]:
 def name_of_model(model: str) -> str:
     """Return the short name under which a model's vectors are kept."""
     return short_hash(model)
+
+
+# Nodes
+
+_CLASSES: Final[dict[str, type[BaseNode]]] = {"T": TextNode, "I": IndexNode, "P": ImageNode, "N": Node}
+_LETTERS: Final = {cls: letter for letter, cls in _CLASSES.items()}
+# Text that most nodes have, so that zlib writes it as a reference. A change needs another layout of the database.
+_COMMON: Final = (
+    b'"excluded_embed_metadata_keys":["heading_level","content_type","token_count","chunk_hash","start_line",'
+    b'"end_line","(hidden by the context)","path","title","header_path","context_source","context_version"],'
+    b'"excluded_llm_metadata_keys":["heading_level","content_type","token_count","chunk_hash",'
+    b'"(hidden by the context)","title","context","context_source","context_version"],'
+    b'"relationships":{"1":{"node_id":"","node_type":"4","hash":"","class_name":"RelatedNodeInfo"},'
+    b'"2":{"node_id":"","node_type":"1","class_name":"RelatedNodeInfo"},'
+    b'"3":{"node_id":"","node_type":"1","class_name":"RelatedNodeInfo"}},"start_char_idx":,"end_char_idx":}T'
+)
+_EMPTY: Final[tuple[Any, ...]] = (None, {}, [])
+_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # in JSON, where a backslash may itself be escaped
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A node on its way into the database.
+
+    Attributes:
+        node: The node.
+        row: It as the database will have it, without a number.
+        stored: What the database has under its id, if anything.
+        window: The texts that are embedded together with its own, and its place among them; None where it is embedded
+            alone.
+    """
+
+    node: BaseNode
+    row: NodeRow
+    stored: NodeRow | None = None
+    window: tuple[tuple[str, ...], int] | None = None
+
+    @classmethod
+    def of(cls, node: BaseNode, stored: NodeRow | None = None) -> Chunk:
+        """Return the chunk of a node."""
+        return cls(node, row_of(node), stored)
+
+    @property
+    def embed_hash(self) -> str:
+        """Return the hash of its embedded text."""
+        return self.row.embed_hash
+
+
+@dataclass(slots=True)
+class Indexed:
+    """A document as it is to be written.
+
+    Attributes:
+        document: What is known of it.
+        chunks: Its nodes.
+    """
+
+    document: DocumentRow
+    chunks: list[Chunk]
+
+    @property
+    def key(self) -> str:
+        """Return its path or id."""
+        return self.document.key
+
+    @property
+    def fresh(self) -> list[Chunk]:
+        """Return the chunks whose id is new, or whose embedded text changed."""
+        return [one for one in self.chunks if one.stored is None or one.stored.embed_hash != one.embed_hash]
+
+
+def row_of(node: BaseNode) -> NodeRow:
+    """Return a node as the database keeps it.
+
+    NUL and lone surrogates become U+FFFD, and numbers that JSON lacks, such as infinity, become text.
+    """
+    if type(node) not in _LETTERS:  # what a vector store makes of a class that it does not know
+        node = metadata_dict_to_node(node_to_metadata_dict(node, remove_text=True), text=node.get_content())
+    text, left_out = node.get_content(metadata_mode=MetadataMode.NONE), {"embedding", "metadata"}
+    if isinstance(node, TextNode):
+        left_out.add("text")
+    if isinstance(node, IndexNode):
+        left_out.add("obj")  # it may be anything; a retriever finds it through object_map
+    fields = node.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+    fields.pop("class_name", None)
+    node_id, ref_doc_id = storable(node.node_id)[0], node.ref_doc_id
+    fields["id_"] = node_id
+    for kind, related in fields.get("relationships", {}).items():
+        fields["relationships"][kind] = [*map(_filled, related)] if isinstance(related, list) else _filled(related)
+    content = _LETTERS[type(node)] + json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    packer = zlib.compressobj(6, zdict=_COMMON)
+    return NodeRow(
+        0,
+        node_id,
+        None if ref_doc_id is None else storable(ref_doc_id)[0],
+        storable(text)[0],
+        _metadata_of(node),
+        packer.compress(content.encode("utf-8", "surrogatepass")) + packer.flush(),
+        embed_hash(node),
+        str(value_of(node.metadata, CONTEXT_SOURCE) or ""),
+    )
+
+
+def _metadata_of(node: BaseNode) -> dict[str, Any]:
+    content, _ = storable(json.dumps(node.metadata, default=str, ensure_ascii=False))
+    if "\\u0000" in content:
+        content = _NUL.sub("\\1\ufffd", content)
+    metadata: dict[str, Any] = json.loads(content, parse_constant=str)
+    return metadata
+
+
+def to_node(row: NodeRow) -> BaseNode:
+    """Return the node of a row, a new object each time.
+
+    Raises:
+        DamagedError: It is none that :func:`row_of` made.
+    """
+    try:
+        unpacker = zlib.decompressobj(zdict=_COMMON)
+        content = unpacker.decompress(row.rest).decode("utf-8", "surrogatepass")
+        fields = {**json.loads(content[1:]), "metadata": dict(row.metadata)}
+        cls = _CLASSES[content[0]]
+        if issubclass(cls, TextNode):
+            fields["text"] = row.text
+        return cls.model_validate(fields)
+    except (zlib.error, ValueError, TypeError, LookupError) as error:
+        raise DamagedError(
+            f"chunk {row.node_id!r} of the index is damaged ({type(error).__name__}). Cure: delete index.sqlite3, then "
+            "llama-index-contextual index"
+        ) from error
+
+
+def _filled(related: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in related.items() if value not in _EMPTY}
+
+
+def embed_hash(node: BaseNode) -> str:
+    """Return the hash of what is embedded of a node: the text with its context."""
+    return hashlib.sha256(text_of(node).encode("utf-8", "backslashreplace")).hexdigest()[:32]
+
+
+def text_of(node: BaseNode) -> str:
+    """Return what is embedded of a node: the text with its context."""
+    return str(node.get_content(metadata_mode=MetadataMode.EMBED))

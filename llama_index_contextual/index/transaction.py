@@ -131,21 +131,28 @@ class Transaction(Snapshot):
 
     def put_vectors(self, model: str, vectors: Mapping[str, Sequence[float] | Floats]) -> None:
         """Keep vectors by the hash of the embedded text; one that is there already is replaced."""
+        name = name_of_model(model)
         for part in iter_batch(vectors.items(), AT_ONCE):
             keys = [key for key, _ in part]
-            self._run(sa.delete(VECTORS).where(VECTORS.c.hash.in_(keys), VECTORS.c.model == name_of_model(model)))
-            name = name_of_model(model)
+            self._run(sa.delete(VECTORS).where(VECTORS.c.hash.in_(keys), VECTORS.c.model == name))
             values = [vector_row(name, key, np.asarray(vector, "<f4").tobytes()) for key, vector in part]
             self._run(sa.insert(VECTORS), values)
 
-    def copy_vectors(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Keep vectors of another database: short name of the model, hash, bytes; those that are there stay."""
-        for part in iter_batch({(one[0], one[1]): one for one in rows}.values(), AT_ONCE):
+    def copy_vectors(self, rows: Iterable[Sequence[Any]]) -> int:
+        """Keep vectors of another database: short name of the model, hash, bytes; those that are there stay.
+
+        Returns:
+            How many were given.
+        """
+        total = 0
+        for part in iter_batch(rows, AT_ONCE):
+            total += len(part)
             same = VECTORS.c.hash.in_([one[1] for one in part])
             known = {tuple(one) for one in self._fetch(sa.select(VECTORS.c.model, VECTORS.c.hash).where(same))}
-            values = [vector_row(*one) for one in part if tuple(one[:2]) not in known]
-            if values:
-                self._run(sa.insert(VECTORS), values)
+            missing = {tuple(one[:2]): vector_row(*one) for one in part if tuple(one[:2]) not in known}
+            if missing:
+                self._run(sa.insert(VECTORS), [*missing.values()])
+        return total
 
     def forget_vectors(self, spare: int) -> None:
         """Delete vectors of texts that no node has, where they are more than the used ones and some to spare."""

@@ -19,12 +19,12 @@ from pydantic import PrivateAttr
 
 from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both
 from llama_index_contextual.retrievers import POOL
 from llama_index_contextual.retrievers.arms import KEYWORD_WEIGHT
 from llama_index_contextual.retrievers.fusion import Mode, Ranking, fuse
 from llama_index_contextual.retrievers.hybrid import RRF_K
-from llama_index_contextual.retrievers.search import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,7 +112,7 @@ class ContextualVectorStore(BasePydanticVectorStore):
                 ids=[hit.node_id for hit in hits],
             )
 
-        return self._reader.ask(work, vectors=by_vector)
+        return self._reader.ask(work)
 
     async def aquery(self, query: VectorStoreQuery, **_: Any) -> VectorStoreQueryResult:
         """Do the same as :meth:`query`, without blocking the event loop."""

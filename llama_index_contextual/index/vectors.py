@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -13,9 +12,9 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.document_embedding import DocumentEmbedding
 from llama_index_contextual.embedding import NoEmbedding, model_id
-from llama_index_contextual.errors import EmbeddingError, SettingError
+from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.index.nodes import text_of, with_hashes
+from llama_index_contextual.index.tables import text_of
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
-    from llama_index_contextual.distributed.workers import Vectors
+    from llama_index_contextual.distributed.ray_workers import Vectors
     from llama_index_contextual.index.database import Database
-    from llama_index_contextual.index.nodes import Chunk
+    from llama_index_contextual.index.tables import Chunk
 
 BATCH_TEXTS: Final = 64  # texts that a kill or a failing server can cost
 _HOPELESS: Final = 8  # so many texts without one usable vector among them: the model is broken, not a text
@@ -57,24 +56,23 @@ class Vectorizer:
 
     Attributes:
         model: Identity of the embedding model.
-        ask: Embeds some lists of texts, as :func:`embed_here` does. A refresh may have it done in other processes.
+        ask: Yields the number of each list of texts and the vectors of its texts, as soon as they are made. A refresh
+            may have that done in other processes.
     """
 
     def __init__(self, database: Database, embedding: BaseEmbedding) -> None:
         self.model = model_id(embedding)
         self._database = database
-        self.ask: Callable[[Iterable[list[str]]], Iterator[tuple[int, Vectors]]] = partial(embed_here, embedding)
         self._embedding = embedding
         self._dimensions = 0
+        self.ask: Callable[[Iterable[list[str]]], Iterator[tuple[int, Vectors]]] = lambda lists: enumerate(
+            embed_texts(embedding, texts) for texts in lists
+        )
 
     @property
     def embeds(self) -> bool:
         """Return whether there is an embedding at all."""
         return not isinstance(self._embedding, NoEmbedding)
-
-    def see_documents(self, chunks: Sequence[Chunk]) -> None:
-        """See :func:`see_documents`."""
-        see_documents(self._embedding, chunks)
 
     def embed(self, chunks: Sequence[Chunk], progress: Callable[[int], object] | None = None) -> Embedded:
         """Have the database hold the vectors of chunks; those of texts that it has already are not made again.
@@ -84,7 +82,7 @@ class Vectorizer:
 
         Args:
             chunks: The chunks.
-            progress: Called with how many more texts were embedded.
+            progress: Called with how many texts were embedded so far.
 
         Raises:
             EmbeddingError: The model failed, or gave nothing that can be used.
@@ -93,28 +91,25 @@ class Vectorizer:
         if not self.embeds:
             return Embedded()
         with step("embed", model=self._embedding.model_name, rows=len(chunks)) as facts:
-            result = self._embed(chunks, progress)
+            with self._database.reading() as snapshot:
+                known = snapshot.with_vectors(self.model, {chunk.embed_hash for chunk in chunks})
+                self._dimensions = self._dimensions or snapshot.dimensions(self.model)
+            missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
+            if isinstance(self._embedding, DocumentEmbedding):  # what no document is known of is embedded alone
+                for chunk in missing.values():
+                    chunk.window = chunk.window or ((text_of(chunk.node),), 0)
+            result, done = Embedded(set(missing)), 0
+            parts = list(_parts(missing))
+            for number, answers in self.ask(_texts_to_send(part) for part in parts):
+                part = parts[number]
+                vectors, failed = self._checked(part, _picked(part, answers))
+                with self._database.writing() as transaction:
+                    transaction.put_vectors(self.model, vectors)
+                result.failed |= failed
+                done += len(part)
+                if progress is not None:
+                    progress(done)
             facts |= {"embedded": len(result.fresh), "failed": len(result.failed)}
-        return result
-
-    def _embed(self, chunks: Sequence[Chunk], progress: Callable[[int], object] | None) -> Embedded:
-        with self._database.reading() as snapshot:
-            known = snapshot.with_vectors(self.model, {chunk.embed_hash for chunk in chunks})
-            self._dimensions = self._dimensions or snapshot.dimensions(self.model)
-        missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
-        if isinstance(self._embedding, DocumentEmbedding):  # a chunk of which no document is known is embedded alone
-            for chunk in missing.values():
-                chunk.window = chunk.window or ((text_of(chunk.node),), 0)
-        result = Embedded(set(missing))
-        parts = list(_parts(missing))
-        for number, answers in self.ask(_texts_to_send(part) for part in parts):
-            part = parts[number]
-            vectors, failed = self._checked(part, _picked(part, answers))
-            with self._database.writing() as transaction:
-                transaction.put_vectors(self.model, vectors)
-            result.failed |= failed
-            if progress is not None:
-                progress(len(part))
         return result
 
     def embed_all(self, chunks: Sequence[Chunk]) -> int:
@@ -192,7 +187,8 @@ def see_documents(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
         for at in range(window.first, window.last):
             chunks[at].window = together, at - window.start
             hashes[at] = short_hash([name, at - window.start])
-    with_hashes(chunks, hashes)
+    for chunk, value in zip(chunks, hashes, strict=True):
+        chunk.row = chunk.row._replace(embed_hash=value)
 
 
 def _parts(chunks: Mapping[str, Chunk]) -> Iterator[dict[str, Chunk]]:
@@ -244,20 +240,10 @@ def query_length(embedding: BaseEmbedding) -> int:
     """
     try:
         return len(embedding.get_query_embedding("length"))
-    except SettingError:
+    except (MissingExtraError, SettingError):
         raise
     except Exception as error:
         raise _failed(embedding, "a query", error) from error
-
-
-def embed_here(embedding: BaseEmbedding, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
-    """Yield the number of each list of texts and the vectors of its texts, as soon as they are made.
-
-    Raises:
-        EmbeddingError: The model failed.
-    """
-    for number, texts in enumerate(lists):
-        yield number, embed_texts(embedding, texts)
 
 
 def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]:
@@ -271,7 +257,7 @@ def embed_texts(embedding: BaseEmbedding, texts: list[str]) -> list[list[float]]
             vectors = embedding.embed_window(texts)
         else:
             vectors = embedding.get_text_embedding_batch(texts)
-    except (EmbeddingError, SettingError):  # what it says is clear
+    except (EmbeddingError, MissingExtraError, SettingError):  # what it says is clear
         raise
     except Exception as error:
         raise _failed(embedding, counted(len(texts), "text"), error) from error

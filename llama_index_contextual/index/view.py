@@ -14,18 +14,16 @@ import numpy as np
 from llama_index_contextual.embedding import NoEmbedding, model_id
 from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
 from llama_index_contextual.index.engines import Engines
-from llama_index_contextual.index.nodes import to_node
-from llama_index_contextual.keyword.evidence import Match
+from llama_index_contextual.index.tables import to_node
+from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import Column, admitted
 from llama_index_contextual.keyword.words import holding_words, lexical_text, word_like
 from llama_index_contextual.metadata import COLLECTION, PATH
 from llama_index_contextual.retrievers import POOL, ContextualBM25Retriever, ContextualVectorRetriever
-from llama_index_contextual.retrievers.search import Candidate
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
@@ -49,12 +47,16 @@ class View:
         snapshot: The database.
         state: What it says of the whole index.
         engines: Of this process.
+        name: Of the database.
         leave: Ends the transaction.
     """
 
-    def __init__(self, snapshot: Snapshot, state: IndexState, engines: Engines, leave: Callable[[], object]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, state: IndexState, engines: Engines, name: str, leave: Callable[[], object]
+    ) -> None:
         self.snapshot = snapshot
         self.state = state
+        self._name = name
         self._engines = engines
         self._leave = leave
         self._users, self._retired = 0, False
@@ -113,27 +115,23 @@ class View:
         return {node_id: values[column.codes[place]] for node_id, place in known}
 
     def _rows(self) -> Rows:
-        rows: Rows = self._engines.column(self.snapshot, "(rows)", self.snapshot.rows)
-        return rows
+        return self._engines.column(self.snapshot, "(rows)", self.snapshot.rows)
 
     def _column(self, key: str) -> Column | None:
-        column: Column = self._engines.column(
-            self.snapshot, f"metadata {key}", lambda: Column.encode(self._values(key))
-        )
+        column = self._engines.metadata(self.snapshot, key, self._rows(), self._values)
         return column if column.values else None
 
-    def _values(self, key: str) -> list[Any]:
+    def _values(self, key: str, rows: Rows) -> list[Any]:
         if key != COLLECTION or "collections" not in self.state.choices:
-            return self.snapshot.column(key)
-        return [str(path).partition("/")[0] for path in self.snapshot.column(PATH)]
+            return self.snapshot.column(key, rows)
+        return [str(path).partition("/")[0] for path in self.snapshot.column(PATH, rows)]
 
     def _admitted(self, filters: MetadataFilters) -> Rows:
         def read() -> Rows:
             holding = partial(holding_words, self._keywords, texts=self._texts)
             return admitted(filters, self._rows(), self._column, holding)
 
-        rows: Rows = self._engines.column(self.snapshot, f"filters {filters.model_dump()!r}", read)
-        return rows
+        return self._engines.column(self.snapshot, f"filters {filters.model_dump()!r}", read)
 
     def _among(self, filters: MetadataFilters | None, node_ids: Sequence[str] | None) -> Rows | None:
         rows = None if filters is None else self._admitted(filters)
@@ -169,11 +167,11 @@ class View:
             self._id_of.update({row: node_id for node_id, row in known.items()})
         return [self._row_of.get(node_id, 0) for node_id in node_ids]
 
-    def _best(self, rows: Rows, scores: Any, top_k: int) -> list[tuple[str, float]]:
-        """Return ids and scores, best first, ties by id."""
+    def _best(self, rows: Rows, scores: Any, top_k: int) -> list[Candidate]:
+        """Return the nodes of rows, best first, ties by id."""
         ids = self._ids_of(rows.tolist())
         pairs = [(ids[row], score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True) if row in ids]
-        return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:top_k]
+        return [Candidate(*pair) for pair in sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:top_k]]
 
     # Words
 
@@ -192,10 +190,10 @@ class View:
         top_k: int,
         filters: MetadataFilters | None = None,
         node_ids: Sequence[str] | None = None,
-    ) -> list[Match]:
+    ) -> list[Candidate]:
         """Return the best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
         rows, scores = self._keywords.search(groups, top_k, self._among(filters, node_ids))
-        return [Match(*one) for one in self._best(rows, scores, top_k)]
+        return self._best(rows, scores, top_k)
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return what each term adds to the keyword score of each node."""
@@ -218,10 +216,19 @@ class View:
         filters: MetadataFilters | None = None,
         node_ids: Sequence[str] | None = None,
     ) -> list[Candidate]:
-        """Return the ``top_k`` nodes nearest to a vector, best first, ties by id; scores are cosines, -1 to 1."""
+        """Return the ``top_k`` nodes nearest to a vector, best first, ties by id; scores are cosines, -1 to 1.
+
+        Raises:
+            FingerprintError: The vectors are by now another model's.
+        """
+        if self.state.model not in ("", self._engines.model):
+            raise FingerprintError(
+                f"the index in {self._name} was made with the embedding {self.state.model}, not with "
+                f"{self._engines.model}: their vectors do not compare. Cure: open it again, with the former."
+            )
         among = self._among(filters, node_ids)
         rows, scores = self._engines.nearest(self.snapshot, self.count(), embedding, top_k, among)
-        return [Candidate(*one) for one in self._best(rows, scores, top_k)]
+        return self._best(rows, scores, top_k)
 
     def engine_problems(self, *, embeds: bool) -> list[str]:
         """Return how the engines differ from the database, a sentence each."""
@@ -254,8 +261,8 @@ class Reader:
     def __init__(self, database: Database, settings: IndexSettings) -> None:
         self._database = database
         self._settings = settings
-        self._model = model_id(settings.embedding)
-        self.engines = Engines(settings.layout.root, self._model, settings.store, settings.exact_limit)
+        model, limit = model_id(settings.embedding), settings.configuration.store.exact_limit
+        self.engines = Engines(settings.layout.root, model, settings.store, limit)
         self._current = contextvars.ContextVar[View | None]("what a question sees", default=None)
 
     def __deepcopy__(self, memo: object) -> Reader:
@@ -290,7 +297,7 @@ class Reader:
             state = self._settings.state_in(snapshot)
             if not state.settings:
                 self._settings.require_index()
-            view = View(snapshot, state, self.engines, stack.pop_all().close)
+            view = View(snapshot, state, self.engines, self._database.name, stack.pop_all().close)
         view.enter()
         return view
 
@@ -304,24 +311,13 @@ class Reader:
             finally:
                 self._current.reset(token)
 
-    def ask(self, work: Callable[[View], _T], *, vectors: bool = False) -> _T:
-        """Return what ``work`` makes of a view.
-
-        Args:
-            work: Only reads.
-            vectors: Whether it compares vectors.
+    def ask(self, work: Callable[[View], _T]) -> _T:
+        """Return what ``work``, which only reads, makes of a view.
 
         Raises:
-            FingerprintError: The vectors are by now another model's.
             StorageError: The index cannot be read.
         """
         with self.reading() as view:
-            model = view.state.model
-            if vectors and model and model != self._model:
-                raise FingerprintError(
-                    f"the index in {self._database.name} was made with the embedding {model}, not with {self._model}: "
-                    "their vectors do not compare. Cure: open it again, with the former."
-                )
             return work(view)
 
     def close(self) -> None:
@@ -332,25 +328,9 @@ class Reader:
     def arms(self, filters: MetadataFilters | None) -> list[ContextualVectorRetriever | ContextualBM25Retriever]:
         """Return the vector arm and the keyword arm, with the same filters; without an embedding the latter alone."""
         words = ContextualBM25Retriever.over(
-            _Side(self, vectors=False), analyzer=self.engines.analyzer, similarity_top_k=POOL, filters=filters
+            self, analyzer=self.engines.analyzer, similarity_top_k=POOL, filters=filters
         )
         embedding = self._settings.embedding
         if isinstance(embedding, NoEmbedding):
             return [words]
-        nearest = _Side(self, vectors=True)
-        return [ContextualVectorRetriever.over(nearest, embedding, similarity_top_k=POOL, filters=filters), words]
-
-
-class _Side:
-    """Asks the newest view for an arm; see ``StoreReader`` in :mod:`llama_index_contextual.retrievers.search`."""
-
-    def __init__(self, reader: Reader, *, vectors: bool) -> None:
-        self._reader, self._vectors = reader, vectors
-
-    def looking(self) -> AbstractContextManager[None]:
-        """Look once for all that is asked meanwhile."""
-        return self._reader.looking()
-
-    def ask(self, work: Callable[[Any], _T]) -> _T:
-        """Return what ``work`` makes of the newest view."""
-        return self._reader.ask(work, vectors=self._vectors)
+        return [ContextualVectorRetriever.over(self, embedding, similarity_top_k=POOL, filters=filters), words]

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.embedding import NoEmbedding
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
-from llama_index_contextual.index.nodes import Chunk, Indexed, to_node
 from llama_index_contextual.index.rescue import finish_salvage, is_former, salvage, take_over_former
 from llama_index_contextual.index.state import IndexState, WriteLock
+from llama_index_contextual.index.tables import Chunk, Indexed, to_node
 from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.index.view import Reader
 from llama_index_contextual.watching import step
@@ -129,17 +128,6 @@ class Storage:
             take_over_former(settings.layout.root, database)
         return looked
 
-    def save_engines(self) -> None:
-        """Keep what is derived on disk, or in its store, as of now, so that no question has to derive it."""
-        settings, engines = self.settings, self.reader.engines
-        with settings.database.reading() as snapshot:
-            engines.save(snapshot, embeds=not isinstance(settings.embedding, NoEmbedding))
-            store = engines.store_state(snapshot)
-            changed = store != (snapshot.state.get("store") or {})
-        if changed:
-            with settings.database.writing() as transaction:
-                transaction.set_state(store=store)
-
     def salvage(self) -> None:
         """Make the database again of what can be read of it."""
         with self.lock.hold():
@@ -222,11 +210,6 @@ class Writer:
         with self.storage.settings.database.reading() as snapshot:
             snapshot.edition = self.edition
             yield snapshot
-
-    def nodes_of(self, keys: Sequence[str]) -> dict[str, list[NodeRow]]:
-        """Return the nodes of documents; those without nodes are absent."""
-        with self.reading() as snapshot:
-            return snapshot.nodes_of(keys)
 
     def write(self, documents: Sequence[Indexed]) -> Written:
         """Write documents, each whole. Nodes of which nothing changed stay as they are."""
@@ -357,7 +340,12 @@ class Writer:
                 if whole and not self.hidden:
                     transaction.forget_vectors(_SPARE_VECTORS)
                 transaction.set_state(complete=True)
-        self.storage.save_engines()
+        with settings.database.reading() as snapshot:  # so that no question has to derive them
+            store = self.storage.reader.engines.save(snapshot, embeds=self.vectors.embeds)
+            changed = store != (snapshot.state.get("store") or {})
+        if changed:
+            with settings.database.writing() as transaction:
+                transaction.set_state(store=store)
 
     def _promote(self) -> None:
         """Let a finished edition take the place of the one that readers see, with what was given by hand."""

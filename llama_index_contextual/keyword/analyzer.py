@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import Stemmer
 
@@ -51,11 +51,7 @@ _SPANISH_ENDINGS: Final = (
 )
 
 
-class _Memo(dict[tuple[str, str, bool], tuple[str, ...]]):
-    """Remember the terms of words already seen; as a cache it is left out of a pickle."""
-
-    def __reduce__(self) -> tuple[type[_Memo], tuple[()]]:
-        return (_Memo, ())
+_Memo = dict[tuple[str, str, bool], tuple[str, ...]]  # the terms of words already seen
 
 
 class _Stemmers:
@@ -75,9 +71,6 @@ class _Stemmers:
             for ending, accented in _SPANISH_ENDINGS:
                 word = ending.sub(accented, word)
         return str(stemmer.stemWord(word))
-
-    def __reduce__(self) -> tuple[type[_Stemmers], tuple[()]]:
-        return (_Stemmers, ())
 
 
 @dataclass(frozen=True)
@@ -109,13 +102,16 @@ class Analyzer:
     remove_stop_words: bool = True
     split_identifiers: bool = True
     expand_dates: bool = True
-    _memo: _Memo = field(default_factory=_Memo, init=False, repr=False, compare=False)
+    _memo: _Memo = field(default_factory=dict, init=False, repr=False, compare=False)
     _stemmers: _Stemmers = field(default_factory=_Stemmers, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.language != "auto":
             object.__setattr__(self, "language", resolve_language(self.language))
         object.__setattr__(self, "languages", tuple(resolve_language(name) for name in self.languages) or ("en",))
+
+    def __reduce__(self) -> tuple[Any, tuple[dict[str, object]]]:
+        return (type(self).from_settings, (self.settings,))  # without what it remembers
 
     @property
     def settings(self) -> dict[str, object]:
@@ -227,7 +223,9 @@ class Analyzer:
         stopped = frozenset[str]() if kept else stop_words(code)
         if fold(word) in stopped:
             return ()
-        word = _without_possessive(word).strip("_")
+        if word.endswith(("'s", "\u2019s")):
+            word = word[:-2]
+        word = word.strip("_")
         if _is_plain(word):
             return self._finish([word], code, stopped)
         terms: list[str] = []
@@ -240,7 +238,7 @@ class Analyzer:
                 terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := _bigrams(word):
             terms += pairs
-            word = _without_cjk(word)
+            word = _CJK.sub("-", word).strip("-")
         if word and (number := _as_number(word)):
             terms.append(number)
         elif word and not self.split_identifiers:
@@ -263,24 +261,17 @@ class Analyzer:
         """Return what a word counts as: its stem; of a language whose words count as they are written, both."""
         if not self.stem or not word.isalpha() or code == _AS_WRITTEN:
             return (fold(word),)
-        stem = self._stemmers.stem(fold(word), code) if code in _FOLDED else self._stem(word, code)
+        stemmed = self._stemmers.stem
+        stem = stemmed(fold(word), code) if code in _FOLDED else fold(stemmed(word.casefold(), code))
         if self.language != "auto" or code == self.languages[0]:
             return (stem,)
         # The Spanish stem of "hello" is "hell": marked, it cannot be taken for the English word.
         return (f"{code}:{stem}",) if code in _FOLDED else (fold(word), f"{code}:{stem}")
 
-    def _stem(self, word: str, code: str) -> str:
-        return fold(self._stemmers.stem(word.casefold(), code))
-
 
 def _is_plain(word: str) -> bool:
     """Return whether a word has no parts: it holds letters only, and is neither camelCase nor CJK."""
     return word.isalpha() and (word.islower() or word.istitle() or word.isupper()) and not _CJK.search(word)
-
-
-def _without_possessive(word: str) -> str:
-    """Return a word without its possessive: ``Caroline's`` gives ``Caroline``."""
-    return word[:-2] if word[-2:] in {"'s", "\u2019s"} else word
 
 
 def _bigrams(word: str) -> list[str]:
@@ -289,11 +280,6 @@ def _bigrams(word: str) -> list[str]:
     for run in _CJK.findall(word):
         pairs += [run] if len(run) == 1 else [run[i : i + 2] for i in range(len(run) - 1)]
     return pairs
-
-
-def _without_cjk(word: str) -> str:
-    """Return the word with "-" in place of its CJK characters."""
-    return _CJK.sub("-", word).strip("-")
 
 
 def _as_number(word: str) -> str | None:

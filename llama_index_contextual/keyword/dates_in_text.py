@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.dates import date_from_heading
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from llama_index_contextual.keyword.lexicon import DatePattern, Lexicon
 
 _NUMERIC: Final = re.compile(r"(?<![\d.])(?:19|20|21)\d\d([-/.])\d\d\1\d\d(?!\d)")
@@ -54,7 +55,6 @@ def closeness(day: date | None, dates: Sequence[NamedDate]) -> float:
     return 1 - min(distances) / (DAYS_AFTER + 1) if distances else 0.0
 
 
-Slots = Mapping[str, str]
 Range = tuple[date, date]
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from llama_index_contextual.checks import amount
 from llama_index_contextual.durable import DAMAGE, writing
 from llama_index_contextual.keyword.analyzer import Analyzer
-from llama_index_contextual.keyword.evidence import MOST_TERMS, Nearness, TermScores, nearness_of
+from llama_index_contextual.keyword.evidence import MOST_TERMS, Nearness, TermScores, closeness
 from llama_index_contextual.keyword.segments import (
     MOST_CODES,
     MOST_ROWS,
@@ -30,7 +30,7 @@ from llama_index_contextual.keyword.segments import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from llama_index_contextual.keyword.evidence import Codes, Group, Ints
@@ -91,7 +91,7 @@ class KeywordEngine:
         """Return an engine with more rows; a row that is there already gets the new text.
 
         Args:
-            rows: Their numbers. Of a number that is given twice the last text counts.
+            rows: Their numbers, each once.
             texts: The text of each.
 
         Raises:
@@ -100,10 +100,7 @@ class KeywordEngine:
         numbers = np.asarray(rows, dtype=np.int64)
         if not len(numbers):
             return self
-        last = np.zeros(len(numbers), dtype=np.bool_)
-        last[len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]] = True
-        terms = (self.analyzer.tokens(text) for text, is_last in zip(texts, last.tolist(), strict=False) if is_last)
-        new = build_segments(numbers[last], terms)
+        new = build_segments(numbers, map(self.analyzer.tokens, texts))
         return self._with(_tidy([*(segment.without(numbers) for segment in self.segments), *new]))
 
     def without(self, rows: Collection[int] | Ints) -> KeywordEngine:
@@ -162,7 +159,11 @@ class KeywordEngine:
     def nearness(self, groups: Iterable[Group], rows: Sequence[int] | Ints) -> Nearness:
         """Return how near to each other neighbouring terms of a query stand in each row."""
         distinct = tuple(dict.fromkeys(groups))[:MOST_TERMS]
-        return nearness_of(distinct, [self.idf(group) for group in distinct], len(rows), lambda: self._order_of(rows))
+        weights = np.array([self.idf(group) for group in distinct], dtype=np.float64)
+        pairs = np.minimum(weights[1:], weights[:-1])  # a pair is as rare as its more frequent term
+        total = float(pairs.sum())
+        shares = closeness(*self._order_of(rows), distinct) @ pairs / total if total else np.zeros(len(rows))
+        return Nearness(float(weights.sum()), shares)
 
     def terms(self, prefix: str = "") -> Iterator[str]:
         """Give all terms that begin with a prefix, some perhaps twice, or of rows that were deleted."""
@@ -281,12 +282,8 @@ def _tidy(segments: Iterable[Segment]) -> list[Segment]:
         if segment.count
     ]
     while len(result) > 1:
-        last, start, rows, codes = _size_class(result[-1].count), len(result), 0, 0
-        while start and _size_class(result[start - 1].count) <= last:
-            rows, codes = rows + result[start - 1].count, codes + result[start - 1].length
-            if rows > MOST_ROWS or codes > MOST_CODES:
-                break
-            start -= 1
+        last = _size_class(result[-1].count)
+        start = _run_start(result, lambda count, _: _size_class(count) <= last)  # noqa: B023  called at once
         run = len(result) - start
         if run < (2 if last >= _size_class(MOST_ROWS // _FAN) else _FAN):  # of the largest each counts in every query
             break
@@ -296,14 +293,25 @@ def _tidy(segments: Iterable[Segment]) -> list[Segment]:
 
 def _joined(segments: Sequence[Segment]) -> list[Segment]:
     """Merge the last segments, because a query asks each by itself; few old rows are written for each new one."""
+    start = _run_start(segments, lambda count, rows: not rows or count <= _FAN * rows)
+    run = segments[start:]
+    return [*segments[:start], *([Segment.merge(run)] if len(run) > 1 else run)]
+
+
+def _run_start(segments: Sequence[Segment], joins: Callable[[int, int], bool]) -> int:
+    """Return where the segments begin that are merged with the last one, as far as one may be so large.
+
+    Args:
+        segments: All.
+        joins: Says whether a segment joins the ones behind it, given how many rows it and they have.
+    """
     start, rows, codes = len(segments), 0, 0
-    while start and (not rows or segments[start - 1].count <= _FAN * rows):
+    while start and joins(segments[start - 1].count, rows):
         rows, codes = rows + segments[start - 1].count, codes + segments[start - 1].length
         if rows > MOST_ROWS or codes > MOST_CODES:
             break
         start -= 1
-    run = segments[start:]
-    return [*segments[:start], *([Segment.merge(run)] if len(run) > 1 else run)]
+    return start
 
 
 def _size_class(rows: int) -> int:

@@ -25,16 +25,7 @@ import numpy.typing as npt
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.metadata import (
-    CHUNK_HASH,
-    CONTEXT,
-    DATE_TS,
-    FRONT_MATTER,
-    INLINE_TAGS,
-    LEXICAL_CONTEXT,
-    TAGS,
-    typed,
-)
+from llama_index_contextual.metadata import DATE_TS, INLINE_TAGS, TAGS, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +33,6 @@ if TYPE_CHECKING:
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 ColumnTest = Callable[[MetadataFilter], Bools]
-
-# Nobody filters by these: they are long, or different for every chunk. Only the records hold them.
-NOT_COLUMNS: Final = frozenset({CONTEXT, LEXICAL_CONTEXT, FRONT_MATTER, CHUNK_HASH})
 
 # Vector stores keep a node's document under three names, so filters may ask for any of them.
 REF_DOC_ID: Final = "ref_doc_id"
@@ -95,7 +83,7 @@ def _contains(value: Any, item: Any) -> bool:
     return isinstance(value, (list, tuple, set)) and any(_equal(each, item) for each in value)
 
 
-def _text_in(part: Any, value: Any) -> bool:
+def _has_text(value: Any, part: Any) -> bool:
     return isinstance(value, str) and isinstance(part, str) and part in value
 
 
@@ -111,10 +99,8 @@ _HOLDS: Final[dict[FilterOperator, Callable[[Any, Any], bool]]] = {
     FilterOperator.ANY: lambda value, others: any(_contains(value, other) for other in others),
     FilterOperator.ALL: lambda value, others: all(_contains(value, other) for other in others),
     FilterOperator.CONTAINS: _contains,
-    FilterOperator.TEXT_MATCH: lambda value, part: _text_in(part, value),
-    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda value, part: (
-        isinstance(value, str) and isinstance(part, str) and part.casefold() in value.casefold()
-    ),
+    FilterOperator.TEXT_MATCH: _has_text,
+    FilterOperator.TEXT_MATCH_INSENSITIVE: lambda value, part: _has_text(_folded(value), _folded(part)),
 }
 
 
@@ -232,11 +218,21 @@ def admitted(
     return rows[select(filters, test, len(rows))]
 
 
-def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any]) -> bool:
-    """Return whether filters admit one document, given its metadata and, as :data:`REF_DOC_ID`, its document's id."""
-    if filters is None:
-        return True
-    return bool(select(filters, lambda one: np.array([condition_of(one)(_value(one.key, metadata))]), 1)[0])
+def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any], passed: Sequence[MetadataFilter] = ()) -> bool:
+    """Return whether filters admit one document, given its metadata and, as :data:`REF_DOC_ID`, its document's id.
+
+    Args:
+        filters: Any nesting of them.
+        metadata: Of the document.
+        passed: Filters that a store let it pass; one that looked into a list for a value was right to do so.
+    """
+
+    def test(one: MetadataFilter) -> Bools:
+        value, holds = _value(one.key, metadata), condition_of(one)
+        inside = isinstance(value, list) and any(one is part for part in passed) and any(map(holds, value))
+        return np.array([inside or holds(value)])
+
+    return filters is None or bool(select(filters, test, 1)[0])
 
 
 def _value(key: str, metadata: Mapping[str, Any]) -> Any:
@@ -278,15 +274,27 @@ class Column:
         verdicts = np.fromiter((holds(value) for value in (*self.values, None)), dtype=np.bool_)
         return verdicts[self.codes]  # code -1 reads the last verdict: that of None
 
-    def list(self) -> list[Any]:
-        """Return the value of each row, None where it has none."""
-        values = (*self.values, None)
-        return [values[code] for code in self.codes.tolist()]
-
     def or_else(self, other: Column) -> Column:
         """Return a column whose rows without a value have that of another."""
-        pairs = zip(self.list(), other.list(), strict=True)
-        return Column.encode([one if one is not None else instead for one, instead in pairs])
+        values, others = (*self.values, None), (*other.values, None)
+        pairs = zip(self.codes.tolist(), other.codes.tolist(), strict=True)
+        return Column.encode([values[one] if one >= 0 else others[instead] for one, instead in pairs])
+
+    def moved(self, before: Ints, rows: Ints, read: Callable[[Ints], Sequence[Any]]) -> Column:
+        """Return the column of other rows: the values of rows that it has already, and for the others what is read.
+
+        Args:
+            before: The numbers of its own rows, ascending.
+            rows: Those of the new column, ascending.
+            read: Returns the values of some rows.
+        """
+        at = np.searchsorted(before, rows)
+        is_known = np.isin(rows, before, assume_unique=True)
+        added = Column.encode(read(rows[~is_known]))
+        codes = np.empty(len(rows), dtype=np.int32)
+        codes[is_known] = self.codes[at[is_known]]
+        codes[~is_known] = np.where(added.codes < 0, -1, added.codes + len(self.values))
+        return Column(codes, (*self.values, *added.values))
 
     @classmethod
     def encode(cls, values: Sequence[Any]) -> Column:

@@ -19,7 +19,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import words
 from llama_index_contextual.keyword.engine import K1, B, KeywordEngine
-from llama_index_contextual.keyword.evidence import Match
+from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import REF_DOC_ID, Column, admitted
 from llama_index_contextual.keyword.words import holding_words, lexical_text
 
@@ -104,19 +104,11 @@ def entry_of(row: int, node_id: str, record: Record) -> bytes:
 
 
 def entries_in(file: memoryview) -> Iterator[tuple[int, str, memoryview]]:
-    """Give row, node id and node of each entry of a file.
-
-    Raises:
-        ValueError: The file is cut.
-    """
+    """Give row, node id and node of each entry of a file, whose checksum is right."""
     start = 0
     while start < len(file):
-        if start + _ENTRY.size > len(file):
-            raise ValueError("the file of nodes is cut")
         row, letters, size = _ENTRY.unpack_from(file, start)
         start += _ENTRY.size
-        if start + letters + size > len(file):
-            raise ValueError("the file of nodes is cut")
         name = str(file[start : start + letters], "utf-8", "surrogatepass")
         yield row, name, file[start + letters : (start := start + letters + size)]
 
@@ -261,7 +253,9 @@ class KeywordIndex:
         """Return the number of nodes."""
         return len(self.engine)
 
-    def keyword_query(self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None) -> list[Match]:
+    def keyword_query(
+        self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
+    ) -> list[Candidate]:
         """Return the best ``top_k`` nodes with a matching term, best first, ties by id; [] for a query without terms.
 
         Args:
@@ -272,9 +266,8 @@ class KeywordIndex:
         state = self.state
         among = None if filters is None else state.admitted(filters)
         rows, scores = state.engine.search(groups, top_k, among)
-        pairs = zip(rows.tolist(), scores.tolist(), strict=True)
-        matches = [Match(state.stored[row].node_id, score) for row, score in pairs]
-        return sorted(matches, key=lambda match: (-match.score, match.node_id))[:top_k]
+        pairs = [(-score, state.stored[row].node_id) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)]
+        return [Candidate(node_id, -negated) for negated, node_id in sorted(pairs)[:top_k]]
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that filters admit, in the order in which they were added."""

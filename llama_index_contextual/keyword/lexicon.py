@@ -82,7 +82,6 @@ class Lexicon:
     phrases: Mapping[tuple[str, ...], str]
     """Words of a phrase to its kind: greeting, thanks, acknowledgement, filler."""
     stop_words: frozenset[str]
-    weekdays: frozenset[str]
     numbers: Mapping[str, int]
     """Lower-case month, weekday and number words to their number."""
     units: Mapping[str, str]
@@ -133,7 +132,6 @@ def lexicon(languages: tuple[str, ...] = DEFAULT_LANGUAGES, own: str = "") -> Le
     return Lexicon(
         phrases=_phrases(map(_load, phrases)),
         stop_words=stop_words | {unaccented(word) for word in stop_words},
-        weekdays=frozenset(str(word) for data in loaded for word in data.get("weekdays") or ()),
         numbers=numbers,
         units=units,
         date_patterns=tuple(

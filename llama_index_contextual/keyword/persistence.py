@@ -88,14 +88,9 @@ def _write_nodes(folder: Path, state: State, before: _Kept | None) -> _Kept:
 def _present(folder: Path) -> _Kept | None:
     """Return what of the nodes the present manifest counts; None where it cannot be read."""
     try:
-        return _Kept(*_content_of(read_manifest(folder, FORMAT)["stamp"])["nodes"])
+        return _Kept(*json.loads(read_manifest(folder, FORMAT)["stamp"])["nodes"])
     except DAMAGE:
         return None
-
-
-def _content_of(stamp: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(stamp)
-    return content
 
 
 def load_index(
@@ -125,7 +120,7 @@ def load_index(
     cure = "Cure: build it again from the vector store, which holds all that it needs"
     try:
         content = read_manifest(folder, FORMAT)
-        stamped = _content_of(content["stamp"])
+        stamped = json.loads(content["stamp"])
         settings, made_from = stamped["settings"], stamped["stamp"]
         analyzer = analyzer or Analyzer.from_settings(settings["analyzer"])
         if content["analyzer"] != analyzer.fingerprint:

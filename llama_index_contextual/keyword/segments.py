@@ -26,7 +26,6 @@ Saving after an edit writes the new segments and the manifest, and nothing else.
 from __future__ import annotations
 
 import uuid
-import zlib
 from array import array
 from collections import Counter
 from functools import cached_property
@@ -36,17 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.durable import (
-    DAMAGE,
-    map_file,
-    packed,
-    path_of,
-    read_manifest,
-    sweep,
-    sync,
-    unpacked,
-    write_manifest,
-)
+from llama_index_contextual import durable
 from llama_index_contextual.keyword.evidence import Codes, Group, Ints, code_of
 
 if TYPE_CHECKING:
@@ -64,7 +53,6 @@ MOST_CODES: Final = 1 << 25  # 64 MB; more only where a single text has more
 _MAGIC: Final = 0x314D4C4943495458
 _HEADER: Final = 7  # numbers
 _MOST: Final = np.iinfo(np.uint16).max  # a term frequency above it adds nothing to BM25 anyway
-_PAGE: Final = 512  # numbers of 8 bytes that are summed at once
 _REMEMBERED: Final = 10_000  # terms whose number a segment remembers
 
 
@@ -296,19 +284,10 @@ class Segment:
             ("<u2", postings >> 16 & _MOST),
             (f"<u{width}", counts),
         ]
-        arrays = [np.asarray(values).astype(kind).view(np.uint8) for kind, values in parts]
+        arrays = [np.asarray(values).astype(kind) for kind, values in parts]
         letters = np.frombuffer(b"".join(terms), dtype=np.uint8)
-        numbers = (_MAGIC, len(rows), len(terms), len(postings), len(arrays[4]) // 2, len(letters), width)
-        header = np.array(numbers, dtype="<i8").view(np.uint8)
-        padding = np.zeros(-(len(letters) + sum(map(len, arrays)) + len(header)) % 8, dtype=np.uint8)
-        return cls(np.concatenate([header, *arrays, letters, padding]))
-
-
-def checksum_of(data: Bytes) -> int:
-    """Return a checksum of bytes, 8 at a time, at the speed of memory: that of the sums of their pages."""
-    words = data.view("<u8")
-    whole = len(words) // _PAGE * _PAGE
-    return zlib.crc32(words[whole:].data, zlib.crc32(words[:whole].reshape(-1, _PAGE).sum(axis=1).data))
+        numbers = (_MAGIC, len(rows), len(terms), len(postings), len(arrays[4]), len(letters), width)
+        return cls(durable.joined([np.array(numbers, dtype="<i8"), *arrays, letters]))
 
 
 def _key(terms: Ints, places: Ints, counts: Any) -> Ints:
@@ -345,44 +324,23 @@ def write_segments(folder: Path, segments: Sequence[Segment], analyzer: str, sta
         analyzer: Fingerprint of what made their terms.
         stamp: Of the caller; :func:`read_segments` returns it.
     """
-    try:
-        known = {entry["key"]: entry for entry in read_manifest(folder, FORMAT)["segments"]}
-    except DAMAGE:
-        known = {}
-    entries, mapped = [], []
-    for one in segments:
-        path, entry = path_of(folder, one.key, "words"), known.get(one.key)
-        if entry is None or not path.exists() or path.stat().st_size != len(one.data):
-            with path.open("wb") as file:
-                file.write(one.data.data)
-                sync(file)
-            entry = {"key": one.key, "checksum": checksum_of(one.data)}
-        entries.append({**entry, "live": packed(one.live)})
-        mapped.append(Segment(map_file(path), one.key, one.live))
-    write_manifest(folder, FORMAT, {"stamp": stamp, "analyzer": analyzer, "segments": entries})
-    sweep(folder, "words", {one.key for one in segments})
-    return mapped
+    parts = [(one.key, one.data, one.live) for one in segments]
+    mapped = durable.write_segments(folder, FORMAT, "words", parts, {"stamp": stamp, "analyzer": analyzer})
+    return [Segment(data, one.key, one.live) for data, one in zip(mapped, segments, strict=True)]
 
 
 def read_segments(folder: Path, analyzer: str) -> tuple[list[Segment], str]:
     """Return the segments of a folder, mapped, and the stamp; one of ``DAMAGE`` where they cannot be used."""
-    content = read_manifest(folder, FORMAT)
-    if content["analyzer"] != analyzer:
+    parts, facts = durable.read_segments(folder, FORMAT, "words")
+    if facts["analyzer"] != analyzer:
         raise ValueError("its terms are of another analyzer")
-    segments, stamp = [_read_segment(folder, entry) for entry in content["segments"]], content["stamp"]
-    if not isinstance(stamp, str):
-        raise TypeError("the manifest has no stamp")
+    segments = []
+    for key, data, live in parts:
+        segment = Segment(data, key)
+        segment.check()
+        segments.append(Segment(data, key, durable.unpacked(live, len(segment))))
     rows = np.concatenate([np.empty(0, dtype=np.int64), *(one.rows[one.live] for one in segments)])
     rows.sort(kind="stable")  # ascending runs, which it only merges
     if np.any(rows[1:] == rows[:-1]):
         raise ValueError("a row is in two segments")
-    return segments, stamp
-
-
-def _read_segment(folder: Path, entry: dict[str, Any]) -> Segment:
-    path = path_of(folder, entry["key"], "words")
-    segment = Segment(map_file(path), entry["key"])
-    if checksum_of(segment.data) != entry["checksum"]:
-        raise ValueError(f"{path.name} has a wrong checksum")
-    segment.check()
-    return Segment(segment.data, segment.key, unpacked(entry["live"], len(segment)))
+    return segments, facts["stamp"]

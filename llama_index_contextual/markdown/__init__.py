@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llama_index_contextual.markdown.front_matter import FrontMatter, read_front_matter
-from llama_index_contextual.markdown.prose import inline_tags, prose_lines, without_comments
+from llama_index_contextual.markdown.prose import inline_tags, prose_lines, with_fences, without_comments
 from llama_index_contextual.markdown.sections import TOP, Open
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.markdown.spans import Span, split_markdown
@@ -18,5 +18,6 @@ __all__ = [
     "prose_lines",
     "read_front_matter",
     "split_markdown",
+    "with_fences",
     "without_comments",
 ]

@@ -186,18 +186,6 @@ def outline(masked: str, body: int = 0) -> Outline:
 class _Marker:
     """Writes marks, at line starts and at most one an offset."""
 
-    __slots__ = (
-        "_after_rule",
-        "_containers",
-        "_encloses",
-        "_last",
-        "_line",
-        "_masked",
-        "_previous",
-        "outline",
-        "top_end",
-    )
-
     def __init__(self, masked: str, body: int) -> None:
         self.outline = Outline()
         self.top_end = body  # where the last top-level block ends; what starts before that is inside it

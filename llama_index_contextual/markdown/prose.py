@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _CODE: Final = re.compile(r"`[^`\n]{1,1000}`")
@@ -24,17 +24,20 @@ def prose_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _lines(text: str) -> Iterator[tuple[int, str, bool]]:
     """Yield each line with its number and its end, as long as it was, and whether it is part of a fence."""
-    fence = ""
-    for number, line in enumerate(text.splitlines(keepends=True), 1):
-        mark = _FENCE.match(line)
-        inside = bool(fence)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-        elif mark:
-            fence = mark[1]
-        is_code = inside or bool(mark)
+    for number, (line, _, is_code) in enumerate(with_fences(text.splitlines(keepends=True)), 1):
         yield number, line if is_code else _CODE.sub(lambda code: " " * len(code[0]), line), is_code
+
+
+def with_fences(lines: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
+    """Yield each line with the fence that is open after it, or "", and whether the line is part of one."""
+    fence = ""
+    for line in lines:
+        mark, inside = _FENCE.match(line), bool(fence)
+        if not fence:
+            fence = mark[1] if mark else ""
+        elif mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+            fence = ""
+        yield line, fence, inside or bool(mark)
 
 
 def inline_tags(text: str) -> list[str]:

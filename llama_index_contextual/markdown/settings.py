@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
+
+from llama_index_contextual.checks import Checked
 from llama_index_contextual.errors import SettingError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sized
 
 TOKENIZERS = ("cl100k", "minilm", "estimate")
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkSettings:
-    """Sizes in tokens of ``tokenizer``.
+class ChunkSettings(Checked, BaseModel):
+    """How a text is cut; sizes are in tokens of ``tokenizer``.
 
     Attributes:
         chunk_size: A chunk has at most this many tokens, unless nothing can be cut (then it is flagged).
@@ -29,7 +28,6 @@ class ChunkSettings:
         tokenizer: ``"cl100k"``, ``"minilm"``, ``"estimate"`` or a callable that returns the tokens of a text,
             or how many.
         semantic: False packs lines to the budget and ignores all structure.
-        markdown: False is for plain text: paragraphs, but no headings, fences, lists.
     """
 
     chunk_size: int = 400
@@ -38,11 +36,16 @@ class ChunkSettings:
     max_chunk_size: int | None = None
     keep_blocks: bool = False
     cut_at_rules: bool = False
-    tokenizer: str | Callable[[str], Sized | int] = "cl100k"
+    tokenizer: str | Callable[[str], Any] = "cl100k"
     semantic: bool = True
-    markdown: bool = True
 
-    def __post_init__(self) -> None:
+    if not TYPE_CHECKING:  # a type checker reads the fields instead
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self._check()
+
+    def _check(self) -> None:
         size = self.chunk_size
         if size < 1:
             raise SettingError("is not positive. Cure: a number of tokens such as 400", chunk_size=size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from typing import Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
@@ -24,6 +25,7 @@ from llama_index_contextual.tokens import make_scale, weigh
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")
 _LINE: Final = re.compile(r"[^\r\n]*")
+_LINE_END: Final = re.compile(r"\r\n?|\n")
 _MAX_CONTINUES: Final = 300  # characters of a table's header row, or a fence's language, said of each later piece
 
 
@@ -62,7 +64,12 @@ class Span(NamedTuple):
 
 
 def split_markdown(
-    text: str, *, settings: ChunkSettings | None = None, body: int | None = None, above: Open = TOP
+    text: str,
+    *,
+    settings: ChunkSettings | None = None,
+    body: int | None = None,
+    above: Open = TOP,
+    markdown: bool = True,
 ) -> list[Span]:
     """Split a text into spans that cover everything but white space, front matter and a byte order mark.
 
@@ -71,21 +78,22 @@ def split_markdown(
         settings: Sizes and tokenizer.
         body: Where the front matter ends; ``None`` reads it here.
         above: Headings that are open where the text begins, as they are for a page of a file.
+        markdown: False is for plain text: paragraphs, but no headings, fences, lists.
     """
     settings = settings or ChunkSettings()
     if body is None:
-        body = read_front_matter(text).end if settings.markdown and settings.semantic else 0
+        body = read_front_matter(text).end if markdown and settings.semantic else 0
     if not body and text.startswith("\ufeff"):
         body = 1
     if not text[body:].strip():
         return []
     scale = make_scale(text, settings.tokenizer)
-    outline = _outline(text, body, settings)
+    outline = _outline(text, body, settings, markdown=markdown)
     titles = heading_titles(text, ((start, end) for _, _, start, end in outline.headings))
     sections = find_sections(outline, titles, cut_at_rules=settings.cut_at_rules, above=above)
     sums = scale.cumulative(outline.offsets)
     groups = group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size)
-    lines = _LineCounter(text)
+    ends = [match.end() for match in _LINE_END.finditer(text)]
     spans: list[Span] = []
     for group in groups:
         first, last = group[0].first, group[-1].last
@@ -93,16 +101,16 @@ def split_markdown(
             piece = uncut(text, outline, first, last, scale)
             if weigh(piece.tokens, text[piece.start : piece.end]) <= settings.chunk_size:
                 if piece.end > piece.start:
-                    spans.append(_describe(text, piece, group, outline, lines, settings.chunk_size))
+                    spans.append(_describe(text, piece, group, outline, ends, settings.chunk_size))
                 continue
         marks = refine(text, outline, sums, (first, last), scale, settings)
         pieces = pack(text, marks, scale, settings)
-        spans.extend(_describe(text, piece, group, outline, lines, settings.chunk_size) for piece in pieces)
+        spans.extend(_describe(text, piece, group, outline, ends, settings.chunk_size) for piece in pieces)
     return spans
 
 
-def _outline(text: str, body: int, settings: ChunkSettings) -> blocks.Outline:
-    if settings.markdown and settings.semantic:
+def _outline(text: str, body: int, settings: ChunkSettings, *, markdown: bool) -> blocks.Outline:
+    if markdown and settings.semantic:
         return blocks.outline(blocks.mask(text, body), body)
     pattern, strength = (_PARAGRAPH_END, blocks.BLOCK) if settings.semantic else (_LINE_START, blocks.LINE)
     start = body + len(text[body:]) - len(text[body:].lstrip())
@@ -116,7 +124,7 @@ def _outline(text: str, body: int, settings: ChunkSettings) -> blocks.Outline:
 
 
 def _describe(
-    text: str, piece: Piece, group: list[Section], outline: blocks.Outline, lines: _LineCounter, size: int
+    text: str, piece: Piece, group: list[Section], outline: blocks.Outline, ends: list[int], size: int
 ) -> Span:
     if len(group) > 1:
         offsets = outline.offsets
@@ -131,8 +139,8 @@ def _describe(
     return Span(
         start=piece.start,
         end=piece.end,
-        start_line=lines.at(piece.start),
-        end_line=lines.at(piece.end - 1),
+        start_line=bisect_right(ends, piece.start) + 1,
+        end_line=bisect_right(ends, piece.end - 1) + 1,
         headings=headings,
         level=level,
         kind=kind,
@@ -153,25 +161,3 @@ def _continues(text: str, piece: Piece) -> str:
         return atom.info.split(maxsplit=1)[0][:_MAX_CONTINUES] if atom.info.strip() else ""
     row = _LINE.match(text, atom.start, min(atom.end, atom.start + _MAX_CONTINUES))
     return row[0].strip() if row else ""
-
-
-class _LineCounter:
-    """Lines of ascending offsets, counted from the last one: linear, and no list of all lines."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._cr = "\r" in text
-        self._offset = 0
-        self._line = 1
-
-    def at(self, offset: int) -> int:
-        text, low, high = self._text, self._offset, offset
-        sign = 1
-        if high < low:  # overlap, or the start of a chunk after the end of the one before
-            low, high, sign = high, low, -1
-        ends = text.count("\n", low, high)
-        if self._cr:  # "\r\n" is one end of line, "\r" alone is another
-            ends += text.count("\r", low, high) - text.count("\r\n", low, high + 1)
-        self._line += sign * ends
-        self._offset = offset
-        return self._line

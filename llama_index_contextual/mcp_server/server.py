@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from llama_index_contextual import __version__
 from llama_index_contextual.checks import listener, whole
-from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
+from llama_index_contextual.errors import ContextualError, SettingError, needs
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.memory import MemoryContext, MemorySettings
 from llama_index_contextual.notes import Notes
@@ -71,7 +71,7 @@ def serve(
         host: ``127.0.0.1``, ``localhost`` or ``::1``.
         port: 1 to 65535.
         settings: How memory answers. Default: what the configuration of the index says.
-        refresh: ``"auto"`` brings the index up to date in the background; an answer waits for that at most 0.3 s and
+        refresh: ``"auto"`` brings the index up to date in the background; an answer waits for that at most 0.1 s and
             says what is not indexed yet. ``"never"`` only says so. ``"wait"`` waits. Default: what the configuration
             of the index says, else ``"auto"``.
         allow_write: Whether clients get the tools that write: ``memory_add``, ``memory_edit`` and ``memory``.
@@ -147,14 +147,12 @@ def build_server(
         MissingExtraError: The ``mcp`` extra is not installed.
         SettingError: A setting cannot work.
     """
-    try:
+    with needs("The MCP SDK (mcp 2)", "mcp"):
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
         from mcp_types import Resource
 
         from llama_index_contextual.mcp_server.tools import add_questions, add_reading, add_writing
-    except ImportError as error:
-        raise MissingExtraError("The MCP SDK (mcp 2)", "mcp") from error
     notes = Notes(index, MemoryContext(index, settings), BackgroundRefresh(index, refresh))
 
     class NotesServer(MCPServer[None]):

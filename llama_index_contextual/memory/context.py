@@ -148,7 +148,6 @@ class MemoryContext:
             recency = RecencyPostprocessor(
                 half_life_days=settings.half_life_days,
                 weight=settings.recency_weight,
-                floor=settings.recency_floor,
                 evergreen=settings.evergreen,
                 now=now,
             )

@@ -31,6 +31,7 @@ _VIRAMA: Final = 9  # the combining class of the marks after which an Indic scri
 _UNSEEN: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
+_UNUSUAL: Final = re.compile(r"[^\x20-\x7e]")  # all others stay as they are
 _EMOJI_STYLES: Final = "\ufe0e\ufe0f"  # after a symbol: as text, as a picture
 _KEYCAP: Final = "\u20e3"
 _UNSAFE_IN_PATH: Final = re.compile(r"[\[\]<>`\s]")
@@ -190,7 +191,11 @@ def _visible(text: str, hidden: Callable[[str], str], *, controls: str = "") -> 
         return text
     text, _ = replace_surrogates(text)  # no output stream can encode one
     parts: list[str] = []
-    for position, char in enumerate(text):
+    end = 0
+    for match in _UNUSUAL.finditer(text):
+        char, position = match[0], match.start()
+        parts += filter(None, [text[end:position]])
+        end = match.end()
         category = unicodedata.category(char)
         if category in {"Cc", "Zl", "Zp"}:
             parts.append(char if char in controls else " ")
@@ -199,7 +204,7 @@ def _visible(text: str, hidden: Callable[[str], str], *, controls: str = "") -> 
             parts.append(char if _joins(before, char, after) else hidden(char))
         else:
             parts.append(char)
-    return "".join(parts)
+    return "".join([*parts, text[end:]])
 
 
 def _joins(before: str, char: str, after: str) -> bool:

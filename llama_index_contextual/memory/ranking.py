@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE: Final = 0.3  # of the best hit's score; what has less is padding, and costs no recall@10 on LoCoMo notes
 _DATED_SHARE: Final = 0.6  # being first among the notes of a named day is worth less than being first among all
-_LAST_LATIN: Final = "\u024f"
+_WIDE: Final = re.compile(r"[^\u0000-\u024f]")  # beyond Latin scripts
 _LEAST_TOKENS: Final = 20  # fewer of a hit tell nothing
 _SAME: Final = 0.8  # Jaccard similarity of word pairs from which two chunks say the same
 
@@ -270,5 +270,5 @@ def _alike(left: set[tuple[str, ...]], right: set[tuple[str, ...]]) -> bool:
 
 def estimate_tokens(text: str) -> int:
     """Estimate LLM tokens without a tokenizer: four characters each, one character each beyond Latin scripts."""
-    wide = sum(char > _LAST_LATIN for char in text)
+    wide = 0 if text.isascii() else len(_WIDE.findall(text))
     return wide + -(-(len(text) - wide) // 4)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -59,7 +58,7 @@ class MemoryCommands:
         self._folders = folder if isinstance(folder, Folders) else Folders(Path(folder).resolve())
         if not any(place.is_dir() for place in self._folders.places):
             raise SettingError(f"{self._folders} is no folder of notes. Cure: a folder that is there")
-        self._rules = replace(rules or FileRules(), follow_symlinks=False, hidden=False)
+        self._rules = (rules or FileRules()).changed(follow_symlinks=False, hidden=False)
         self._exclude = exclude or self._folders.root / DEFAULT_NAME
 
     def call(self, input: object) -> str:  # noqa: A002  as Anthropic's SDK calls it

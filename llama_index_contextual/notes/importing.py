@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.errors import SettingError, StorageError
+from llama_index_contextual.markdown import with_fences
 from llama_index_contextual.notes.transcripts import (
     EXPORTS,
     Message,
@@ -46,7 +47,6 @@ _STATE: Final = re.compile(r"^messages: (\d{1,9})\ndigest: ([0-9a-f]{16})$", re.
 _TITLE_CHARS: Final = 80
 _LEVELS: Final = 6  # of headings
 _BLOCK: Final = re.compile(r"(?:`{3}|~{3}|[-*+>|] |\||\d{1,9}[.)] |    |\t)")
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 @dataclass(slots=True)
@@ -280,13 +280,9 @@ def _tame(text: str) -> str:
     """Return a text that stays what it is inside of a note: it makes no heading, and leaves no fence or tag open."""
     lines: list[str] = []
     fence = ""
-    for line in text.strip("\n").split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-        elif mark:
-            fence = mark[1]
+    for line, fence, is_code in with_fences(text.strip("\n").split("\n")):  # noqa: B007  the last one counts
+        if is_code:
+            pass
         elif (title := _title(line)) is not None:
             line = f"**{title}**" if title else ""  # noqa: PLW2901
         elif line.lstrip().startswith("<"):

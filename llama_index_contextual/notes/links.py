@@ -17,7 +17,7 @@ from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.markdown import prose_lines, read_front_matter
 from llama_index_contextual.memory.digest import on_one_line, shown_path
 from llama_index_contextual.metadata import citation
-from llama_index_contextual.text import decode
+from llama_index_contextual.text import WIKI_LINK, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.index import ContextualIndex
 
 _NOTES: Final = (".md", ".markdown", ".mdx", ".txt")
-_WIKI: Final = re.compile(r"!?\[\[([^\[\]|#\n]{0,300})(#[^\[\]|\n]{0,300})?(?:\|[^\[\]\n]{0,300})?\]\]")
 _INLINE: Final = re.compile(
     r"!?\[[^\[\]\n]{0,300}\]\(\s{0,9}(<[^<>\n]{1,300}>|[^\s()<>]{1,300})(?:\s[^()\n]{0,300})?\)"
 )
@@ -152,7 +151,7 @@ class _Notes:
 
     def named(self, target: str) -> str:
         target = target.strip()
-        link = _WIKI.fullmatch(target)
+        link = WIKI_LINK.fullmatch(target)
         plain = (link[1] if link else target.removeprefix("[").removesuffix("]")).partition("#")[0].strip()
         for path in self._texts:
             if plain in {path, shown_path(path)}:
@@ -170,7 +169,7 @@ class _Notes:
     def links_in(self, source: str, text: str) -> Iterator[Link]:
         """Give the links of a note to others; code holds none, and links to the web and to other files are left out."""
         for number, line in prose_lines(text):
-            for match in _WIKI.finditer(line):
+            for match in WIKI_LINK.finditer(line):
                 name, heading = match[1].strip(), (match[2] or "").rpartition("#")[2].strip()
                 target = self._by(name)
                 if name and (target or not _OTHER_FILE.search(name) or name.lower().endswith(_NOTES)):

@@ -89,10 +89,8 @@ def read_claude_code(file: Path, damaged: list[str]) -> Iterator[Session]:
         session.title = _text(line.get("customTitle")) or session.title or _text(line.get("summary"))
         if line.get("isMeta") or line.get("isSidechain") or line.get("isCompactSummary"):
             continue
-        if line.get("type") in ("user", "assistant") and not line.get("isApiErrorMessage"):
-            content = _mapping(line.get("message")).get("content")
-            speaker: Speaker = "User" if line["type"] == "user" else "Assistant"
-            session.add(speaker, _joined(content, ("text",)), line.get("timestamp"))
+        if (speaker := _speaker(line.get("type"))) and not line.get("isApiErrorMessage"):
+            session.add(speaker, _joined(_mapping(line.get("message")).get("content")), line.get("timestamp"))
     session.id = session.id or file.stem
     yield session
 
@@ -106,8 +104,7 @@ def read_codex(file: Path, damaged: list[str]) -> Iterator[Session]:
         if not session.id and "type" not in item:  # the first line, whose items had no wrapper once
             session.id, session.project = _text(item.get("id")), _text(item.get("cwd"))
             session.start = _moment(item.get("timestamp")) or session.start
-        elif item.get("type") == "message" and item.get("role") in ("user", "assistant"):
-            speaker: Speaker = "User" if item["role"] == "user" else "Assistant"
+        elif item.get("type") == "message" and (speaker := _speaker(item.get("role"))):
             parts = [_text(part.get("text")) for part in _mappings(item.get("content"))]
             said = [part for part in parts if speaker == "Assistant" or not part.lstrip().startswith(_OF_PROGRAMS)]
             session.add(speaker, "\n\n".join(said), line.get("timestamp"))
@@ -136,8 +133,7 @@ def read_chatgpt(file: Path, damaged: list[str]) -> Iterator[Session]:
                 part if isinstance(part, str) else _text(_mapping(part).get("text"))
                 for part in (parts if isinstance(parts, list) else [])
             )
-            if author.get("role") in ("user", "assistant"):
-                speaker: Speaker = "User" if author["role"] == "user" else "Assistant"
+            if speaker := _speaker(author.get("role")):
                 session.add(speaker, _CITATION.sub("", text), message.get("create_time"))
         yield session
 
@@ -148,9 +144,8 @@ def read_claude(file: Path, damaged: list[str]) -> Iterator[Session]:
         start = _moment(item.get("created_at")) or _written(file)
         session = Session(_text(item.get("uuid")), start, _text(item.get("name")))
         for message in _mappings(item.get("chat_messages")):
-            text = _joined(message.get("content"), ("text",)) or _text(message.get("text"))
-            if message.get("sender") in ("human", "assistant"):
-                speaker: Speaker = "User" if message["sender"] == "human" else "Assistant"
+            text = _joined(message.get("content")) or _text(message.get("text"))
+            if speaker := _speaker(message.get("sender"), "human"):
                 session.add(speaker, text, message.get("created_at"))
         yield session
 
@@ -226,11 +221,16 @@ def _seconds(node: object) -> float:
     return float(time) if isinstance(time, (int, float)) else 0.0
 
 
-def _joined(content: object, kinds: tuple[str, ...]) -> str:
+def _speaker(role: object, user: str = "user") -> Speaker | None:
+    """Return who speaks in a role, which the agent calls so for its user; None for a program."""
+    return "User" if role == user else "Assistant" if role == "assistant" else None
+
+
+def _joined(content: object) -> str:
     """Return a text, or the texts among blocks."""
     if isinstance(content, str):
         return content
-    return "\n\n".join(_text(block.get("text")) for block in _mappings(content) if block.get("type") in kinds)
+    return "\n\n".join(_text(block.get("text")) for block in _mappings(content) if block.get("type") == "text")
 
 
 def _without(text: str, opening: str, closing: str) -> str:

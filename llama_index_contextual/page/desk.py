@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import warnings
 from collections import Counter
 from html import escape
 from pathlib import PurePosixPath
@@ -17,13 +16,15 @@ from llama_index_contextual import metadata
 from llama_index_contextual.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.embedding import NoEmbedding
-from llama_index_contextual.errors import ContextualError, ContextualWarning, DocumentError, SettingError
+from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
+from llama_index_contextual.index.asked import explained
 from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
 from llama_index_contextual.memory import note_filters
+from llama_index_contextual.notes import part_of
 from llama_index_contextual.notes.writing import change, turn
-from llama_index_contextual.report import Marker, chunk_views, node_html, render
+from llama_index_contextual.report.markdown import Marker
+from llama_index_contextual.report.pages import chunk_views, node_html, render
 from llama_index_contextual.retrievers.explain import hit_views
-from llama_index_contextual.retrievers.relevance import said_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -130,10 +131,7 @@ class Desk:
             raise SettingError(f"the question has {len(question)} characters. Cure: 1 to {_MOST_CHARS}")
         narrowed = {key: str(fields.get(key) or "") for key in ("tag", "since", "until")}
         filters = note_filters(path=str(fields.get("folder") or ""), **narrowed)
-        least = said_least(self._index.settings.configuration.retrieval.min_score)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ContextualWarning)  # the explanation says the same
-            return self._index.as_retriever(most, filters=filters, min_score=least).explain(question)
+        return explained(self._index, question, most, filters)
 
     def _html(self, explanation: Explanation, question: str) -> str:
         hits = list(hit_views(explanation, address))
@@ -147,14 +145,18 @@ class Desk:
         """Return an indexed document as HTML, each chunk a band that has its lines.
 
         Args:
-            path: Of the document.
+            path: Of the document, or what a note calls it: ``[[Name#Heading]]``.
             node_id: A chunk that is to be seen; of a long document those around it are shown.
 
         Raises:
             DocumentError: There is none of this path.
         """
+        section: dict[str, int] = {}
+        if path.startswith("[["):
+            note = part_of(self._index, path)
+            path, section = note.path, {"first": note.from_line, "last": note.to_line} if note.extent else {}
         nodes = self._nodes(path)
-        at = next((place for place, node in enumerate(nodes) if node.node_id == node_id), 0)
+        at = next((place for place, node in enumerate(nodes) if node.node_id == node_id or _starts(node, section)), 0)
         start = max(0, min(at - _BANDS // 2, len(nodes) - _BANDS))
         band, chunks = nodes[start : start + _BANDS], []
         for chunk in chunk_views(band):
@@ -164,7 +166,7 @@ class Desk:
             html = node_html(chunk.node, Marker(), address, chunk.text)
             chunks.append({"id": chunk.node.node_id, "first": first, "last": last, "lines": lines, "html": html})
         part = f"chunks {start + 1:,} to {start + len(band):,} of {len(nodes):,}" if len(band) < len(nodes) else ""
-        return {"html": render("document.html", chunks=chunks, part=part), "path": path}
+        return {"html": render("document.html", chunks=chunks, part=part), "path": path, **section}
 
     def mark(self, question: str, path: str, node_id: str, *, answers: bool) -> dict[str, Any]:
         """Write down that a chunk answers a question, or take that back; return the state of the questions."""
@@ -185,6 +187,12 @@ class Desk:
             return int(page) if page.isdecimal() else 0, getattr(node, "start_char_idx", None) or 0
 
         return sorted(nodes, key=place)
+
+
+def _starts(node: BaseNode, section: Mapping[str, int]) -> bool:
+    """Return whether the first line of a section is in a chunk."""
+    first, last = (metadata.value_of(node.metadata, key) for key in (metadata.START_LINE, metadata.END_LINE))
+    return bool(section and first and last and first <= section["first"] <= last)
 
 
 FILE: Final = "questions.jsonl"

@@ -26,16 +26,15 @@ if TYPE_CHECKING:
 
     from llama_index.core.llms import LLM
     from starlette.applications import Starlette
+    from starlette.middleware.base import RequestResponseEndpoint
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from llama_index_contextual.config import Configuration
 
 DEFAULT_PORT: Final = 8766
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _ANY: Final = ("0.0.0.0", "::", "[::]", "*", "")  # noqa: S104  refused
-_INTERRUPTED: Final = 130  # what a shell reports for a program that Ctrl-C ended
 _MOST_BODY: Final = 64_000
 _STATIC: Final = {
     "/": ("page/static/page.html", "text/html"),
@@ -54,6 +53,7 @@ _HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
 }
+_REFUSED: Final = {421: "this host is not served", 403: "another page asks", 401: "the token is not this server's"}
 
 
 def serve(
@@ -81,9 +81,10 @@ def serve(
         ContextualError: The index cannot be opened.
     """
     try:
+        import starlette  # noqa: F401
         import uvicorn
     except ImportError as error:
-        raise MissingExtraError("uvicorn", "serve") from error
+        raise MissingExtraError(error.name or "uvicorn", "serve") from error
     if host in _ANY:
         raise SettingError(f"host={host!r} is every address. Cure: the one address of this machine that others use")
     port = whole("port", port, least=0, most=65535)
@@ -113,18 +114,20 @@ def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> St
         labels: The questions that were marked.
         token: What a request has to bring.
         hosts: ``HOST:PORT`` of the addresses that it is reached by.
-
-    Raises:
-        MissingExtraError: The ``serve`` extra is not installed.
     """
-    try:
-        from starlette.applications import Starlette
-        from starlette.concurrency import run_in_threadpool
-        from starlette.middleware import Middleware
-        from starlette.responses import JSONResponse, Response, StreamingResponse
-        from starlette.routing import Route
-    except ImportError as error:
-        raise MissingExtraError("starlette", "serve") from error
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.middleware import Middleware
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.responses import JSONResponse, Response, StreamingResponse
+    from starlette.routing import Route
+
+    async def guard(request: Request, answer: RequestResponseEndpoint) -> Response:
+        """Refuse what does not come from the page, and tell browsers what the page may do."""
+        status = _refusal(request, token, hosts)
+        response = JSONResponse({"error": _REFUSED[status]}, status) if status else await answer(request)
+        response.headers.update(_HEADERS)
+        return response
 
     def static(request: Request) -> Response:
         name, kind = _STATIC[request.url.path]
@@ -163,7 +166,7 @@ def app_of(desk: Desk, labels: Labels, token: str, hosts: Collection[str]) -> St
             *(Route(path, endpoint) for path, endpoint in reading.items()),
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in writing.items()),
         ],
-        middleware=[Middleware(Guard, token=token, hosts=frozenset(hosts))],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
         exception_handlers={ContextualError: failed},
     )
 
@@ -184,50 +187,15 @@ async def _body(request: Request) -> dict[str, Any]:
     return body
 
 
-class Guard:
-    """Refuses what does not come from the page, and tells browsers what the page may do.
-
-    Args:
-        app: Answers the others.
-        token: What requests for data bring as ``Authorization: Bearer``.
-        hosts: ``HOST:PORT`` of the addresses that the server is reached by.
-    """
-
-    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
-        self._app, self._token, self._hosts = app, f"Bearer {token}".encode(), hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                ours = [(key.encode(), value.encode()) for key, value in _HEADERS.items()]
-                message["headers"] = [*message.get("headers", []), *ours]
-            await send(message)
-
-        if status := self._refusal(scope):
-            from starlette.responses import JSONResponse
-
-            reason = {421: "this host is not served", 403: "another page asks", 401: "the token is not this server's"}
-            await JSONResponse({"error": reason[status]}, status)(scope, receive, guarded)
-            return
-        await self._app(scope, receive, guarded)
-
-    def _refusal(self, scope: Scope) -> int:
-        """Return the status of a refusal; 0 for none."""
-        headers: dict[bytes, list[bytes]] = {}
-        for key, value in scope["headers"]:
-            headers.setdefault(key, []).append(value)
-        hosts = [value.decode("latin-1") for value in headers.get(b"host", [])]
-        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:  # a web page that lets its own name point here
-            return 421
-        origins = [value.decode("latin-1").lower() for value in headers.get(b"origin", [])]
-        if any(value.removeprefix("http://") not in self._hosts or "://" not in value for value in origins):
-            return 403
-        if not scope["path"].startswith("/api/"):
-            return 0
-        tokens = headers.get(b"authorization", [])
-        return 0 if len(tokens) == 1 and secrets.compare_digest(tokens[0], self._token) else 401
+def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
+    """Return the status of a refusal; 0 for none."""
+    headers = request.headers
+    named = headers.getlist("host")
+    if len(named) != 1 or named[0].lower() not in hosts:  # a web page that lets its own name point here
+        return 421
+    origins = [value.lower() for value in headers.getlist("origin")]
+    if any(value.removeprefix("http://") not in hosts or "://" not in value for value in origins):
+        return 403
+    given = headers.getlist("authorization")
+    is_known = len(given) == 1 and secrets.compare_digest(given[0].encode("latin-1"), f"Bearer {token}".encode())
+    return 0 if is_known or not request.scope["path"].startswith("/api/") else 401

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from llama_index.core.bridge.pydantic import Field, field_serializer, field_validator
+from llama_index.core.bridge.pydantic import Field, field_serializer
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.mixin import PromptMixin
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, TransformComponent
@@ -20,7 +20,7 @@ from llama_index_contextual.checks import explained
 from llama_index_contextual.config import descriptions_of
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, ContextProgress, DocumentChunks
 from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.context.fallback import OFF, resolve_generator
+from llama_index_contextual.context.kinds import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.errors import ContextError, SettingError
 from llama_index_contextual.identity import short_hash
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
     from llama_index.core.prompts import BasePromptTemplate
     from llama_index.core.storage.docstore import BaseDocumentStore
-    from typing_extensions import Unpack
-
-    from llama_index_contextual.context.fallback import ContextOptions
 
 
 class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
@@ -102,10 +99,10 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         keep_keys: Sequence[str] = (),
         leave_out_keys: Sequence[str] = (),
         callback_manager: Any = None,
-        **options: Unpack[ContextOptions],
+        **options: Any,
     ) -> None:
         settings: dict[str, Any] = dict(options)
-        added = {key: settings.pop(key) for key in self._added_fields() if key in settings}
+        own = {key: settings.pop(key) for key in set(settings).intersection(type(self).model_fields)}
         if isinstance(generator, dict):  # from to_dict()
             made = resolve_generator(**{key: generator[key] for key in generator if key not in ("version", "state")})
         else:
@@ -113,7 +110,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         keep, leave_out = _keys("keep_keys", keep_keys), _keys("leave_out_keys", leave_out_keys)
         if both := sorted({*keep} & {*leave_out}):
             raise SettingError(f"and leave_out_keys both name {both}. Cure: name a key in one of them.", keep_keys=keep)
-        kept = added if callback_manager is None else {"callback_manager": callback_manager, **added}
+        if callback_manager is not None:
+            own["callback_manager"] = callback_manager
         with explained():
             super().__init__(
                 context=OFF if made is None else str(made.config()["spec"]),
@@ -126,23 +124,13 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
                 descriptions=dict(descriptions or {}),
                 keep_keys=keep,
                 leave_out_keys=leave_out,
-                **kept,
+                **own,
             )
-
-    @classmethod
-    def _added_fields(cls) -> set[str]:
-        """Return the fields that a subclass has added."""
-        return set(cls.model_fields).difference(ContextualNodePostprocessor.model_fields)
 
     @classmethod
     def class_name(cls) -> str:
         """Name in serialised pipelines."""
         return "ContextualNodePostprocessor"
-
-    @field_validator("generator")
-    @classmethod
-    def _is_generator(cls, value: Any) -> Any:
-        return resolve_generator(value)
 
     @field_serializer("generator")
     def _plain_generator(self, value: ContextGenerator | None) -> dict[str, Any] | None:
@@ -185,8 +173,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         """
         if self.generator is None:
             return ContextEstimate(0, 0, 0, Tokens(), 0.0, None if prices is None else 0.0)
-        groups = self._outdated(nodes, documents)
-        estimate: ContextEstimate = self.generator.estimate([chunks for chunks, _ in groups], prices)
+        estimate: ContextEstimate = self.generator.estimate(self._outdated(nodes, documents), prices)
         return estimate
 
     def close(self) -> None:
@@ -210,12 +197,14 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             ContextError: A chunk got no context although the generator that was chosen has no fallback.
         """
         if self.generator is None:
-            remove_context(nodes)
+            for node in nodes:
+                if has_context(node.metadata):
+                    drop_context(node.metadata)
+                    reset_views(node)  # what the context had hidden shows again
             return list(nodes)
         groups = self._outdated(nodes, documents)
         with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
-            told = kwargs.get("progress") or progress
-            results = self.generator.generate_all([chunks for chunks, _ in groups], told)
+            results = self.generator.generate_all(groups, kwargs.get("progress") or progress)
         return self._write(nodes, groups, results)
 
     async def acall(
@@ -226,7 +215,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             return self(nodes)
         groups = await asyncio.to_thread(self._outdated, nodes, documents)
         with _progress_bar(enabled=bool(kwargs.get("show_progress") or self.show_progress)) as progress:
-            results = await self.generator.agenerate_all([chunks for chunks, _ in groups], progress)
+            results = await self.generator.agenerate_all(groups, progress)
         return self._write(nodes, groups, results)
 
     def _postprocess_nodes(
@@ -238,65 +227,51 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         bare = [hit.node for hit in nodes if not has_context(hit.node.metadata)]
         if generator is None or not bare:
             return nodes
-        copies = [_copy(node) for node in bare]
+        copies = [node.model_copy(update={"metadata": dict(node.metadata)}) for node in bare]  # the retriever's stay
         groups = group_by_document(copies, documents=self.documents, docstore=self.docstore, root=self.root)
-        self._write(copies, groups, generator.generate_all([chunks for chunks, _ in groups]), required=False)
+        self._write(copies, groups, generator.generate_all(groups), required=False)
         by_object = {id(node): copy for node, copy in zip(bare, copies, strict=True)}
         return [NodeWithScore(node=by_object.get(id(hit.node), hit.node), score=hit.score) for hit in nodes]
 
     def _get_prompts(self) -> dict[str, BasePromptTemplate]:
-        return {key: prompt for part in self._prompt_parts() for key, prompt in part.get_prompts().items()}
+        return self.generator.get_prompts() if isinstance(self.generator, PromptMixin) else {}
 
     def _update_prompts(self, prompts: dict[str, BasePromptTemplate]) -> None:
-        for part in self._prompt_parts():
-            part.update_prompts(prompts)
+        if isinstance(self.generator, PromptMixin):
+            self.generator.update_prompts(prompts)
 
-    def _prompt_parts(self) -> list[PromptMixin]:
-        parts = getattr(self.generator, "generators", (self.generator,))
-        return [part for part in parts if isinstance(part, PromptMixin)]
-
-    def _outdated(
-        self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None
-    ) -> list[tuple[DocumentChunks, list[int]]]:
+    def _outdated(self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None) -> list[DocumentChunks]:
         """Group the nodes that need a context: a paid one is kept while generator and version are the same."""
         whole = self.documents if documents is None else _whole(documents)
         groups = group_by_document(nodes, documents=whole, docstore=self.docstore, root=self.root)
         if self.generator.free:
             return groups
         current = (self.generator.name, self._version)
-        result = []
-        for chunks, positions in groups:
-            outdated = [
-                (node, position)
-                for node, position in zip(chunks.nodes, positions, strict=True)
-                if (value_of(node.metadata, CONTEXT_SOURCE), value_of(node.metadata, CONTEXT_VERSION)) != current
-            ]
-            if outdated:
-                of_them = DocumentChunks(chunks.document, tuple(node for node, _ in outdated))
-                result.append((of_them, [position for _, position in outdated]))
-        return result
+
+        def is_outdated(node: BaseNode) -> bool:
+            return (value_of(node.metadata, CONTEXT_SOURCE), value_of(node.metadata, CONTEXT_VERSION)) != current
+
+        outdated = [DocumentChunks(group.document, tuple(filter(is_outdated, group.nodes))) for group in groups]
+        return [group for group in outdated if group.nodes]
 
     def _write(
         self,
         nodes: Sequence[BaseNode],
-        groups: Sequence[tuple[DocumentChunks, list[int]]],
+        groups: Sequence[DocumentChunks],
         results: Sequence[Sequence[ChunkContext | None]],
         *,
         required: bool = True,  # while a query waits, a chunk without a context is better than none
     ) -> list[BaseNode]:
         missing, version = 0, self._version if self.descriptions else None
-        for (_, positions), contexts in zip(groups, results, strict=True):
-            for position, context in zip(positions, contexts, strict=True):
+        for group, contexts in zip(groups, results, strict=True):
+            for node, context in zip(group.nodes, contexts, strict=True):
                 if context is None:
                     missing += 1
                 else:
-                    write_context(nodes[position], self._described(nodes[position], context, version))
+                    written = self._described(node, context, version)
+                    put_context(node.metadata, written.text, written.source, written.version, written.lexical)
         for node in nodes:
-            set_views(
-                node,
-                show_context_to_llm=self.show_context_to_llm,
-                **self.key_lists(),
-            )
+            set_views(node, show_context_to_llm=self.show_context_to_llm, **self.key_lists())
         if missing and required:
             raise ContextError(
                 f"{missing} of {len(nodes)} chunks got no context from {self.generator.name}, and it has no fallback. "
@@ -311,19 +286,6 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         lines = [context.text, *descriptions_of(self.descriptions, path_of(node.metadata) or "")]
         mark = version if context.source == self.generator.name else context.version
         return replace(context, text="\n".join(lines), version=mark)
-
-
-def write_context(node: BaseNode, context: ChunkContext) -> None:
-    """Put one context into a node's metadata, in place of an earlier one of this package."""
-    put_context(node.metadata, context.text, context.source, context.version, context.lexical)
-
-
-def remove_context(nodes: Iterable[BaseNode]) -> None:
-    """Take contexts out of nodes again, in place; what a context had hidden shows again."""
-    for node in nodes:
-        if has_context(node.metadata):
-            drop_context(node.metadata)
-            reset_views(node)
 
 
 def _keys(name: str, keys: Sequence[str]) -> tuple[str, ...]:
@@ -342,13 +304,6 @@ def _whole(documents: Any) -> list[BaseNode]:
             f"documents={type(documents).__name__} is no list of documents. Cure: documents=[document], as loaded."
         )
     return kept
-
-
-def _copy(node: BaseNode) -> BaseNode:
-    """Copy a node as far as contexts change it, so that what the retriever holds stays as it is."""
-    copy = node.model_copy()
-    copy.metadata = dict(node.metadata)
-    return copy
 
 
 @contextmanager

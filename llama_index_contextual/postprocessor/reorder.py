@@ -8,44 +8,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
-from typing_extensions import TypedDict, Unpack
 
-from llama_index_contextual.checks import amount, explained, optional_whole, refuse_unknown, whole
+from llama_index_contextual.checks import Checked
 from llama_index_contextual.dates import date_from_heading, date_from_path, date_from_words, parse_date
 from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from llama_index.core.callbacks import CallbackManager
-
 
 Now = datetime | date | Callable[[], datetime]
 MissingDate = Literal["keep", "floor", "drop"]
+_Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 _DAY = 86_400.0
 _FIRST: Final = 1e8  # seconds: March 1973
 _MODIFIED: Final = "last_modified_date"
-
-
-class RecencySettings(TypedDict, total=False):
-    """Name what a :class:`RecencyPostprocessor` takes, so that a type checker knows."""
-
-    half_life_days: float
-    weight: float
-    floor: float
-    missing_date: MissingDate
-    evergreen: tuple[str, ...]
-    date_key: str
-    min_spread: float
-    top_k: int | None
-    now: Now | None
-    callback_manager: CallbackManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +81,16 @@ def weigh(scores: Sequence[float], multipliers: Sequence[float], *, min_spread: 
     ]
 
 
-class RecencyPostprocessor(BaseNodePostprocessor):
+class _Reordering(Checked, BaseNodePostprocessor):
+    """Takes microseconds a node, so that a thread would cost more than it saves."""
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return self._postprocess_nodes(nodes, query_bundle)
+
+
+class RecencyPostprocessor(_Reordering):
     """Weigh scores by age: ``0.5 ** (age / half_life_days)`` on dated nodes, nothing on undated and evergreen ones.
 
     ``weight`` says how much of that factor counts. By default it is enough for the newer of near equals to win, and no
@@ -121,10 +113,12 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         ['new', 'old']
     """
 
-    half_life_days: float = Field(default=30.0, description="Days after which the decay factor is one half.")
+    half_life_days: float = Field(
+        default=30.0, gt=0, allow_inf_nan=False, description="Days after which the decay factor is one half."
+    )
     # benchmarks/results/memory.md: 0.1 costs 0.2 points of recall@4, 1 costs 31
-    weight: float = Field(default=0.1, description="How much of it age may take: 0 nothing, 1 all of it.")
-    floor: float = Field(default=0.0, description="The least that the decay factor falls to, however old the node.")
+    weight: _Share = Field(default=0.1, description="How much of it age may take: 0 nothing, 1 all of it.")
+    floor: _Share = Field(default=0.0, description="The least that the decay factor falls to, however old the node.")
     missing_date: MissingDate = Field(
         default="keep", description="Undated nodes: keep their score, get the floor's factor, or are dropped."
     )
@@ -132,20 +126,11 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
     )
     date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
-    min_spread: float = Field(
+    min_spread: _Share = Field(
         default=0.5, description="Least distance of best score and baseline, as a share of the best."
     )
-    top_k: int | None = Field(default=None, description="Return at most this many nodes; None returns all.")
+    top_k: int | None = Field(default=None, ge=1, description="Return at most this many nodes; None returns all.")
     now: Now | None = Field(default=None, exclude=True, description="The present; None is the clock, in local time.")
-
-    def __init__(self, **settings: Unpack[RecencySettings]) -> None:
-        refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
-        with explained():
-            super().__init__(**settings)
-        amount("half_life_days", self.half_life_days)
-        for name in ("weight", "floor", "min_spread"):
-            amount(name, getattr(self, name), zero=True, most=1)
-        optional_whole("top_k", self.top_k)
 
     @classmethod
     def class_name(cls) -> str:
@@ -185,11 +170,6 @@ class RecencyPostprocessor(BaseNodePostprocessor):
         # After some fifty half-lives multipliers no longer differ, and days still do.
         rows.sort(key=lambda row: (-row[1].score_after, -row[1].multiplier, row[2], row[1].node_id))
         return [hit for hit, _, _ in rows[: self.top_k]]
-
-    async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        return self._postprocess_nodes(nodes, query_bundle)  # microseconds a node: a thread would cost more
 
     def _now(self) -> datetime:
         now = self.now() if callable(self.now) else self.now
@@ -249,7 +229,7 @@ def _finite_scores(nodes: Sequence[NodeWithScore]) -> list[float]:
     return [float(hit.score) if hit.score is not None and math.isfinite(hit.score) else lowest for hit in nodes]
 
 
-class GroupingPostprocessor(BaseNodePostprocessor):
+class GroupingPostprocessor(_Reordering):
     """Keep at most ``group_size`` nodes of each document, or of each value of a metadata field.
 
     Contexts make the chunks of one document more alike, so more of them are found together. That is right where an
@@ -268,14 +248,8 @@ class GroupingPostprocessor(BaseNodePostprocessor):
         ['a1', 'b1']
     """
 
-    group_size: int = Field(default=1, description="How many nodes of one group are kept.")
+    group_size: int = Field(default=1, ge=1, description="How many nodes of one group are kept.")
     group_by: str | None = Field(default=None, description="A metadata key; None is the document a node was cut from.")
-
-    def __init__(self, **settings: Any) -> None:
-        refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
-        with explained():
-            super().__init__(**settings)
-        whole("group_size", self.group_size)
 
     @classmethod
     def class_name(cls) -> str:
@@ -296,11 +270,6 @@ class GroupingPostprocessor(BaseNodePostprocessor):
                 hits.append(hit)
         return hits
 
-    async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        return self._postprocess_nodes(nodes, query_bundle)  # microseconds a node: a thread would cost more
-
     def _group(self, node: BaseNode) -> str | None:
         if self.group_by is None:
             return node.ref_doc_id
@@ -308,7 +277,7 @@ class GroupingPostprocessor(BaseNodePostprocessor):
         return None if value is None else repr(value)  # a list is a value too
 
 
-class CollectionWeights(BaseNodePostprocessor):
+class CollectionWeights(_Reordering):
     """Multiply the scores of hits by the weight of the folder that their path begins with, and sort them again."""
 
     weights: dict[str, float] = Field(description="0 to 1, by the name of a folder; others have 1.")
@@ -326,8 +295,3 @@ class CollectionWeights(BaseNodePostprocessor):
         for hit in nodes:
             hit.score = (hit.score or 0.0) * self.weights.get(path_of(hit.node.metadata).partition("/")[0], 1.0)
         return sorted(nodes, key=lambda hit: -(hit.score or 0.0))
-
-    async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        return self._postprocess_nodes(nodes, query_bundle)

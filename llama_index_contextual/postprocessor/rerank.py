@@ -21,7 +21,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.checks import explained
+from llama_index_contextual.checks import Checked
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.local_model import send_no_telemetry
@@ -141,18 +141,10 @@ class FastEmbedReranker(_ScoringReranker):
     def __init__(self, model: str, **options: Any) -> None:
         super().__init__(model=model)
         send_no_telemetry()
-        try:
+        with _loading(f"fastembed:{model}", "rerank", "a model of TextCrossEncoder.list_supported_models()"):
             from fastembed.rerank.cross_encoder import TextCrossEncoder
-        except ImportError as error:
-            raise MissingExtraError("fastembed", "rerank") from error
-        try:
+
             self._encoder = TextCrossEncoder(model_name=model, **options)
-        except Exception as error:  # the hub's, the file system's, onnxruntime's own
-            raise SettingError(
-                f"cannot be loaded ({type(error).__name__}: {error}). Cure: a model of "
-                "TextCrossEncoder.list_supported_models(), and a network the first time.",
-                rerank=f"fastembed:{model}",
-            ) from error
 
     @classmethod
     def class_name(cls) -> str:
@@ -163,7 +155,7 @@ class FastEmbedReranker(_ScoringReranker):
         return [float(score) for score in self._encoder.rerank(query, texts)]
 
 
-class RerankWithContext(BaseNodePostprocessor):
+class RerankWithContext(Checked, BaseNodePostprocessor):
     """Lets a reranker read each hit as it was embedded, with its context: ``RerankWithContext(RankGPTRerank(...))``.
 
     ``RankGPTRerank`` reads the bare text, ``LLMRerank`` and ``StructuredLLMRerank`` the LLM view; neither holds the
@@ -174,8 +166,7 @@ class RerankWithContext(BaseNodePostprocessor):
     reranker: SerializeAsAny[BaseNodePostprocessor] = Field(description="Any reranker of LlamaIndex.")
 
     def __init__(self, reranker: BaseNodePostprocessor, **settings: Any) -> None:
-        with explained():
-            super().__init__(reranker=reranker, **settings)
+        super().__init__(reranker=reranker, **settings)
 
     @classmethod
     def class_name(cls) -> str:
@@ -306,19 +297,25 @@ def _to_v1(url: str) -> str:
 
 
 def _sentence_transformers(model: str, pool: int) -> BaseNodePostprocessor:
-    from llama_index.core.postprocessor import SentenceTransformerRerank
+    with _loading(f"sentence-transformers:{model}", "huggingface", "the name of a cross-encoder"):
+        from llama_index.core.postprocessor import SentenceTransformerRerank
 
-    try:
         reranker: BaseNodePostprocessor = SentenceTransformerRerank(model=model, top_n=pool)
-    except ImportError as error:
-        raise MissingExtraError("sentence-transformers", "huggingface") from error
-    except Exception as error:  # the hub's, the file system's
-        raise SettingError(
-            f"cannot be loaded ({type(error).__name__}: {error}). Cure: the name of a cross-encoder, and a network the "
-            "first time.",
-            rerank=f"sentence-transformers:{model}",
-        ) from error
     return reranker
+
+
+@contextmanager
+def _loading(spec: str, extra: str, what: str) -> Iterator[None]:
+    """Say what is missing where a model of this machine cannot be loaded."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(spec.partition(":")[0], extra) from error
+    except Exception as error:  # the hub's, the file system's, onnxruntime's own
+        raise SettingError(
+            f"cannot be loaded ({type(error).__name__}: {error}). Cure: {what}, and a network the first time.",
+            rerank=spec,
+        ) from error
 
 
 def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
@@ -326,7 +323,7 @@ def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
         from llama_index_contextual.context import LLMContextGenerator
 
         LLMContextGenerator(llm, cache=False).require_key()
-        llm = ModelSpec.parse(llm).limited(max_tokens=_ANSWER, seconds=_SECONDS)
+        llm = ModelSpec.parse(llm).make(max_tokens=_ANSWER, seconds=_SECONDS)
     if llm is None:
         try:
             llm = Settings.llm

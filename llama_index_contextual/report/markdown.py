@@ -1,7 +1,7 @@
 """Markdown as HTML that runs nothing and loads nothing, with matched words marked.
 
-HTML in a document is shown as text. Images are named and not loaded. A link leads to a page of the web in another
-window, or to another document where the caller says how that is addressed.
+HTML in a document is shown as text. Images and embedded notes are named and not loaded. A link leads to a page of the
+web in another window, or to another document where the caller says how that is addressed. A callout shows its title.
 """
 
 from __future__ import annotations
@@ -15,20 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markupsafe import Markup
 
 from llama_index_contextual import metadata
-from llama_index_contextual.text import is_markdown
+from llama_index_contextual.text import WIKI_LINK, is_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from markdown_it.token import Token
+    from markdown_it.rules_core import StateCore
+    from markdown_it.rules_inline import StateInline
 
 _WORD: Final = re.compile(r"\w+|\W+")
 _WIDE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _FENCE: Final = re.compile(r" {0,3}(```|~~~)")
 _WEB: Final = ("http://", "https://", "mailto:")
+_CALLOUT: Final = re.compile(r"\[!([\w-]{1,40})\](?:\|[^\]\n]{0,40}\])?[+-]?[ \t]*([^\n]*)\n?")
+_PICTURES: Final = (".png", ".jpg", ".jpeg", ".gif", ".svg", ".webp", ".bmp", ".avif")
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
@@ -79,7 +83,7 @@ def rendered(text: str, values: Mapping[str, Any], marker: Marker, address: Call
         text: Of the chunk.
         values: Its metadata, under our names of the keys.
         marker: Marks words.
-        address: Gives the link to another document of the folder; "" for none.
+        address: Gives the link to another document of the folder, by its path or as ``[[Name#Heading]]``; "" for none.
     """
     path = metadata.path_of(values)
     if not is_markdown(path):
@@ -102,6 +106,9 @@ def _markdown() -> MarkdownIt:
     markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     for name in ("text", "code_inline", "fence", "code_block", "image", "link_open", "link_close"):
         markdown.add_render_rule(name, globals()[f"_{name}"])
+    markdown.core.ruler.after("block", "callouts", _callouts)
+    markdown.inline.ruler.before("link", "wiki_link", _read_wiki_link)
+    markdown.add_render_rule("wiki_link", _wiki_link)
     for name in ("heading_open", "heading_close"):
         markdown.add_render_rule(name, _heading)
     return markdown
@@ -145,3 +152,44 @@ def _link_open(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, 
 
 def _link_close(*_: Any) -> str:
     return "</a>"
+
+
+def _read_wiki_link(state: StateInline, silent: bool) -> bool:
+    """Read ``[[Name]]`` or ``![[Name]]`` where it stands."""
+    match = WIKI_LINK.match(state.src, state.pos, state.posMax)
+    if match is None or not (match[1].strip() or match[2]) or match[1].startswith(" "):  # "[[ -f x ]]" is code
+        return False
+    if not silent:
+        token = state.push("wiki_link", "", 0)
+        token.content, token.meta = match[0], {"parts": [(part or "").strip() for part in match.groups()]}
+    state.pos = match.end()
+    return True
+
+
+def _wiki_link(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, Any]) -> str:
+    name, heading, text = tokens[at].meta["parts"]
+    embedded = tokens[at].content.startswith("!")
+    shown = env["marker"].html(" > ".join(filter(None, (name, *heading.split("#")))) if embedded or not text else text)
+    if embedded and name.lower().endswith(_PICTURES):
+        return f'<span class="image">{shown}</span>'
+    link = env["address"](f"[[{name or env['path']}{heading}]]")
+    opened = f'<a href="{escape(link)}" rel="noopener noreferrer">' if link else '<a class="nowhere">'
+    return f'<span class="embedded">{opened}{shown}</a></span>' if embedded else f"{opened}{shown}</a>"
+
+
+def _callouts(state: StateCore) -> None:
+    """Make the first line of a callout, ``> [!tip] Title``, a paragraph of its own: the title, or else the kind."""
+    made: list[Token] = []
+    for token in state.tokens:
+        made.append(token)
+        if [one.type for one in made[-3:]] != ["blockquote_open", "paragraph_open", "inline"]:
+            continue
+        if match := _CALLOUT.match(token.content):
+            made[-2].attrSet("class", "callout")
+            rest, token.content = token.content[match.end() :], match[2].strip() or match[1].capitalize()
+            if rest:
+                level = token.level
+                body = Token("inline", "", 0, content=rest, level=level, children=[])
+                made += [Token("paragraph_close", "p", -1, level=level - 1, block=True)]
+                made += [Token("paragraph_open", "p", 1, level=level - 1, block=True), body]
+    state.tokens = made

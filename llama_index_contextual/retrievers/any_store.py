@@ -1,4 +1,4 @@
-"""Search any LlamaIndex vector store; what a store cannot filter is filtered on its hits, before the cut.
+"""Search any LlamaIndex vector store, and Chroma with less; what a store cannot filter is filtered on its hits.
 
 Stores' own filters differ: some take NOT for AND, refuse nested filters or know half of the operators. So a store gets
 only those parts that mean the same everywhere, each hit is checked against all of the filters, and the store is asked
@@ -12,8 +12,8 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from llama_index.core.schema import ObjectType
+from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterCondition,
@@ -21,18 +21,30 @@ from llama_index.core.vector_stores.types import (
     MetadataFilter,
     MetadataFilters,
     VectorStoreQuery,
+    VectorStoreQueryMode,
 )
 
-from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
-from llama_index_contextual.keyword.filters import ITEMS, REF_DOC_ALIASES, REF_DOC_ID, condition_of, select
-from llama_index_contextual.retrievers.chroma import stored_nodes
-from llama_index_contextual.retrievers.search import Candidate
+from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError, StorageError
+from llama_index_contextual.keyword.evidence import Candidate
+from llama_index_contextual.keyword.filters import ITEMS, REF_DOC_ID, admits, condition_of
+from llama_index_contextual.retrievers.chroma import (
+    nearest,
+    nodes_of,
+    select_ids,
+    stored_nodes,
+    to_where,
+    warn_of_losses,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.docstore import BaseDocumentStore
+    from llama_index.vector_stores.chroma import ChromaVectorStore
+    from typing_extensions import Self
+
+    from llama_index_contextual.retrievers.search import NodeSearch
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +82,7 @@ class NodesElsewhere:
 
 
 class AnyStore:
-    """Search a store through LlamaIndex's own interface.
+    """Search a store through LlamaIndex's own interface. Copies of a retriever share it, as a store cannot be copied.
 
     Args:
         store: The vector store.
@@ -84,9 +96,30 @@ class AnyStore:
         elsewhere: NodesElsewhere | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._store = store
+        self.store = store
         self._elsewhere = elsewhere
         self._options = dict(options or {})
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
+        copied = self.store.model_copy()  # pickling may take parts out of the object
+        if set(copied.__getstate__().get("__pydantic_private__") or ()) != set(copied.__pydantic_private__ or ()):
+            raise CopyError(
+                f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
+                "Cure: pickle what makes the store, and make store and retriever where it arrives."
+            )
+        return dict(self.__dict__)
+
+    def is_plain(self, query: VectorStoreQuery) -> bool:
+        """Return whether a store is asked for nothing but the nearest vectors."""
+        return query.mode == VectorStoreQueryMode.DEFAULT and not self._options
+
+    def gives_cosines(self, query: VectorStoreQuery) -> bool:
+        """Return whether the scores are cosine similarities."""
+        return self.is_plain(query) and isinstance(self.store, SimpleVectorStore)
 
     def search(self, query: VectorStoreQuery) -> list[Candidate]:
         """Return the best ``query.similarity_top_k`` that ``query.filters`` and ``query.node_ids`` admit, with nodes.
@@ -104,18 +137,19 @@ class AnyStore:
                 candidates = self._ask(replace(query, similarity_top_k=size, filters=pushed))
             except Exception as error:
                 if parts or query.node_ids:
-                    logger.info("%s refuses filters (%s); its hits are filtered", type(self._store).__name__, error)
+                    logger.info("%s refuses filters (%s); its hits are filtered", type(self.store).__name__, error)
                     parts, query = [], replace(query, node_ids=None)
                     continue
                 if size == top_k:
                     raise
-                message = f"{type(self._store).__name__} gives no more than {size // _MORE} hits ({error})"
+                message = f"{type(self.store).__name__} gives no more than {size // _MORE} hits ({error})"
                 warnings.warn(f"{message}; behind these none was looked for.", ContextualWarning, stacklevel=2)
                 return results
             admitted = [
                 candidate
                 for candidate in candidates
-                if candidate.node is not None and _admits(filters, candidate.node, parts)
+                if (node := candidate.node) is not None
+                and admits(filters, {REF_DOC_ID: node.ref_doc_id, **node.metadata}, parts)
             ]
             results = [candidate for candidate in admitted if ids is None or candidate.node_id in ids][:top_k]
             if len(results) == top_k or len(candidates) < size or (filters is None and ids is None):
@@ -127,17 +161,17 @@ class AnyStore:
         ids = list(node_ids)
         if not ids:
             return {}
-        if not self._store.stores_text:
+        if not self.store.stores_text:
             return self._elsewhere.get(ids) if self._elsewhere else {}
         try:
-            nodes = {node.node_id: node for node in stored_nodes(self._store, ids)}
+            nodes = {node.node_id: node for node in stored_nodes(self.store, ids)}
         except SettingError:  # it cannot list its nodes; its hits come with them
             return {}
         return self._elsewhere.completed(nodes) if self._elsewhere else nodes
 
     def _ask(self, query: VectorStoreQuery) -> list[Candidate]:
         try:
-            result = self._store.query(query, **self._options)
+            result = self.store.query(query, **self._options)
         except Warning:  # so says LanceDB that it found nothing
             return []
         nodes = {node.node_id: node for node in result.nodes or []}
@@ -148,13 +182,66 @@ class AnyStore:
             nodes = self._elsewhere.get(ids) if self._elsewhere else {}
             if missing := [node_id for node_id in ids if node_id not in nodes]:
                 raise StorageError(
-                    f"{type(self._store).__name__} found node {missing[0]!r}, whose text is not in the docstore. "
+                    f"{type(self.store).__name__} found node {missing[0]!r}, whose text is not in the docstore. "
                     "Cure: load the index with the docstore that it was persisted with."
                 )
         scores: Sequence[float | None] = result.similarities or [None] * len(ids)
         return [
             Candidate(nodes[node_id].node_id, score, nodes[node_id]) for node_id, score in zip(ids, scores, strict=True)
         ]
+
+
+class ChromaStore(AnyStore):
+    """Search Chroma itself: scores are cosine similarities, and of a question only ids and distances are read.
+
+    Args:
+        store: LlamaIndex's store on a Chroma collection.
+        elsewhere: The nodes that it does not hold.
+        options: What its ``query`` takes besides; then LlamaIndex's interface is asked.
+        companion: Finds nodes and evaluates filters faster than Chroma.
+    """
+
+    def __init__(
+        self,
+        store: ChromaVectorStore,
+        elsewhere: NodesElsewhere | None,
+        options: Mapping[str, Any] | None,
+        companion: NodeSearch | None,
+    ) -> None:
+        super().__init__(store, elsewhere, options)
+        self._companion = companion
+        self._looked_at = False
+
+    def gives_cosines(self, query: VectorStoreQuery) -> bool:
+        """Return whether the scores are cosine similarities."""
+        return self.is_plain(query)
+
+    def search(self, query: VectorStoreQuery) -> list[Candidate]:
+        """Return the best; warn, once, where the graph of the collection loses what is near."""
+        if not self._looked_at:
+            self._looked_at = True
+            warn_of_losses(self.store.client)
+        if not self.is_plain(query):
+            return super().search(query)
+        where, ids, filters = None, query.node_ids, query.filters
+        if filters is not None:
+            # Chroma needs 9 ms for what a companion does in well under one.
+            where = None if self._companion else to_where(filters)
+            if where is None:
+                chosen = self._companion.selected_ids(filters) if self._companion else None
+                admitted = select_ids(self.store.client, filters) if chosen is None else chosen
+                ids = admitted if ids is None else [*(set(ids) & set(admitted))]
+        vector = query.query_embedding or []
+        pairs = nearest(self.store.client, vector, query.similarity_top_k, where=where, ids=ids)
+        return [Candidate(*pair) for pair in pairs]
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that exist."""
+        wanted = list(node_ids)
+        nodes = self._companion.nodes(wanted) if self._companion is not None else {}
+        missing = [node_id for node_id in wanted if node_id not in nodes]
+        nodes |= {node.node_id: node for node in nodes_of(self.store.client, missing)}
+        return self._elsewhere.completed(nodes) if self._elsewhere else nodes
 
 
 def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:
@@ -188,18 +275,3 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, str):
         return not set(value) & set("'\"\\\0%")
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-
-
-def _admits(filters: MetadataFilters | None, node: BaseNode, pushed: Sequence[MetadataFilter]) -> bool:
-    """Return whether filters admit a node; a store that looked into a list for a value was right to do so."""
-    if filters is None:
-        return True
-    metadata = {REF_DOC_ID: node.ref_doc_id, **node.metadata}
-
-    def test(condition: MetadataFilter) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        key = REF_DOC_ID if condition.key in REF_DOC_ALIASES and condition.key not in metadata else condition.key
-        value, holds = metadata.get(key.removeprefix(ITEMS)), condition_of(condition)
-        inside = isinstance(value, list) and any(condition is part for part in pushed) and any(map(holds, value))
-        return np.array([inside or holds(value)])
-
-    return bool(select(filters, test, 1)[0])

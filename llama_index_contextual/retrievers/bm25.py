@@ -18,30 +18,22 @@ from llama_index_contextual.checks import whole
 from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.engine import K1, B
-from llama_index_contextual.keyword.evidence import Match
+from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import both, check_filters, filter_in_words, having, keys_of
 from llama_index_contextual.keyword.index import checked_nodes
 from llama_index_contextual.keyword.persistence import load_index, save_index
 from llama_index_contextual.keyword.query import UnknownWords, parse_query, unknown_words
 from llama_index_contextual.retrievers.chroma import stored_ids, stored_nodes
-from llama_index_contextual.retrievers.search import Candidate, KeywordSearch, StoreReader, Unchanging
+from llama_index_contextual.retrievers.search import KeywordSearch, StoreReader, Unchanging
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.vector_stores.types import BasePydanticVectorStore
-    from typing_extensions import Unpack
 
     from llama_index_contextual.keyword.evidence import Group, Nearness, TermScores
-    from llama_index_contextual.retrievers.search import (
-        KeywordSettings,
-        NewSettings,
-        RetrieverSettings,
-        T,
-        ViewSettings,
-    )
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +103,7 @@ class ContextualBM25Retriever(BM25Retriever):
         reader: StoreReader[KeywordSearch],
         *,
         analyzer: Analyzer | None = None,
-        **settings: Unpack[RetrieverSettings],
+        **settings: Any,
     ) -> ContextualBM25Retriever:
         """Return a retriever over a store that something else changes; it keeps no index of its own.
 
@@ -131,7 +123,7 @@ class ContextualBM25Retriever(BM25Retriever):
         nodes: Sequence[BaseNode] | None = None,
         docstore: Any | None = None,
         vector_store: BasePydanticVectorStore | None = None,
-        **settings: Unpack[NewSettings],
+        **settings: Any,
     ) -> ContextualBM25Retriever:
         """Return a retriever over exactly one of four sources.
 
@@ -189,7 +181,7 @@ class ContextualBM25Retriever(BM25Retriever):
         """Return a view that returns only what these filters and this view's own admit. It shares the index."""
         return self.with_settings(filters=both(self.filters, filters))
 
-    def with_settings(self, **settings: Unpack[ViewSettings]) -> ContextualBM25Retriever:
+    def with_settings(self, **settings: Any) -> ContextualBM25Retriever:
         """Return a view with another ``similarity_top_k`` or other ``filters`` on the same index."""
         unknown = set(settings) - {"similarity_top_k", "filters"}
         if unknown:
@@ -207,11 +199,8 @@ class ContextualBM25Retriever(BM25Retriever):
         """Look once at what is read; see :class:`StoreReader`."""
         return self._reader.looking()
 
-    def _ask(self, work: Callable[[KeywordSearch], T]) -> T:
-        return self._reader.ask(work)
-
     def __len__(self) -> int:
-        return self._ask(lambda store: store.count())
+        return self._reader.ask(lambda store: store.count())
 
     @property
     def node_ids(self) -> list[str]:
@@ -221,37 +210,39 @@ class ContextualBM25Retriever(BM25Retriever):
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that these filters and this view's own admit."""
         all_filters = both(self.filters, filters)
-        return self._ask(lambda store: store.selected_ids(all_filters))
+        return self._reader.ask(lambda store: store.selected_ids(all_filters))
 
     def filters_that_admit_none(self) -> list[str]:
         """Return those of this view's filters that no node passes, in words; each is tried by itself."""
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
         alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
-        return self._ask(lambda store: [words for words, part in alone.items() if not store.selected_ids(part)])
+        return self._reader.ask(lambda store: [words for words, part in alone.items() if not store.selected_ids(part)])
 
     def keys_that_no_node_has(self) -> list[str]:
         """Return the metadata keys that this view's filters name and no node has."""
-        return self._ask(lambda store: [key for key in keys_of(self.filters) if not store.selected_ids(having(key))])
+        return self._reader.ask(
+            lambda store: [key for key in keys_of(self.filters) if not store.selected_ids(having(key))]
+        )
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that are indexed."""
         ids = list(node_ids)
-        return self._ask(lambda store: store.nodes(ids))
+        return self._reader.ask(lambda store: store.nodes(ids))
 
     def term_scores(self, text: str, node_ids: Iterable[str]) -> TermScores:
         """Return what each term of a query adds to the score of each node."""
         groups, ids = _groups(self.analyzer, text), list(node_ids)
-        return self._ask(lambda store: store.term_scores(groups, ids))
+        return self._reader.ask(lambda store: store.term_scores(groups, ids))
 
     def nearness(self, text: str, node_ids: Iterable[str]) -> Nearness:
         """Return how near to each other the neighbouring words of a query stand in each node."""
         groups, ids = _groups(self.analyzer, text), list(node_ids)
-        return self._ask(lambda store: store.nearness(groups, ids))
+        return self._reader.ask(lambda store: store.nearness(groups, ids))
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key without reading the nodes; None where one has none."""
         ids = list(node_ids)
-        return self._ask(lambda store: store.values(key, ids))
+        return self._reader.ask(lambda store: store.values(key, ids))
 
     def document_frequency(self, text: str) -> dict[str, int]:
         """Return for each term of a text how many nodes of the index hold it: 1 is rare, 0 is unknown."""
@@ -271,7 +262,7 @@ class ContextualBM25Retriever(BM25Retriever):
             like = getattr(store, "word_like", None) if self.filters is None else None
             return unknown_words(text, self.analyzer, missing, like)
 
-        return self._ask(work)
+        return self._reader.ask(work)
 
     def evidence(self, text: str, node_ids: Iterable[str]) -> dict[str, list[TermEvidence]]:
         """Return the terms of a query that each node holds, most important first; [] for a node that holds none."""
@@ -280,10 +271,9 @@ class ContextualBM25Retriever(BM25Retriever):
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """Return ids and scores of the best ``top_k``, best first; [] for a query without terms."""
-        matches = self._ask(lambda store: self._matches(store, query.query_str, top_k))
-        return [Candidate(match.node_id, match.score) for match in matches]
+        return self._reader.ask(lambda store: self._matches(store, query.query_str, top_k))
 
-    def _matches(self, store: KeywordSearch, text: str, top_k: int) -> list[Match]:
+    def _matches(self, store: KeywordSearch, text: str, top_k: int) -> list[Candidate]:
         """Answer a query with its operators, or as plain text where no node satisfies them."""
         parsed = parse_query(text, self.analyzer)
         filters = both(self.filters, parsed.filters)
@@ -298,11 +288,11 @@ class ContextualBM25Retriever(BM25Retriever):
             if not matches and query_bundle.query_str.strip():
                 filters = both(self.filters, parse_query(query_bundle.query_str, self.analyzer).filters)
                 ids = store.selected_ids(filters) or store.selected_ids(self.filters)
-                matches = [Match(node_id, 0.0) for node_id in ids[: self.similarity_top_k]]
+                matches = [Candidate(node_id, 0.0) for node_id in ids[: self.similarity_top_k]]
             nodes = store.nodes(match.node_id for match in matches)
             return [NodeWithScore(node=nodes[m.node_id], score=m.score) for m in matches if m.node_id in nodes]
 
-        return self._ask(work)
+        return self._reader.ask(work)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return await asyncio.to_thread(self._retrieve, query_bundle)
@@ -339,14 +329,14 @@ class ContextualBM25Retriever(BM25Retriever):
         save_index(self.index, Path(path), stamp=stamp, settings=self._own_settings())
 
     @classmethod
-    def from_persist_dir(  # type: ignore[override]  # its **kwargs are any
+    def from_persist_dir(
         cls,
         path: str | Path,
         encoding: str = "utf-8",  # noqa: ARG003  part of the base class's interface
         *,
         stamp: str | None = None,
         analyzer: Analyzer | None = None,
-        **overrides: Unpack[KeywordSettings],
+        **overrides: Any,
     ) -> ContextualBM25Retriever:
         """Return what :meth:`persist` wrote, every setting included.
 
@@ -378,7 +368,7 @@ class ContextualBM25Retriever(BM25Retriever):
         *,
         stamp: str | None = None,
         analyzer: Analyzer | None = None,
-        **settings: Unpack[KeywordSettings],
+        **settings: Any,
     ) -> ContextualBM25Retriever:
         """Return the retriever kept in a folder, brought up to date with a Chroma store and persisted.
 

@@ -27,15 +27,13 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.filters import ITEMS, admits, condition_of
 from llama_index_contextual.matrix import units_of
-from llama_index_contextual.retrievers.search import MOST, Candidate
+from llama_index_contextual.retrievers.search import MOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from llama_index.core.schema import BaseNode
     from llama_index.vector_stores.chroma import ChromaVectorStore
-
-    from llama_index_contextual.retrievers.search import NodeSearch
 
 
 # Nodes a request, which bounds SQLite's variables and memory: after pages of 5,000 texts a process keeps 150 MB.
@@ -48,62 +46,9 @@ _UNIT: Final = 1e-3  # how far from 1 the length of a normalised vector may be
 # What Chroma says for a moment while another thread writes the first vectors of a collection.
 _STARTING: Final = "Nothing found on disk"
 
-_OPERATORS: Final = {
-    FilterOperator.EQ: "$eq",
-    FilterOperator.NE: "$ne",
-    FilterOperator.GT: "$gt",
-    FilterOperator.GTE: "$gte",
-    FilterOperator.LT: "$lt",
-    FilterOperator.LTE: "$lte",
-    FilterOperator.IN: "$in",
-    FilterOperator.NIN: "$nin",
-}
 _ORDERED: Final = frozenset({FilterOperator.GT, FilterOperator.GTE, FilterOperator.LT, FilterOperator.LTE})
-
-
-class ChromaDense:
-    """Search one open Chroma collection by vector.
-
-    Args:
-        collection: The collection.
-        companion: Finds nodes and evaluates filters faster than Chroma: a keyword index of the same nodes, or a
-            retriever over one.
-        only: Ids of the nodes that a question may return; None for all.
-    """
-
-    def __init__(
-        self, collection: Any, companion: NodeSearch | None = None, *, only: Sequence[str] | None = None
-    ) -> None:
-        self._collection = collection
-        self._companion = companion
-        self._only = only
-
-    def dense_query(
-        self, embedding: Sequence[float], top_k: int, filters: MetadataFilters | None = None
-    ) -> list[Candidate]:
-        """Return the ``top_k`` nodes nearest to a vector; scores are cosine similarities."""
-        where, ids = None, None if self._only is None else list(dict.fromkeys(self._only))
-        if filters is not None:
-            # Chroma needs 9 ms for what a companion does in well under one.
-            where = None if self._companion else to_where(filters)
-            if where is None:
-                admitted = self.selected_ids(filters)
-                ids = admitted if ids is None else [*(set(ids) & set(admitted))]
-        pairs = nearest(self._collection, embedding, top_k, where=where, ids=ids)
-        return [Candidate(node_id, score) for node_id, score in pairs]
-
-    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
-        """Return the ids of all nodes that the filters admit."""
-        if self._companion is not None:
-            return self._companion.selected_ids(filters)
-        return select_ids(self._collection, filters)
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Return new node objects for those of the ids that exist."""
-        wanted = list(node_ids)
-        found = self._companion.nodes(wanted) if self._companion is not None else {}
-        missing = [node_id for node_id in wanted if node_id not in found]
-        return found | {node.node_id: node for node in nodes_of(self._collection, missing)}
+_SETS: Final = frozenset({FilterOperator.EQ, FilterOperator.NE, FilterOperator.IN, FilterOperator.NIN})
+_OPERATORS: Final = {operator: f"${operator.name.lower()}" for operator in _ORDERED | _SETS}
 
 
 def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:

@@ -13,13 +13,13 @@ from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from llama_index.core.schema import NodeWithScore
 
     from llama_index_contextual.keyword import TermEvidence
-    from llama_index_contextual.report import Marker
+    from llama_index_contextual.report.markdown import Marker
     from llama_index_contextual.retrievers.relevance import Evidence
 
 _SNIPPET = 60  # characters
@@ -210,7 +210,11 @@ class Explanation:
         Args:
             place_of: Gives the file of a path, so that sources open, such as ``index.place``. With None they do not.
         """
-        from llama_index_contextual.report import render
+        from llama_index_contextual.report.pages import render
+
+        def address(path: str) -> str:
+            file = None if place_of is None else place_of(path).absolute()
+            return file.as_uri() if file is not None and file.is_file() else ""
 
         weights = ", ".join(f"{name} {weight:.2f}" for name, weight in self.arms.items())
         fusion = self.mode if self.learned else f"{self.mode}; weights {weights}"
@@ -220,23 +224,13 @@ class Explanation:
             title=self.queries[0],
             summary=f"{counted(len(self), 'hit')}. Fusion: {fusion}; {proposed}.",
             warnings=self.said,
-            hits=list(hit_views(self, _address_by(place_of))),
+            hits=list(hit_views(self, address)),
         )
 
     def _repr_html_(self) -> str:
-        from llama_index_contextual.report import framed
+        from llama_index_contextual.report.pages import framed
 
         return framed(self.to_html())
-
-
-def _address_by(place_of: Callable[[str], Path] | None) -> Callable[[str], str]:
-    """Return what gives the address of a file by its path; "" where there is no such file."""
-
-    def address(path: str) -> str:
-        file = None if place_of is None else place_of(path).absolute()
-        return file.as_uri() if file is not None and file.is_file() else ""
-
-    return address
 
 
 def hit_views(explanation: Explanation, address: Callable[[str], str]) -> Iterator[dict[str, Any]]:
@@ -247,7 +241,7 @@ def hit_views(explanation: Explanation, address: Callable[[str], str]) -> Iterat
         address: Gives the link to a document by its path; "" for none.
     """
     from llama_index_contextual.keyword import Analyzer
-    from llama_index_contextual.report import Marker
+    from llama_index_contextual.report.markdown import Marker
 
     split = Analyzer().tokens
     most = {
@@ -258,7 +252,7 @@ def hit_views(explanation: Explanation, address: Callable[[str], str]) -> Iterat
 
 
 def _view(hit: Hit, most: dict[str, float], marker: Marker, address: Callable[[str], str]) -> dict[str, Any]:
-    from llama_index_contextual.report import node_html
+    from llama_index_contextual.report.pages import node_html
 
     node, arms = hit.node.node, []
     for name, best in most.items():
@@ -290,46 +284,12 @@ def _view(hit: Hit, most: dict[str, float], marker: Marker, address: Callable[[s
     }
 
 
-def hits_of(
-    nodes: Sequence[NodeWithScore],
-    fused: Mapping[str, Fused],
-    steps: Mapping[str, Sequence[Step]],
-    terms: Mapping[str, Sequence[TermEvidence]],
-    vectors: set[str],
-    relevance: float | None,
-) -> tuple[Hit, ...]:
-    """Put together why each node of an answer is in it.
-
-    Args:
-        nodes: The answer, best first.
-        fused: Each node's place in the fusion, by id.
-        steps: What postprocessors did, by id.
-        terms: Matched terms, by id.
-        vectors: Names of the arms whose score is a cosine.
-        relevance: Of the best hit of the pool.
-    """
-    hits = []
-    for rank, node in enumerate(nodes, start=1):
-        node_id = node.node.node_id
-        fused_hit = fused.get(node_id)
-        cosines = [
-            credit.score
-            for credit in (fused_hit.credits if fused_hit else ())
-            if credit.arm in vectors and credit.query == 0
-        ]
-        own_relevance = None if relevance is None or fused_hit is None else relevance * max(fused_hit.score, 0.0)
-        reasons = tuple(terms.get(node_id, ())), tuple(steps.get(node_id, ()))
-        hits.append(Hit(rank, node, fused_hit, max(cosines, default=None), own_relevance, *reasons))
-    return tuple(hits)
-
-
 def one_line(text: str) -> str:
     """Return a text that stays on its line of a table: breaks are spaces, what cannot be printed is U+FFFD."""
     return "".join(char if char.isprintable() else "\ufffd" for char in re.sub(r"\s", " ", text))
 
 
 def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
-    of_arms = [hit.credit(arm) for arm in arms]
     steps = [f"{step.name} x{step.factor:.2f}" for step in hit.steps if step.before != step.after]
     if hit.fused and hit.fused.boost != 1:
         steps.insert(0, f"agreement x{hit.fused.boost:.2f}")
@@ -341,7 +301,7 @@ def _row(hit: Hit, arms: Sequence[str], *, learned: bool) -> list[str]:
         str(hit.rank),
         f"{hit.score:.3f}",
         "-" if hit.relevance is None else f"{hit.relevance:.2f}",
-        *(f"{credit.rank}. ({credit.score:.3f})" if credit else "-" for credit in of_arms),
+        *(f"{credit.rank}. ({credit.score:.3f})" if credit else "-" for credit in map(hit.credit, arms)),
         *([earned] if learned else []),
         ", ".join(f"{term.term} ({term.document_frequency})" for term in hit.terms[:6]) or "-",
         ", ".join(steps) or "-",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from llama_index_contextual.retrievers.search import Candidate
+    from llama_index_contextual.keyword.evidence import Candidate
 
 
 class Mode(str, Enum):
@@ -115,9 +119,7 @@ def fuse(
         node_id: entries[0].credit if len(entries) == 1 else combine([credit.credit for credit in entries])
         for node_id, entries in entries_of.items()
     }
-    agreed: set[str] = set()
-    if len({ranking.query for ranking in rankings}) > 1:
-        agreed = {node_id for node_id, entries in entries_of.items() if len({credit.query for credit in entries}) > 1}
+    agreed = found_by_several(rankings)
     floor = 0.0
     if mode is Mode.RECIPROCAL_RANK and rankings:
         floor = min((ranking.weight for ranking in rankings if ranking.weight > 0), default=0.0) / (k + pool + 1)
@@ -130,6 +132,21 @@ def fuse(
         Fused(id_, raw[id_], lifted[id_] / scale, agreement_boost if id_ in agreed else 1.0, tuple(entries_of[id_]))
         for id_ in best_first(lifted)
     ]
+
+
+@cache
+def shipped_weights(name: str) -> Any:
+    """Return the weights of a model that comes with the package: ``learned``, ``messages`` or ``relevance``."""
+    return json.loads(files(__package__).joinpath(f"{name}.json").read_text("utf-8"))["weights"]
+
+
+def found_by_several(rankings: Sequence[Ranking]) -> set[str]:
+    """Return the documents that at least two queries found."""
+    queries_of: defaultdict[str, set[int]] = defaultdict(set)
+    for ranking in rankings if len({ranking.query for ranking in rankings}) > 1 else ():
+        for candidate in ranking.candidates if ranking.weight > 0 else ():
+            queries_of[candidate.node_id].add(ranking.query)
+    return {node_id for node_id, queries in queries_of.items() if len(queries) > 1}
 
 
 def best_first(scores: dict[str, float]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from dataclasses import replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from llama_index.core import Settings
@@ -35,20 +35,6 @@ if TYPE_CHECKING:
 
 RRF_K: Final = 20.0
 POOL: Final = 100  # candidates per arm, whatever the top-k, so that a top 5 is a prefix of a top 20
-
-
-_SETTINGS: Final = (
-    "rrf_k",
-    "similarity_top_k",
-    "candidate_pool",
-    "variants",
-    "agreement_boost",
-    "node_postprocessors",
-    "arm_timeout",
-    "on_arm_failure",
-    "expand",
-    "min_score",
-)
 
 
 class ContextualFusionRetriever(QueryFusionRetriever):
@@ -189,7 +175,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
                 f"Arms {stiff} have no with_filters(). Cure: give them their filters when you make them."
             )
         view = copy.copy(self)
-        filtered = [replace(arm, retriever=cast("Any", arm.retriever).with_filters(filters)) for arm in self._arms]
+        filtered = [arm.filtered(filters) for arm in self._arms]
         view.__dict__.update(_arms=filtered, _retrievers=[arm.retriever for arm in filtered])
         return view
 
@@ -236,10 +222,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         firsts = {bundle.query_str: bundle for bundle in reversed(bundles)}
         distinct = [firsts.pop(bundle.query_str) for bundle in bundles if bundle.query_str in firsts]
         more = len(distinct) == 1 and self.num_queries > 1
-        settings: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS} | {
-            "mode": Mode(self.mode),
-            "writers": (self._get_queries, self._aget_queries) if more else None,
-        }
+        settings: dict[str, Any] = {one.name: vars(self)[one.name] for one in fields(Search) if one.name in vars(self)}
+        settings |= {"mode": Mode(self.mode), "writers": (self._get_queries, self._aget_queries) if more else None}
         return Search(queries=distinct, arms=self._arms, **(settings | changes))
 
 

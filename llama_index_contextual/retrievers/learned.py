@@ -22,12 +22,8 @@ questions and tried on the other. ``benchmarks/results/fusion.md`` says on what,
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
-from importlib.resources import files
 from itertools import chain, count, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,7 +34,16 @@ from llama_index_contextual.keyword.dates_in_text import closeness, find_dates
 from llama_index_contextual.keyword.lexicon import lexicon_of
 from llama_index_contextual.language import tell_language
 from llama_index_contextual.metadata import DATE
-from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, stretch
+from llama_index_contextual.retrievers.fusion import (
+    Credit,
+    Fused,
+    Mode,
+    best_first,
+    found_by_several,
+    in_ranks,
+    shipped_weights,
+    stretch,
+)
 from llama_index_contextual.retrievers.vector import E5, MINILM
 from llama_index_contextual.tokens import share_spelled
 
@@ -57,24 +62,6 @@ _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
 _E5_TRUST: Final = 0.6  # of multilingual-e5 where the words are found, beside English; where none is, one more
 _FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
 FEATURES: Final = ("vector", "keyword", "match", "nearness", "date")
-
-
-@dataclass(frozen=True, slots=True)
-class FusionModel:
-    """The numbers of a model.
-
-    Args:
-        weights: What 1 of each feature adds to the log-odds that a candidate answers the question.
-    """
-
-    weights: Mapping[str, float]
-
-
-@cache
-def shipped_model() -> FusionModel:
-    """Return the model that comes with the package."""
-    content = json.loads(files("llama_index_contextual.retrievers").joinpath("learned.json").read_text("utf-8"))
-    return FusionModel(content["weights"])
 
 
 class Words(NamedTuple):
@@ -178,7 +165,7 @@ def fuse_learned(
     *,
     agreement_boost: float,
     trust: Mapping[str, float] | None = None,
-    model: FusionModel | None = None,
+    weights: Mapping[str, float] | None = None,
     explained: bool = True,
 ) -> list[Fused]:
     """Fuse rankings into one, best first, ties by id, every document once.
@@ -189,7 +176,7 @@ def fuse_learned(
         words: None where no arm knows.
         agreement_boost: Factor for the odds of documents that at least two queries found.
         trust: What the scores of some arms count, 0 to 1, by the arm's name; of others 1.
-        model: Default: the shipped one.
+        weights: What 1 of each feature adds to the log-odds that a candidate answers; default the shipped ones.
         explained: Give ``credits``, which takes as long as the rest.
 
     Returns:
@@ -197,13 +184,13 @@ def fuse_learned(
         of the best: it falls about as slowly as by ranks, so a recency decay weighs about as much as there. What a
         retriever returns is ``score`` times the :func:`relevance` of the best.
     """
-    columns = _columns(rankings, keyword, words, trust or {}, (model or shipped_model()).weights)
+    columns = _columns(rankings, keyword, words, trust or {}, weights or shipped_weights("learned"))
     rows = dict(zip(dict.fromkeys(chain.from_iterable(column.ids for column in columns)), count(), strict=False))
     table = np.zeros((len(rows), len(columns)))
     for number, column in enumerate(columns):
         table[list(map(rows.__getitem__, column.ids)), number] = column.credits
     raw = dict(zip(rows, map(math.fsum, table.tolist()), strict=True))
-    boosts = _boosts(columns, agreement_boost)
+    boosts = dict.fromkeys(found_by_several(rankings), agreement_boost)
     lifted = raw | {node_id: raw[node_id] + math.log(boost) for node_id, boost in boosts.items()}
     order = best_first(lifted)
     best = lifted[order[0]] if order else 0.0
@@ -249,16 +236,6 @@ def _columns(
             shares = np.array(list(shares_of.values()))
             columns.append(_Column(name, 0, list(shares_of), shares.tolist(), weights[name] * shares))
     return columns
-
-
-def _boosts(columns: Sequence[_Column], factor: float) -> dict[str, float]:
-    """Return the factor of the documents that at least two queries found."""
-    queries_of: dict[str, set[int]] = {}
-    if len({column.query for column in columns if column.ranked}) > 1:
-        for column in columns:
-            for node_id in column.ids if column.ranked else ():
-                queries_of.setdefault(node_id, set()).add(column.query)
-    return {node_id: factor for node_id, queries in queries_of.items() if len(queries) > 1}
 
 
 def _credits(columns: Sequence[_Column]) -> dict[str, list[Credit]]:

@@ -21,10 +21,7 @@ The chunk that says most by itself tells of its session first; each further one 
 
 from __future__ import annotations
 
-import json
 import math
-from functools import cache
-from importlib.resources import files
 from pathlib import PurePosixPath
 from statistics import median
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,7 +31,7 @@ import numpy as np
 from llama_index_contextual.dates import date_from_path, parse_day
 from llama_index_contextual.language import tell_language
 from llama_index_contextual.metadata import DATE, HEADER_PATH, PATH
-from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, stretch
+from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, shipped_weights, stretch
 from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
@@ -67,13 +64,6 @@ def sentences_of(message: str) -> list[str]:
         return []
     longest = sorted(dict.fromkeys(sentences), key=len, reverse=True)[:_SENTENCES]
     return [one for one in sentences if one in longest and len(one.split()) >= _LEAST_WORDS]
-
-
-@cache
-def shipped_weights() -> Mapping[str, float]:
-    """Return what 1 of each feature adds to the log-odds that an answer needs a session, as the package has it."""
-    content = json.loads(files("llama_index_contextual.retrievers").joinpath("messages.json").read_text("utf-8"))
-    return content["weights"]  # type: ignore[no-any-return]
 
 
 class Sessions(NamedTuple):
@@ -151,7 +141,7 @@ def fuse_sessions(
         ``raw`` as a share of the best. Among ``credits`` are the features, with rank 0; the score of the
         first two is how many chunks of the session are candidates, that of ``age`` its days, or -1.
     """
-    weights, trust = weights or shipped_weights(), trust or {}
+    weights, trust = weights or shipped_weights("messages"), trust or {}
     whole = [one for one in rankings if one.query == 0]
     vectors, matches = ([one for one in whole if keyword[one.arm] is kind] for kind in (False, True))
     sentences = [one for one in rankings if one.query and not keyword[one.arm]]

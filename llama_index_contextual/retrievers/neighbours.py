@@ -78,11 +78,10 @@ def merge_nodes(best: BaseNode, members: Sequence[BaseNode]) -> BaseNode:
         if key in metadata:
             name = own_name(key) if own_name(key) in metadata else key
             metadata[name] = outermost(value_of(part.metadata, key) for part in parts)
-    relationships = {
-        **best.relationships,
-        **_outer(parts[0], NodeRelationship.PREVIOUS),
-        **_outer(parts[-1], NodeRelationship.NEXT),
-    }
+    relationships = dict(best.relationships)
+    for part, side in ((parts[0], NodeRelationship.PREVIOUS), (parts[-1], NodeRelationship.NEXT)):
+        if side in part.relationships:
+            relationships[side] = part.relationships[side]
     changes = {"metadata": metadata, "relationships": relationships, "start_char_idx": _start(parts[0])}
     merged = best.model_copy(update={**changes, "end_char_idx": end})
     merged.set_content(text)
@@ -95,11 +94,6 @@ def _gap(before: BaseNode, after: BaseNode) -> str:
     first, last = value_of(after.metadata, START_LINE), value_of(before.metadata, END_LINE)
     lines = length if first is None or last is None else int(first) - int(last)
     return ("\n" * min(length, lines)).ljust(length)
-
-
-def _outer(node: BaseNode, side: NodeRelationship) -> dict[NodeRelationship, object]:
-    related = node.relationships.get(side)
-    return {} if related is None else {side: related}
 
 
 def _run(node: BaseNode, reach: Reach, load: Callable[[str], BaseNode | None]) -> dict[str, BaseNode]:
@@ -136,17 +130,10 @@ def _same_section(node: BaseNode, other: BaseNode) -> bool:
 
 def _touch(some: Iterable[BaseNode], others: Iterable[BaseNode]) -> bool:
     """Return whether two runs share a chunk or have adjacent chunks."""
-    nodes = list(others)
-    ids = {node.node_id for node in nodes}
-    before = {
-        r.node_id
-        for node in nodes
-        if isinstance(r := node.relationships.get(NodeRelationship.PREVIOUS), RelatedNodeInfo)
-    }
-    after = {
-        r.node_id for node in nodes if isinstance(r := node.relationships.get(NodeRelationship.NEXT), RelatedNodeInfo)
-    }
-    return any(node.node_id in ids or node.node_id in before or node.node_id in after for node in some)
+    nodes, sides = list(others), (NodeRelationship.PREVIOUS, NodeRelationship.NEXT)
+    related = [node.relationships.get(side) for node in nodes for side in sides]
+    ids = {one.node_id for one in (*nodes, *related) if isinstance(one, BaseNode | RelatedNodeInfo)}
+    return any(node.node_id in ids for node in some)
 
 
 def _placed(node: BaseNode) -> bool:

@@ -25,7 +25,7 @@ from llama_index_contextual.retrievers.arms import (
     rankings_of,
     report_failures,
 )
-from llama_index_contextual.retrievers.explain import Explanation, Step, hits_of
+from llama_index_contextual.retrievers.explain import Explanation, Hit, Step
 from llama_index_contextual.retrievers.fusion import Fused, Mode, Ranking, fuse
 from llama_index_contextual.retrievers.learned import fuse_learned, trust_in, words_of
 from llama_index_contextual.retrievers.messages import HALF_LIFE_DAYS, fuse_sessions, sentences_of, sessions_of
@@ -163,7 +163,11 @@ class Search:
             return
         query = parse_query(self.queries[0].query_str, keyword.analyzer)
         if query.operators:
-            self._obey(query.operators, frozenset(keyword.selected_ids(query.filters)))
+            admitted = frozenset(keyword.selected_ids(query.filters))
+            if admitted:
+                self.operators, self.admitted = query.operators, admitted
+            else:
+                self.notes.append(f"nothing matches {' '.join(query.operators)}, which was therefore ignored")
             self.parsed[0] = own_copy(self.queries[0], query.text)
         if self.operators:
             self.obeying = [arm.obeying(query.filters) for arm in self.arms]
@@ -176,12 +180,6 @@ class Search:
             self.parsed += map(QueryBundle, sentences_of(self.parsed[0].query_str))
         for note in self.notes:
             warnings.warn(f"Query {self.queries[0].query_str!r}: {note}.", ContextualWarning, stacklevel=2)
-
-    def _obey(self, operators: tuple[str, ...], admitted: frozenset[str]) -> None:
-        if admitted:
-            self.operators, self.admitted = operators, admitted
-        else:
-            self.notes.append(f"nothing matches {' '.join(operators)}, which was therefore ignored")
 
     @property
     def _reached(self) -> str:
@@ -262,7 +260,8 @@ class Search:
     def _note_filters(self, keyword: ContextualBM25Retriever | None, *, has_vectors: bool) -> None:
         """Say that filters admit nothing. A vector arm finds something whatever is asked, unless they admit nothing."""
         parts = keyword.filters_that_admit_none() if keyword is not None else []
-        note = f"no chunk passes the filters{': none has ' if parts else ''}{', '.join(parts)}"
+        together = ": each admits some, together they admit none" if keyword is not None else ""
+        note = f"no chunk passes the filters{': none has ' if parts else together}{', '.join(parts)}"
         if self.explained and (parts or has_vectors):
             self.notes.append(note)
         elif parts and keyword is not None and (keys := keyword.keys_that_no_node_has()):
@@ -329,12 +328,21 @@ class Search:
         terms: Any = {} if keyword is None else keyword.evidence(" ".join(queries), ids)
         vectors = {arm.name for arm in self.arms if not arm.is_keyword}
         fused = {one.node_id: one for one in self.fused}
+        hits = []
+        for rank, result in enumerate(self.results, start=1):
+            node_id = result.node.node_id
+            place = fused.get(node_id)
+            earned = () if place is None else place.credits
+            cosines = [one.score for one in earned if one.query == 0 and one.arm in vectors]
+            likely = None if self.relevance is None or place is None else self.relevance * max(place.score, 0.0)
+            reasons = tuple(terms.get(node_id, ())), tuple(self.steps.get(node_id, ()))
+            hits.append(Hit(rank, result, place, max(cosines, default=None), likely, *reasons))
         return Explanation(
             queries,
             {arm.name: arm.weight for arm in self.arms},
             self.mode.value,
             self.rrf_k,
-            hits_of(self.results, fused, self.steps, terms, vectors, self.relevance),
+            tuple(hits),
             len(self.fused),
             tuple(self.notes),
             self.operators,

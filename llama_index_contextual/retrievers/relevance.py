@@ -11,14 +11,12 @@ This is also the one place that says what ``search``, ``memory_search`` and the 
 
 from __future__ import annotations
 
-import json
 import math
-from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index_contextual.checks import amount
 from llama_index_contextual.errors import SettingError
+from llama_index_contextual.retrievers.fusion import shipped_weights
 from llama_index_contextual.tokens import is_spelled
 
 if TYPE_CHECKING:
@@ -99,13 +97,6 @@ class Evidence(NamedTuple):
         }
 
 
-@cache
-def shipped_weights() -> Mapping[str, Mapping[str, float]]:
-    """Return the weights that come with the package, by what is known: see :func:`models_of`."""
-    content = files("llama_index_contextual.retrievers").joinpath("relevance.json").read_text("utf-8")
-    return json.loads(content)["weights"]  # type: ignore[no-any-return]
-
-
 def models_of(evidence: Evidence) -> list[str]:
     """Return the names of the models that judge a question.
 
@@ -126,9 +117,9 @@ def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | N
 
     Args:
         evidence: What speaks for an answer.
-        weights: Of each model; default those of the package.
+        weights: Of each model of :func:`models_of`; default those of the package.
     """
-    shipped, features = weights or shipped_weights(), evidence.features()
+    shipped, features = weights or shipped_weights("relevance"), evidence.features()
     odds = [
         math.fsum([shipped[name]["constant"], *(shipped[name].get(key, 0.0) * features[key] for key in features)])
         for name in models_of(evidence)

@@ -1,9 +1,8 @@
-"""The seam to a store: what the arms ask of whatever holds the nodes, and the types of the arms' settings.
+"""The seam to a store: what the arms ask of whatever holds the nodes.
 
 A store that implements :class:`SearchStore` is searched by both arms, filtered, fused and explained as Chroma is. Ours
-are :class:`~llama_index_contextual.retrievers.chroma.ChromaDense` for vectors and
-:class:`~llama_index_contextual.keyword.KeywordIndex` for keywords. A store that computes keyword scores on its own
-server implements :class:`KeywordSearch`.
+are :class:`~llama_index_contextual.keyword.KeywordIndex` for keywords, and the view of an index for both. A store that
+computes keyword scores on its own server implements :class:`KeywordSearch`.
 
 All methods are called from several threads at once. They may block, because no arm calls them on an event loop.
 """
@@ -11,55 +10,21 @@ All methods are called from several threads at once. They may block, because no 
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
-
-from typing_extensions import TypedDict
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
-    from llama_index.core.callbacks import CallbackManager
-    from llama_index.core.llms import LLM
-    from llama_index.core.postprocessor.types import BaseNodePostprocessor
-    from llama_index.core.schema import BaseNode, IndexNode, QueryBundle
+    from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores.types import MetadataFilters
 
-    from llama_index_contextual.keyword import Analyzer
-    from llama_index_contextual.keyword.evidence import Group, Match, Nearness, TermScores
-    from llama_index_contextual.retrievers.neighbours import Reach
+    from llama_index_contextual.keyword.evidence import Candidate, Group, Nearness, TermScores
 
 
 MOST: Final = 2**31 - 1  # hits: no store holds more nodes, and clients of stores take no larger number
 T = TypeVar("T")
 S_co = TypeVar("S_co", covariant=True)
-
-
-class Candidate(NamedTuple):
-    """One hit of one arm.
-
-    It is a tuple because a query makes hundreds, and a frozen dataclass takes four times as long to make.
-
-    Args:
-        node_id: Its id.
-        score: As the arm gave it; None where the arm gives none.
-        node: The node, where the arm had it at hand.
-    """
-
-    node_id: str
-    score: float | None
-    node: BaseNode | None = None
-
-
-@runtime_checkable
-class CandidateRetriever(Protocol):
-    """A retriever that answers with ids, so that of a pool of 100 candidates 10 nodes are read instead of 100."""
-
-    def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
-        """Return the best ``top_k``, best first."""
-
-    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
-        """Return new node objects for those of the ids that exist."""
 
 
 class NodeSearch(Protocol):
@@ -78,7 +43,9 @@ class NodeSearch(Protocol):
 class KeywordSearch(NodeSearch, Protocol):
     """Search by terms. A term is a group of alternatives that count as one, such as its stems in two languages."""
 
-    def keyword_query(self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None) -> list[Match]:
+    def keyword_query(
+        self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None
+    ) -> list[Candidate]:
         """Return the best ``top_k`` nodes that hold a term: scores are above 0, best first, ties by id."""
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
@@ -147,57 +114,3 @@ class Unchanging(Generic[S_co]):
     def ask(self, work: Callable[[S_co], T]) -> T:
         """Return what ``work`` gives."""
         return work(self._store)
-
-
-class ViewSettings(TypedDict, total=False):
-    """What views of one keyword index may differ in."""
-
-    similarity_top_k: int
-    filters: MetadataFilters | None
-
-
-class _Common(TypedDict, total=False):
-    """What every LlamaIndex retriever takes."""
-
-    callback_manager: CallbackManager | None
-    objects: list[IndexNode] | None
-    object_map: dict[str, Any] | None
-    verbose: bool
-
-
-class RetrieverSettings(ViewSettings, _Common, total=False):
-    """Settings of a keyword retriever over an index that something else changes."""
-
-
-class KeywordSettings(RetrieverSettings, total=False):
-    """Settings of a keyword retriever whose analyzer is known."""
-
-    k1: float
-    b: float
-
-
-class NewSettings(KeywordSettings, total=False):
-    """All settings of a :class:`~llama_index_contextual.ContextualBM25Retriever`."""
-
-    analyzer: Analyzer | None
-    language: str | None
-
-
-class FusionOptions(_Common, total=False):
-    """Settings of a :class:`~llama_index_contextual.ContextualFusionRetriever` beside its arms and their top-k."""
-
-    retriever_weights: Sequence[float] | None
-    mode: str | None
-    rrf_k: float | None
-    candidate_pool: int
-    num_queries: int
-    variants: Literal["keyword", "all"]
-    agreement_boost: float
-    node_postprocessors: Sequence[BaseNodePostprocessor]
-    arm_timeout: float | None
-    on_arm_failure: Literal["warn", "raise"]
-    expand: Reach
-    min_score: float | Literal["auto"]
-    llm: str | LLM | None
-    query_gen_prompt: str | None
-    use_async: bool

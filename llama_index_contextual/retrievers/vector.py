@@ -6,13 +6,12 @@ import asyncio
 import copy
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
-from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterOperator,
@@ -23,10 +22,10 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.checks import amount, one_of, optional_whole, whole
-from llama_index_contextual.errors import ContextualWarning, CopyError, SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
-from llama_index_contextual.retrievers.any_store import AnyStore, NodesElsewhere
-from llama_index_contextual.retrievers.chroma import ChromaDense, is_chroma, warn_of_losses
+from llama_index_contextual.retrievers.any_store import AnyStore, ChromaStore, NodesElsewhere
+from llama_index_contextual.retrievers.chroma import is_chroma
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,68 +34,11 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
 
-    from llama_index_contextual.retrievers.search import Candidate, DenseSearch, NodeSearch, StoreReader, T
+    from llama_index_contextual.keyword.evidence import Candidate
+    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch, StoreReader, T
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
-
-
-class _Held:
-    """A store that copies of a retriever share, because a store cannot be copied."""
-
-    def __init__(self, store: BasePydanticVectorStore, elsewhere: NodesElsewhere | None = None) -> None:
-        self.store = store
-        self.elsewhere = elsewhere
-        self._looked_at = False
-
-    def look_at_graph(self) -> None:
-        """Warn, once, where the graph of a Chroma collection loses what is near."""
-        if is_chroma(self.store) and not self._looked_at:
-            self._looked_at = True
-            warn_of_losses(self.store.client)
-
-    def __deepcopy__(self, memo: object) -> _Held:
-        return self
-
-    def __reduce__(self) -> tuple[type[_Held], tuple[BasePydanticVectorStore, NodesElsewhere | None]]:
-        # LlamaIndex pickles a store without its open client, and what arrives fails at its first query.
-        copied = self.store.model_copy()  # pickling may take parts out of the object
-        if set(copied.__getstate__().get("__pydantic_private__") or ()) != set(copied.__pydantic_private__ or ()):
-            raise CopyError(
-                f"a retriever over {type(self.store).__name__} cannot be pickled: the store holds an open client. "
-                "Cure: pickle what makes the store, and make store and retriever where it arrives."
-            )
-        return (_Held, (self.store, self.elsewhere))
-
-
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """What a store is asked besides the question: the settings of LlamaIndex's ``VectorStoreQuery``."""
-
-    mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT
-    node_ids: tuple[str, ...] | None = None
-    alpha: float | None = None
-    sparse_top_k: int | None = None
-    hybrid_top_k: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def plain(self) -> bool:
-        """Return whether nothing but the nearest vectors is asked for."""
-        return self.mode == VectorStoreQueryMode.DEFAULT and not self.options
-
-    def query(self, query: QueryBundle, embedding: list[float] | None, top_k: int) -> VectorStoreQuery:
-        """Return LlamaIndex's form of a question, without filters."""
-        return VectorStoreQuery(
-            query_embedding=embedding,
-            similarity_top_k=top_k,
-            node_ids=None if self.node_ids is None else list(self.node_ids),
-            query_str=query.query_str,
-            mode=self.mode,
-            alpha=self.alpha,
-            sparse_top_k=self.sparse_top_k,
-            hybrid_top_k=self.hybrid_top_k,
-        )
 
 
 class ContextualVectorRetriever(BaseRetriever):
@@ -176,9 +118,18 @@ class ContextualVectorRetriever(BaseRetriever):
         alpha = None if alpha is None else amount("alpha", alpha, zero=True, most=1)
         self.filters = both(filters, None if doc_ids is None else _of_documents(doc_ids))
         self.companion = companion
-        only = None if node_ids is None else tuple(node_ids)
-        self._asking = _Asking(mode, only, alpha, sparse_top_k, hybrid_top_k, dict(vector_store_kwargs or {}))
-        self._held: _Held | None = _Held(vector_store, elsewhere)
+        self._query = VectorStoreQuery(
+            node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
+            mode=mode,
+            alpha=alpha,
+            sparse_top_k=sparse_top_k,
+            hybrid_top_k=hybrid_top_k,
+        )
+        self._store: AnyStore | None = (
+            ChromaStore(vector_store, elsewhere, vector_store_kwargs, companion)
+            if is_chroma(vector_store)
+            else AnyStore(vector_store, elsewhere, vector_store_kwargs)
+        )
         self._reader: StoreReader[DenseSearch] | None = None
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
 
@@ -202,17 +153,15 @@ class ContextualVectorRetriever(BaseRetriever):
         check_filters(filters)
         retriever = cls.__new__(cls)
         BaseRetriever.__init__(retriever)
-        settings = {"similarity_top_k": whole("similarity_top_k", similarity_top_k), "filters": filters}
-        parts = {"companion": None, "_asking": _Asking(), "_held": None, "_reader": reader, "_embed_model": embed_model}
-        retriever.__dict__.update(settings, **parts)
+        retriever.similarity_top_k = whole("similarity_top_k", similarity_top_k)
+        retriever.filters, retriever.companion = filters, None
+        retriever.__dict__.update(_store=None, _reader=reader, _embed_model=embed_model)
         return retriever
 
     @property
     def filters_words(self) -> bool:
         """Return whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
-        if self._held is None:
-            return True
-        return self.companion is not None and is_chroma(self._held.store)
+        return self._store is None or (self.companion is not None and isinstance(self._store, ChromaStore))
 
     @property
     def cosines_of(self) -> str:
@@ -220,15 +169,10 @@ class ContextualVectorRetriever(BaseRetriever):
 
         What other cosines mean for fusion and relevance is not known.
         """
+        gives_cosines = self._store is None or self._store.gives_cosines(self._query)
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
-        name = str(getattr(model, "model_name", "")).lower() if self._gives_cosines else ""
+        name = str(getattr(model, "model_name", "")).lower() if gives_cosines else ""
         return next((part for part in (MINILM, E5) if part in name), "")
-
-    @property
-    def _gives_cosines(self) -> bool:
-        return self._held is None or (
-            self._asking.plain and (is_chroma(self._held.store) or isinstance(self._held.store, SimpleVectorStore))
-        )
 
     @property
     def embed_model(self) -> BaseEmbedding:
@@ -246,36 +190,25 @@ class ContextualVectorRetriever(BaseRetriever):
         if not _asks(query):
             return []
         embedding = query.embedding
-        held = self._held
-        if held is not None:
-            held.look_at_graph()
-        if embedding is None and (held is None or _needs_vector(held.store, self._asking.mode)):
+        if embedding is None and (self._store is None or _needs_vector(self._store.store, self._query.mode)):
             embedding = self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
-        if held is None or (is_chroma(held.store) and self._asking.plain):
+        if self._store is None:
             vector = cast("list[float]", embedding)
             return self._ask(lambda store: store.dense_query(vector, top_k, self.filters))
-        store_query = replace(self._asking.query(query, embedding, top_k), filters=self.filters)
-        return AnyStore(held.store, held.elsewhere, self._asking.options).search(store_query)
+        store_query = replace(self._query, query_embedding=embedding, similarity_top_k=top_k, filters=self.filters)
+        return self._store.search(replace(store_query, query_str=query.query_str))
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist."""
-        ids, held = list(node_ids), self._held
-        if held is None:
-            return self._ask(lambda store: store.nodes(ids))
-        if not is_chroma(held.store):
-            return AnyStore(held.store, held.elsewhere).nodes(ids)
-        nodes = self._ask(lambda store: store.nodes(ids))
-        return held.elsewhere.completed(nodes) if held.elsewhere else nodes
+        ids = list(node_ids)
+        return self._ask(lambda store: store.nodes(ids)) if self._store is None else self._store.nodes(ids)
 
     def looking(self) -> AbstractContextManager[None]:
         """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
         return nullcontext() if self._reader is None else self._reader.looking()
 
     def _ask(self, work: Callable[[DenseSearch], T]) -> T:
-        if self._reader is not None:
-            return self._reader.ask(work)
-        store = cast("_Held", self._held).store
-        return work(ChromaDense(store.client, self.companion, only=self._asking.node_ids))
+        return cast("StoreReader[DenseSearch]", self._reader).ask(work)
 
     def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
         missing = [candidate.node_id for candidate in candidates if candidate.node is None]

@@ -11,7 +11,7 @@ import numpy as np
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import GRAPH
-from llama_index_contextual.vector_stores.chroma_clients import explained  # before chromadb: it says why that fails
+from llama_index_contextual.vector_stores.chroma_clients import Elsewhere, InFolder, explained  # before chromadb
 
 # isort: split
 from chromadb.errors import InternalError, NotFoundError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from chromadb.api import ClientAPI
     from chromadb.api.models.Collection import Collection
 
-    from llama_index_contextual.vector_stores.chroma_clients import ChromaClient
     from llama_index_contextual.vector_stores.engine import Floats, Hits, Rows
 
     T = TypeVar("T")
@@ -53,7 +52,7 @@ class ChromaVectors:
         identity: Of the database that the rows are of.
     """
 
-    def __init__(self, client: ChromaClient, name: str, identity: str) -> None:
+    def __init__(self, client: Elsewhere | InFolder, name: str, identity: str) -> None:
         self._client = client
         self._name = name
         self._identity = identity
@@ -105,8 +104,9 @@ class ChromaVectors:
 
     def clear(self) -> None:
         """Delete the collection; in a folder of ours all files."""
-        self._client.wipe()
-        if not self._client.is_own:
+        if isinstance(self._client, InFolder):
+            self._client.wipe()
+        else:
             with self._writing("clear") as client, contextlib.suppress(NotFoundError):
                 self._collection(client)  # not another index's
                 client.delete_collection(self._name)

@@ -2,22 +2,20 @@
 
 What is known of its files and its errors is here. In a folder Chroma is made for one process: another one that has it
 open sees neither new rows nor that old ones went. So a lock is held while its files change and while they are opened,
-and a stamp beside them says when to open them again.
+and a stamp beside them says when to open them again. Chroma writes whenever it opens a folder: one that cannot be
+written cannot be asked, and every vector is compared instead.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import secrets
 import shutil
 import sqlite3
-import tempfile
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -25,6 +23,7 @@ import numpy as np
 from filelock import FileLock
 from pydantic import ValidationError
 
+from llama_index_contextual.durable import write_atomically
 from llama_index_contextual.errors import FingerprintError, SettingError, StorageError
 from llama_index_contextual.vector_stores.engine import damaged
 
@@ -41,6 +40,7 @@ except ValidationError as error:  # it reads the file .env of the working direct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from chromadb.api import ClientAPI
 
@@ -48,7 +48,6 @@ _FILE: Final = "chroma.sqlite3"
 _STAMP: Final = "written"
 _COUNT: Final = slice(20, 28)  # of a graph's header.bin: how many vectors its files hold
 _OPENING: Final = ("migrations", "tenants", "databases", "collections", "collection_metadata", "segments")
-_TRIES: Final = 3
 
 # What SQLite says of a broken file or one that is no database, and Chroma of one that lacks its tables.
 _DAMAGE: Final = (
@@ -74,30 +73,8 @@ _ELSEWHERE: Final = (
 )
 
 
-class ChromaClient(Protocol):
-    """A client that is opened when it is needed.
-
-    Attributes:
-        is_own: Whether nobody else has anything there.
-    """
-
-    is_own: bool
-
-    def reading(self) -> contextlib.AbstractContextManager[ClientAPI | None]:
-        """Give the client for a question; None where nothing was ever written."""
-
-    def writing(self) -> contextlib.AbstractContextManager[ClientAPI]:
-        """Give the client for a write."""
-
-    def wipe(self) -> None:
-        """Delete all files, if nobody else has any."""
-
-    def close(self) -> None:
-        """Let go of it, if it is ours."""
-
-
 class Elsewhere:
-    """A client of a server, or one that the user gave.
+    """A client of a server, or one that the user gave: others have collections there, too.
 
     Args:
         connect: Returns the client.
@@ -119,9 +96,6 @@ class Elsewhere:
 
     writing = reading
 
-    def wipe(self) -> None:
-        """Do nothing: others have collections there."""
-
     def close(self) -> None:
         """Keep it: whoever made the client closes it, and the one of a server holds nothing open."""
 
@@ -138,7 +112,6 @@ class InFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._client: ClientAPI | None = None
-        self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._stamp = ""  # of what is open
         self._threads = threading.RLock()
         self._files = FileLock(folder.with_name(f"{folder.name}.lock"))
@@ -152,7 +125,7 @@ class InFolder:
                 yield None
                 return
             if self._client is None or self._stamp != self._written()[0]:
-                with self._locked() if is_writable(self._folder) else contextlib.nullcontext():
+                with self._locked():
                     self._open()
             yield self._client
 
@@ -160,9 +133,7 @@ class InFolder:
     def writing(self) -> Iterator[ClientAPI]:
         """Give a client, alone; whoever reads opens the folder again afterwards."""
         with self._threads, self._locked():
-            if not is_writable(self._folder):
-                raise _unwritable(self._folder, PermissionError("it is read-only"))
-            if self._client is None or self._copy is not None or self._stamp != self._written()[0]:
+            if self._client is None or self._stamp != self._written()[0]:
                 self._open()
             self._stamp = secrets.token_hex(8)
             self._sign(None)
@@ -180,14 +151,11 @@ class InFolder:
                 raise _unwritable(self._folder, error) from error
 
     def close(self) -> None:
-        """Close the client; the copy goes."""
+        """Close the client."""
         with self._threads:
             client, self._client = self._client, None
             if client is not None:
                 cast("Any", client).close()  # ClientAPI, its declared type, does not have it
-            copy, self._copy = self._copy, None
-            if copy is not None:
-                copy.cleanup()
 
     def _written(self) -> tuple[str, object]:
         """Return the stamp of the last write, and the checksums of the vector files; None where it did not end."""
@@ -198,12 +166,7 @@ class InFolder:
         return str(stamp), checksums
 
     def _sign(self, checksums: dict[str, int] | None) -> None:
-        try:
-            temporary = self._folder / f"{_STAMP}.tmp"
-            temporary.write_text(json.dumps([self._stamp, checksums]), "utf-8")
-            temporary.replace(self._folder / _STAMP)
-        except OSError as error:
-            raise _unwritable(self._folder, error) from error
+        write_atomically(self._folder / _STAMP, json.dumps([self._stamp, checksums]).encode())
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -218,15 +181,11 @@ class InFolder:
             self._files.release()
 
     def _open(self) -> None:
-        """Open the folder; it writes whenever it opens, so a folder that cannot be written is opened as a copy."""
         self.close()
-        (stamp, checksums), folder = self._written(), self._folder
-        if checksums is not None and checksums != _checksums(folder):
-            raise damaged(f"the vector files of Chroma in {folder} are damaged.")
-        if not is_writable(folder):
-            self._copy = _copied(folder)
-            folder = Path(self._copy.name)
-        self._client, self._stamp = _local(folder), stamp
+        stamp, checksums = self._written()
+        if checksums is not None and checksums != _checksums(self._folder):
+            raise damaged(f"the vector files of Chroma in {self._folder} are damaged.")
+        self._client, self._stamp = _local(self._folder), stamp
 
 
 def served(url: str) -> ClientAPI:
@@ -284,12 +243,6 @@ def explained(what: str, *, is_own: bool) -> Iterator[None]:
         if type(error).__name__ == "PanicException":  # no subclass of Exception, and its module cannot be imported
             raise damaged(f"Chroma broke down ({error}).") from error
         raise
-
-
-def is_writable(folder: Path) -> bool:
-    """Return whether Chroma can write its files; it has to, even where it is only asked."""
-    there = [one for one in (folder, folder / _FILE) if one.exists()]
-    return all(os.access(one, os.W_OK) for one in there)
 
 
 def _settings() -> ChromaSettings:
@@ -372,31 +325,6 @@ def _holds_vectors(header: Path) -> bool:
 
 def _is_damage(error: BaseException) -> bool:
     return any(sign in str(error).lower() for sign in _DAMAGE) or _SAME_HASH.search(str(error)) is not None
-
-
-def _copied(folder: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a copy that can be written, for as long as it is used.
-
-    Raises:
-        StorageError: There is no room for it.
-    """
-    file = folder / _FILE
-    copy = tempfile.TemporaryDirectory(prefix="llama-index-contextual-", ignore_cleanup_errors=True)
-    try:
-        for _ in range(_TRIES):  # another user, who may write, may do so now
-            before = file.stat()
-            shutil.copytree(folder, copy.name, dirs_exist_ok=True, copy_function=shutil.copyfile)
-            if (before.st_size, before.st_mtime_ns) == (file.stat().st_size, file.stat().st_mtime_ns):
-                break
-        for path in Path(copy.name).rglob("*"):
-            path.chmod(0o700 if path.is_dir() else 0o600)
-    except OSError as error:
-        copy.cleanup()
-        raise StorageError(
-            f"{folder} cannot be written, which Chroma needs, nor be copied to {copy.name} ({error}). Cure: make one "
-            "of them writable, or name a folder with room in TMPDIR."
-        ) from error
-    return copy
 
 
 def _unwritable(folder: Path, error: OSError) -> StorageError:

@@ -19,8 +19,8 @@ def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other(
         section = next(section for section in sections if node.text in section.text)
         node.start_char_idx = section.text.index(node.text)
         node.end_char_idx = node.start_char_idx + len(node.text)
-    [(chunks, positions)] = group_by_document(nodes)
-    assert positions == list(range(len(nodes)))
+    [chunks] = group_by_document(nodes)
+    assert list(chunks.nodes) == nodes
     assert all(node.text in chunks.document.text for node in nodes)
     assert not chunks.document.whole
 
@@ -29,6 +29,6 @@ def test_no_chunk_is_lost_from_the_document_where_offsets_contradict_each_other(
 def test_chunks_of_chunks_of_ours_make_up_the_document():
     document = Document(text="\n\n".join(SECTIONS), metadata={"path": "book.md"})
     nodes = HeadingAwareMarkdownNodeParser(chunk_size=100, chunk_overlap=0)(MarkdownNodeParser()([document]))
-    [(chunks, _)] = group_by_document(nodes)
+    [chunks] = group_by_document(nodes)
     assert chunks.document.whole
     assert chunks.document.text.split() == document.text.split()

@@ -39,14 +39,14 @@ def test_equal_chunks_stand_where_their_offsets_say(documents):
     contexts = [node.metadata["context"] for node in nodes]
     if documents:
         assert ["class A" in contexts[0], "class B" in contexts[1]] == [True, True]
-    [(chunks, _)] = group_by_document(nodes, documents=documents)
+    [chunks] = group_by_document(nodes, documents=documents)
     assert [chunks.document.text[n.start_char_idx : n.end_char_idx] for n in nodes] == [METHOD, METHOD]
 
 
 def test_offsets_hold_where_only_nodes_are_known():
     text = "x" * 300 + "one two three" + "y" * 5000 + "four five six"
     nodes = slices(text, (300, 313), (5313, 5326))
-    [(chunks, _)] = group_by_document(nodes)
+    [chunks] = group_by_document(nodes)
     assert [chunks.document.text[n.start_char_idx : n.end_char_idx] for n in nodes] == [
         "one two three",
         "four five six",
@@ -57,7 +57,7 @@ def test_offsets_hold_where_only_nodes_are_known():
 def test_a_wrong_offset_costs_no_memory():
     nodes = slices("one two", (0, 3), (4, 7))
     nodes[1].start_char_idx, nodes[1].end_char_idx = 10**12, 10**12 + 3
-    [(chunks, _)] = group_by_document(nodes)
+    [chunks] = group_by_document(nodes)
     assert chunks.document.text == "one\n\ntwo"
 
 

@@ -12,8 +12,6 @@ from llama_index.core.llms import ChatMessage
 from llama_index.llms.openai_like import OpenAILike
 from llm_runs import PAID, make_nodes, run
 
-from llama_index_contextual.context import ChunkContext, ContextGenerator, FallbackContextGenerator
-from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
@@ -54,39 +52,17 @@ def test_an_llm_that_was_used_on_another_event_loop(fake_model):
     run(ContextualNodePostprocessor("llm", llm=llm, cache=False), nodes)
 
 
-async def test_each_generator_is_asked_about_what_those_before_it_left_out():
-    asked = []
-
-    class Every(ContextGenerator):
-        version = "1"
-
-        def __init__(self, number):
-            self.name, self.number = f"every {number}", number
-
-        def generate(self, nodes, document):
-            asked.append((self.name, len(nodes)))
-            numbers = [int(node.node_id.partition("#")[2]) for node in nodes]
-            return [None if number % self.number else ChunkContext("Words.", self.name) for number in numbers]
-
-    generator = FallbackContextGenerator([Every(2), Every(3), Every(1)])
-    groups = [
-        chunks for chunks, _ in group_by_document([*make_nodes(5), *make_nodes(1, "b.md"), *make_nodes(4, "c.md")])
-    ]
-    expected = [[2, 1, 2, 3, 2], [2], [2, 1, 2, 3]]
-    with pytest.warns(ContextualWarning, match=r"^4 of 10 chunks have no context from every 2 but fell back"):
-        both = generator.generate_all(groups), await generator.agenerate_all(groups)
-    for results in both:
-        assert [[int(context.source[-1]) for context in row] for row in results] == expected
-    once = [
-        ("every 2", 5),
-        ("every 2", 1),
-        ("every 2", 4),
-        ("every 3", 2),
-        ("every 3", 2),
-        ("every 1", 1),
-        ("every 1", 1),
-    ]
-    assert asked == once * 2
+@pytest.mark.parametrize("fallback", ["pattern", ["headings", "pattern"]])
+async def test_the_fallback_stands_in_for_what_the_model_left_out(step, fake_model, fallback):
+    fake_model.reply = lambda request, _: Reply(status=400) if "c.md" in request.prompt else Reply()
+    one, rows = step(fallback=fallback), []
+    for asynchronous in (False, True):
+        nodes = [*make_nodes(2), *make_nodes(1, "c.md"), *make_nodes(1, "b.md")]
+        with pytest.warns(ContextualWarning, match=r"^1 of 4 chunks has no context from .*, because: 1 HTTP 400\."):
+            await one.acall(nodes) if asynchronous else one(nodes)
+        rows.append([node.metadata["context_source"] for node in nodes])
+    assert rows == [[PAID, PAID, "pattern" if fallback == "pattern" else "headings", PAID]] * 2
+    assert one.generator.at_query_time().name == rows[0][2]
 
 
 async def test_a_cancelled_run_cancels_its_request_and_keeps_what_is_finished(step, fake_model):

@@ -10,9 +10,8 @@ from llama_index.core.base.llms.types import CachePoint
 from llama_index.core.llms import MockLLM
 from llm_runs import make_nodes, run
 
-from llama_index_contextual.context import FallbackContextGenerator, LLMContextGenerator, resolve_generator
+from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.postprocessor import ContextualNodePostprocessor
 
 
 def test_several_chunks_a_call_document_first(step, fake_model):
@@ -78,9 +77,8 @@ def test_cache_point_after_the_document_for_anthropic(monkeypatch):
             return super().chat(messages)
 
     generator = LLMContextGenerator(Anthropic(), cache=False)
-    ContextualNodePostprocessor(generator=FallbackContextGenerator([generator, resolve_generator("headings")]))
     generator.generate_all([])
-    [(chunks, _)] = group_by_document(make_nodes(2))
+    [chunks] = group_by_document(make_nodes(2))
     generator.generate_all([chunks])
     document, point, question = seen[0].blocks
     assert "Paragraph 1" in document.text

@@ -42,7 +42,7 @@ def test_half_a_character_is_made_storable(step, fake_model):
 def test_half_a_character_in_an_old_cache_is_made_storable_too(step, tmp_path):
     one = step()
     run(one, make_nodes(1))
-    store = one.generator.first._store
+    store = one.generator.cache.store
     for key in store.get_all("contexts"):
         store.put(key, {"text": "Explains the ship \ud83d."}, "contexts")
     nodes = make_nodes(1)

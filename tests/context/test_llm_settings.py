@@ -68,7 +68,7 @@ def test_nothing_is_an_amount_where_it_means_something(options):
 
 
 def test_prompts_can_be_read_and_changed_the_way_of_llamaindex(step):
-    generator = step().generator.first
+    generator = step().generator
     before = generator.version
     assert "<document path=" in generator.get_prompts()["context_prompt"].format(document="", chunks="", count=1)
     generator.update_prompts({"context_prompt": PromptTemplate("{document} {chunks}")})
@@ -116,7 +116,7 @@ def test_round_trip_through_a_dict(step):
     one = step(batch_size=3)
     copy = ContextualNodePostprocessor.from_dict(one.to_dict())
     assert copy.to_dict() == one.to_dict()
-    assert copy.generator.first.batch_size == 3
+    assert copy.generator.batch_size == 3
 
 
 def test_an_llm_object_is_not_written_down():

@@ -108,7 +108,7 @@ def test_overflow_as_llama_cpp_reports_it(llama_server):
         generator = LLMContextGenerator(spec, cache=False, context_window=99_000, **{**PATIENT, "batch_size": 1})
         long = "\n\n".join(f"Entry {number}: {TEXT}" for number in range(10))
         nodes = SentenceSplitter(chunk_size=128, chunk_overlap=0)([Document(text=long)])
-        [(chunks, _)] = group_by_document(nodes)
+        [chunks] = group_by_document(nodes)
         generator.generate(chunks.nodes[:1], chunks.document)
         assert 200 < generator.usage.tokens.prompt < 1024
         assert generator.usage.calls == 2

@@ -42,7 +42,7 @@ BOUNDED = {
     "context.llm.answers._SECOND_ANSWER": (MAX_CHARS, "a cleaned context"),
     "context.llm.answers._PLACEHOLDER": (MAX_CHARS, "a cleaned context"),
     "context.llm.answers._IDENTIFIER": (MAX_CHARS, "a cleaned context"),
-    "documents.pdf_tables._VALUE": (60, "a cell is cut before"),
+    "documents.pdf._VALUE": (60, "a cell is cut before"),
     "markdown.oversized._CLUSTER": (8000, "as much of a text as a chunk takes"),
     "markdown.blocks._ANCHORS": (200, "a block above a heading"),
 }

@@ -7,7 +7,7 @@ import pytest
 from llama_index.core import Document, MockEmbedding
 
 from llama_index_contextual.errors import EmbeddingError, SettingError, StorageError
-from llama_index_contextual.index import ContextualIndex, batches, refresh
+from llama_index_contextual.index import ContextualIndex, refresh
 
 
 class Down(MockEmbedding):
@@ -62,7 +62,7 @@ def test_what_a_first_refresh_finished_is_kept_when_it_fails_later(folder, monke
                 raise ConnectionError("refused")
             return [[float(len(text)), 1.0] for text in texts]
 
-    monkeypatch.setattr(batches, "BATCH_CHUNKS", 1)
+    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 1)
     with ContextualIndex.open(folder, embed_model=Falling(2, model_name="falling")) as index:
         with pytest.raises(EmbeddingError, match="refused"):
             index.refresh()

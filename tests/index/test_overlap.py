@@ -9,7 +9,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.errors import EmbeddingError
-from llama_index_contextual.index import ContextualIndex, batches, refresh
+from llama_index_contextual.index import ContextualIndex, refresh
 
 PAGES = 12
 
@@ -52,8 +52,8 @@ class Hooked(BaseEmbedding):
 @pytest.fixture
 def pages(tmp_path, monkeypatch):
     """A folder whose pages are prepared one by one and written in twos."""
-    monkeypatch.setattr(batches, "GROUP", 1)
-    monkeypatch.setattr(batches, "BATCH_CHUNKS", 2)
+    monkeypatch.setattr(refresh, "GROUP", 1)
+    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 2)
     for number in range(PAGES):
         (tmp_path / f"page{number:02}.md").write_text(f"# Page {number}\n\nTea of day {number}.\n", "utf-8")
     return tmp_path

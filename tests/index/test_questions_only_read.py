@@ -12,8 +12,9 @@ from llama_index.core import Document
 from llama_index_contextual.documents import sources
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
+from llama_index_contextual.index.snapshot import Snapshot
 from llama_index_contextual.local_embedding import LocalEmbedding
-from llama_index_contextual.memory import MemoryContext
+from llama_index_contextual.memory import MemoryContext, note_filters
 
 QUESTIONS = {
     "a query": lambda index: index.as_retriever().retrieve("Which vegetable does Cookie like?"),
@@ -240,3 +241,27 @@ def test_a_problem_that_stays_is_logged_once_and_one_that_comes_back_again(opene
 def test_a_mode_that_is_not_known_is_refused(opened):
     with pytest.raises(SettingError, match="mode='sometimes' is not known"):
         BackgroundRefresh(opened(), "sometimes")
+
+
+def test_after_a_change_a_filter_reads_what_it_needs_of_the_new_chunks_alone(opened, folder, monkeypatch):
+    read, column = [], Snapshot.column
+
+    def noted(snapshot, key, rows=None):
+        read.append((key, len(rows)))
+        return column(snapshot, key, rows)
+
+    monkeypatch.setattr(Snapshot, "column", noted)
+    wanted = note_filters(since="2026-01-01")
+    with opened() as index:
+        index.refresh()
+        chunks = index.status().chunks
+        assert len(index.as_retriever(filters=wanted).retrieve("Cookie")) == 2
+        (folder / "memory" / "2026-05-01.md").write_text("# Noon\n\nCookie sleeps.\n", encoding="utf-8")
+        index.refresh()
+        hits = index.as_retriever(filters=wanted).retrieve("Cookie")
+        assert {hit.metadata["path"][7:] for hit in hits} == {"2026-01-28.md", "2026-04-09.md", "2026-05-01.md"}
+        assert [size for key, size in read if key == "date_ts"] == [chunks, 1]
+        (folder / "memory" / "2026-01-28.md").unlink()
+        index.refresh()
+        assert len(index.as_retriever(filters=wanted).retrieve("Cookie")) == 2
+        assert [size for key, size in read if key == "date_ts"] == [chunks, 1, 0]

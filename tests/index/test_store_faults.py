@@ -12,6 +12,7 @@ from servers import chroma_run, free_port
 
 from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.index.engines import Engines
+from llama_index_contextual.vector_stores import chroma_clients
 
 LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
 NOWHERE = "http://127.0.0.1:1"
@@ -167,6 +168,21 @@ def test_a_client_of_qdrant_that_is_given_is_filled_and_asked_exactly(opened, em
         for hit in vector.retrieve("Cookie")
     }
     assert {hit.node.node_id: hit.score for hit in vector.retrieve("Cookie")} == pytest.approx(cosines, abs=1e-4)
+
+
+def test_where_its_folder_cannot_be_written_every_vector_is_compared(opened, folder, monkeypatch, caplog):
+    """Chroma writes whenever it opens a folder."""
+    with opened() as index:
+        index.refresh()
+        expected = nearest(index)
+    files = {path: path.read_bytes() for path in (folder / ".contextual/chroma").rglob("*") if path.is_file()}
+    monkeypatch.setattr(  # the superuser, as whom tests may run, may write everywhere
+        chroma_clients.FileLock, "acquire", lambda *_, **__: (_ for _ in ()).throw(PermissionError(13, "no"))
+    )
+    with opened() as index:
+        assert nearest(index) == expected
+    assert f"{STOOD_IN} does not answer: {folder / '.contextual' / 'chroma'} cannot be written" in caplog.text
+    assert {path: path.read_bytes() for path in files} == files
 
 
 @pytest.mark.parametrize("limit", ["0", "1000"], ids=["chroma", "matrix"])

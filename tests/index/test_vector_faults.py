@@ -229,19 +229,6 @@ def test_a_folder_that_cannot_be_made_is_named(opened, tmp_path):
         opened(folder=tmp_path / "file" / "chroma").upsert(np.array([1]), VECTORS[:1])
 
 
-def test_a_folder_that_cannot_be_written_is_read(opened, tmp_path, monkeypatch):
-    engine = opened()
-    engine.upsert(np.arange(1, 30), VECTORS[1:30])
-    engine.close()
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr(os, "access", lambda *_: False)  # the superuser, as whom tests may run, may write everywhere
-    assert_whole(engine, range(1, 30))
-    with pytest.raises(StorageError, match=r"cannot be written.*Cure"):
-        engine.upsert(np.array([40]), VECTORS[:1])
-    engine.close()
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
-
-
 @pytest.mark.long
 def test_places_that_are_dead_do_not_grow_for_ever(opened, tmp_path, monkeypatch, caplog):
     """Chroma never frees the place of a deleted vector, and each one slows it down."""

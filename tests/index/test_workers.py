@@ -20,11 +20,10 @@ from llama_index.core.schema import Document
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.distributed import ray_workers
-from llama_index_contextual.distributed.ray_workers import RayWorkers
-from llama_index_contextual.distributed.workers import Here
+from llama_index_contextual.distributed.ray_workers import Here, RayWorkers
 from llama_index_contextual.embedding import model_id
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index import ContextualIndex, batches, jobs, vectors
+from llama_index_contextual.index import ContextualIndex, jobs, refresh, vectors
 
 pytestmark = pytest.mark.server
 
@@ -110,7 +109,7 @@ def embedded(log):
 
 
 def test_ids_texts_metadata_and_vectors_are_those_of_a_local_run(pages, tmp_path, embedding, on_ray, monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_CHUNKS", 20)
+    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 20)
     monkeypatch.setattr(vectors, "BATCH_TEXTS", 8)
     (pages / "broken.md").write_bytes(b"\x00\x01")
     reports, found = [], []
@@ -157,7 +156,7 @@ def test_a_page_over_which_workers_die_is_reported_and_the_others_are_indexed(pa
 
 
 def test_what_was_embedded_before_the_model_failed_is_kept(pages, tmp_path, on_ray, monkeypatch):
-    monkeypatch.setattr(batches, "BATCH_CHUNKS", 10)
+    monkeypatch.setattr(refresh, "BATCH_CHUNKS", 10)
     monkeypatch.setattr(vectors, "BATCH_TEXTS", 4)
     log = tmp_path / "log"
     log.mkdir()

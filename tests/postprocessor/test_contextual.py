@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from inspect import signature
 
 import pytest
 from llama_index.core import Document, SimpleDirectoryReader
@@ -20,11 +19,8 @@ from llama_index_contextual.context import (
     ChunkContext,
     ContextGenerator,
     HeadingContextGenerator,
-    LLMContextGenerator,
-    PatternContextGenerator,
 )
 from llama_index_contextual.context.documents import group_by_document
-from llama_index_contextual.context.fallback import ContextOptions
 from llama_index_contextual.errors import ContextError, SettingError
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
@@ -247,12 +243,6 @@ def test_a_prompt_may_be_a_text():
     assert step.fingerprint == same.fingerprint
 
 
-def test_type_checkers_know_all_options():
-    made = [HeadingContextGenerator, PatternContextGenerator, LLMContextGenerator]
-    known = {name for one in made for name in signature(one).parameters}
-    assert set(ContextOptions.__annotations__) == known | {"fallback"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -281,37 +271,38 @@ def test_an_estimate_names_documents_that_are_none(document, nodes):
 # Where a chunk's document comes from
 
 
-def test_document_from_slices_that_tile_it(document, nodes):
-    [(chunks, positions)] = group_by_document(SentenceSplitter(chunk_size=12, chunk_overlap=0)([document]))
+def test_document_from_slices_that_tile_it(document):
+    nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
+    [chunks] = group_by_document(nodes)
     assert chunks.document.origin == "slices"
     assert chunks.document.text.split() == TEXT.split()
-    assert positions == list(range(len(chunks.nodes)))
+    assert list(chunks.nodes) == nodes
 
 
 def test_some_chunks_of_a_document_are_no_whole_document(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
-    [(chunks, _)] = group_by_document(nodes[1:])
+    [chunks] = group_by_document(nodes[1:])
     assert (chunks.document.whole, chunks.document.origin) == (False, "neighbourhood")
-    [(chunks, _)] = group_by_document(nodes[1:], documents=[document])
+    [chunks] = group_by_document(nodes[1:], documents=[document])
     assert (chunks.document.whole, chunks.document.text) == (True, TEXT)
 
 
 def test_a_stale_document_is_not_used(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     edited = Document(text="# Guide\n\nSomething else.", id_=document.id_)
-    [(chunks, _)] = group_by_document(nodes[1:], documents=[edited])
+    [chunks] = group_by_document(nodes[1:], documents=[edited])
     assert (chunks.document.whole, chunks.document.origin) == (False, "neighbourhood")
 
 
 def test_nodes_of_several_documents_in_any_order():
     nodes = [TextNode(text=f"{i}", metadata={"path": f"{i % 2}.md"}) for i in range(5)]
-    groups = [(chunks.document.path, positions) for chunks, positions in group_by_document(nodes)]
-    assert groups == [("0.md", [0, 2, 4]), ("1.md", [1, 3])]
+    groups = [(group.document.path, [node.text for node in group.nodes]) for group in group_by_document(nodes)]
+    assert groups == [("0.md", ["0", "2", "4"]), ("1.md", ["1", "3"])]
 
 
 def test_document_by_path_where_the_nodes_name_none():
     page = Document(text="One.\n\nTwo.\n\nThree.", metadata={"path": "a.md"})
-    [(chunks, _)] = group_by_document([TextNode(text="Two.", metadata={"path": "a.md"})], documents=[page])
+    [chunks] = group_by_document([TextNode(text="Two.", metadata={"path": "a.md"})], documents=[page])
     assert (chunks.document.text, chunks.document.origin) == (page.text, "documents")
 
 
@@ -320,7 +311,7 @@ def test_document_from_a_docstore_unless_it_is_stale(document, stored, origin):
     docstore = SimpleDocumentStore()
     docstore.add_documents([Document(text=stored, id_=document.id_)])
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
-    [(chunks, _)] = group_by_document(nodes[1:], docstore=docstore)
+    [chunks] = group_by_document(nodes[1:], docstore=docstore)
     assert chunks.document.origin == origin
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.retrievers.fusion import Mode, Ranking, fuse
-from llama_index_contextual.retrievers.search import Candidate
 
 SETTINGS = {"mode": Mode.RECIPROCAL_RANK, "k": 60.0, "pool": 100, "agreement_boost": 1.15}
 

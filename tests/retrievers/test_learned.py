@@ -12,23 +12,21 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
 from llama_index_contextual.keyword import KeywordIndex
+from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.words import lexical_text
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.fusion import Ranking
+from llama_index_contextual.retrievers.fusion import Ranking, shipped_weights
 from llama_index_contextual.retrievers.learned import (
-    FusionModel,
     Words,
     english_trust,
     fuse_learned,
-    shipped_model,
     trust_in,
     words_of,
 )
-from llama_index_contextual.retrievers.search import Candidate
 
 
 class Fixed(BaseRetriever):
@@ -213,11 +211,11 @@ def test_variants_raise_the_odds_of_what_several_found(learned):
 
 
 def test_arms_of_one_kind_share_its_feature():
-    model = FusionModel({"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0})
+    weights = {"vector": 1.0, "keyword": 1.0, "match": 1.0, "nearness": 1.0, "date": 1.0}
     candidates = [Candidate("a", 2.0), Candidate("b", 1.0)]
-    one = fuse_learned([Ranking("x", 0, 0.7, candidates)], {"x": False}, None, agreement_boost=1, model=model)
+    one = fuse_learned([Ranking("x", 0, 0.7, candidates)], {"x": False}, None, agreement_boost=1, weights=weights)
     rankings = [Ranking("x", 0, 0.2, candidates), Ranking("y", 0, 0.8, candidates)]
-    two = fuse_learned(rankings, {"x": False, "y": False}, None, agreement_boost=1, model=model)
+    two = fuse_learned(rankings, {"x": False, "y": False}, None, agreement_boost=1, weights=weights)
     assert [f.raw for f in two] == pytest.approx([f.raw for f in one])
 
 
@@ -286,14 +284,14 @@ def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best,
 
 
 def test_match_is_the_share_of_the_question_that_is_found():
-    model = FusionModel({"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0, "date": 0.0})
+    weights = {"vector": 0.0, "keyword": 0.0, "match": 1.0, "nearness": 0.0, "date": 0.0}
     words = Words("k", 8.0, {}, {})
     found = fuse_learned(
         [Ranking("k", 0, 1.0, [Candidate("a", 6.0), Candidate("b", 2.0)])],
         {"k": True},
         words,
         agreement_boost=1,
-        model=model,
+        weights=weights,
     )
     assert {one.node_id: one.raw for one in found} == pytest.approx({"a": 0.75, "b": 0.25})
 
@@ -312,5 +310,5 @@ def test_it_is_the_default_for_the_arms_that_it_was_trained_for(nodes, arms):
 
 
 def test_the_model_is_a_few_numbers_and_none_speaks_against():
-    assert all(weight >= 0 for weight in shipped_model().weights.values())
-    assert set(shipped_model().weights) == {"vector", "keyword", "match", "nearness", "date"}
+    assert all(weight >= 0 for weight in shipped_weights("learned").values())
+    assert set(shipped_weights("learned")) == {"vector", "keyword", "match", "nearness", "date"}

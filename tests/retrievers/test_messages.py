@@ -7,12 +7,13 @@ from datetime import date
 import pytest
 from llama_index.core.schema import TextNode
 
+from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.fusion import Ranking
+from llama_index_contextual.retrievers.fusion import Ranking, shipped_weights
 from llama_index_contextual.retrievers.learned import Words
 from llama_index_contextual.retrievers.messages import (
     FEATURES,
@@ -20,9 +21,7 @@ from llama_index_contextual.retrievers.messages import (
     fuse_sessions,
     sentences_of,
     sessions_of,
-    shipped_weights,
 )
-from llama_index_contextual.retrievers.search import Candidate
 
 NOW = date(2026, 4, 10)
 KINDS = {"vector": False, "keyword": True}
@@ -84,8 +83,8 @@ def test_credits_sum_up_to_the_log_odds_and_scores_are_shares_of_the_best():
 
 
 def test_the_shipped_model_knows_every_feature_and_nothing_speaks_against_a_session():
-    assert set(shipped_weights()) == set(FEATURES)
-    assert all(weight >= 0 for weight in shipped_weights().values())
+    assert set(shipped_weights("messages")) == set(FEATURES)
+    assert all(weight >= 0 for weight in shipped_weights("messages").values())
 
 
 def test_sessions_are_days_of_a_note_else_sections():

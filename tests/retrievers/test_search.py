@@ -10,12 +10,13 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import KeywordIndex
+from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.chroma import ChromaDense
+from llama_index_contextual.retrievers.chroma import nearest
 
 NEW = MetadataFilters(filters=[MetadataFilter(key="n", value=3, operator=">=")])
 
@@ -30,6 +31,18 @@ class Newest:
         return work(self.view())
 
 
+class Vectors:
+    """A store of one's own that is searched by vector."""
+
+    def __init__(self, collection, keyword):
+        self.collection, self.keyword = collection, keyword
+        self.nodes, self.selected_ids = keyword.nodes, keyword.selected_ids
+
+    def dense_query(self, embedding, top_k, filters=None):
+        ids = None if filters is None else self.selected_ids(filters)
+        return [Candidate(*pair) for pair in nearest(self.collection, embedding, top_k, ids=ids)]
+
+
 def pairs(found):
     return [(one.node.node_id, one.score, one.node.hash) for one in found]
 
@@ -38,7 +51,7 @@ def pairs(found):
 def readers(index, nodes, collection):
     keyword = KeywordIndex()
     keyword.add(nodes)
-    return Newest(lambda: ChromaDense(collection, keyword), keyword), Newest(lambda: keyword, keyword)
+    return Newest(lambda: Vectors(collection, keyword), keyword), Newest(lambda: keyword, keyword)
 
 
 @pytest.mark.parametrize("filters", [None, NEW])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-from uuid import uuid4
 
 from llama_index.core.prompts.mixin import PromptMixin
 
@@ -19,15 +19,14 @@ from llama_index_contextual.context.free import FREE
 from llama_index_contextual.context.llm.model import Connection, ModelSpec, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
 from llama_index_contextual.context.llm.request import Caller, Patience, ServerWatch
-from llama_index_contextual.context.llm.run import Run, estimate
+from llama_index_contextual.context.llm.run import AskingGenerator, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
-from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.errors import ContextError, ContextualWarning, SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from llama_index.core.llms import LLM
@@ -37,22 +36,29 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
     from llama_index_contextual.context.base import Contexts, Progress, SourceDocument
+    from llama_index_contextual.errors import StorageError
 
 _REVISION: Final = 1  # raise it when the same prompt and model would give other contexts
 _PROSE, _CODE = "context_prompt", "code_context_prompt"
+_NEXT: Final = " The next run asks for them again."
+_NEXT_OF_THIS: Final = (
+    " The next run of this object asks for them again. Another process does not know of them: if it loads this "
+    "IngestionPipeline's own cache, it takes them for final. Cure: cache= for the contexts, too, or fallback=None."
+)
 _PLAIN: Final = (  # settings that are plain data
     "reuse", "num_workers", "batch_size", "max_calls", "max_tokens", "max_output_tokens", "context_window",
     "fallback_only", "retry", "beside",
 )  # fmt: skip
 
 
-class LLMContextGenerator(ContextGenerator, PromptMixin):
+class LLMContextGenerator(AskingGenerator, PromptMixin):
     """One or two sentences per chunk from a language model that is shown the document.
 
     The document comes first in each prompt and its chunks after it, several to a call, so that a server with a prefix
-    cache reads a document once. A context is stored as soon as its call returns. A chunk without a context is None in
-    the result, and :attr:`last_failures` counts the reasons. The next run asks about it again;
-    :class:`FallbackContextGenerator` gives it another context meanwhile.
+    cache reads a document once. A context is stored as soon as its call returns. A chunk that got none is None in the
+    result, or has the context of ``fallback`` meanwhile; the next run asks about it again. Each context says who made
+    it. :attr:`last_failures` counts the reasons, and one :class:`ContextualWarning` at the end of a run says how many
+    chunks fell back.
 
     Args:
         llm: ``"ollama:qwen3:0.6b"``, ``"openai:gpt-4.1-mini"``, ``"openai:MODEL@http://HOST/v1"``, or any LlamaIndex
@@ -66,6 +72,8 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
             for source code.
         beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
             names, of other documents the breadcrumb), ``"headings"``, or None for the sentence alone.
+        fallback: Which free context stands in where the model gives none: ``"pattern"``, ``"headings"``, or None. Of
+            several the first does, because they have a context for every chunk.
         batch_size: Chunks per call.
         num_workers: Calls at a time; by default 1 for a server on this machine, else 4.
         patience: How long to wait for the model and how often to ask it: a :class:`Patience`, or its fields as a dict.
@@ -95,6 +103,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         reuse: Reuse = "chunk",
         prompt: str | BasePromptTemplate | None = None,
         beside: str | None = "pattern",
+        fallback: str | Sequence[str] | None = None,
         batch_size: int = 8,
         num_workers: int | None = None,
         patience: Patience | Mapping[str, Any] | None = None,
@@ -113,6 +122,10 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
             raise SettingError(f"beside={beside!r} is not known. Cure: one of {', '.join(FREE)}, or None.")
         self.reuse, self.fallback_only, self.retry, self.patience = reuse, fallback_only, retry, _patience(patience)
         self.beside, self._free = beside, None if beside is None else FREE[beside]()
+        names = [fallback] if isinstance(fallback, str) else fallback or ()
+        if not isinstance(names, Sequence) or any(name not in tuple(FREE) for name in names):
+            raise SettingError(f"fallback={fallback!r} is not known. Cure: use some of {', '.join(FREE)}, or None.")
+        self.fallback, self._stand_in = list(names), FREE[names[0]]() if names else None
         self.batch_size = whole("batch_size", batch_size)
         self.max_output_tokens = whole("max_output_tokens", max_output_tokens)
         self.num_workers = optional_whole("num_workers", num_workers)
@@ -120,9 +133,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         self.max_calls = optional_whole("max_calls", max_calls, least=0)  # 0 asks for nothing, and uses the cache
         self.max_tokens = optional_whole("max_tokens", max_tokens, least=0)
         self.prompts = Prompts() if prompt is None else Prompts(*[check_prompt(prompt)] * 2)
-        self._store = open_store(cache)
-        self.remembers_failures = self._store is not None
-        self._last_failed_run = ""
+        self.cache = ContextCache(open_store(cache), self._answer_versions, reuse)
         self._copies = UsageOfCopies()
         self._reset()
 
@@ -130,7 +141,8 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         """Begin to count and to learn about the server anew, as each copy does."""
         self.server, self.budget = ServerWatch(), PromptBudget(self.batch_size, self.max_output_tokens)
         self.own_usage = ContextUsage()
-        self.last_failures, self.cache_error = Counter(), None
+        self.last_failures: Mapping[str, int] = {}
+        self.cache_error: StorageError | None = None
         self.caller: Caller | None = None  # sends the requests; None: this process
 
     def __repr__(self) -> str:
@@ -171,11 +183,6 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         return [short_hash([self._model, _REVISION, text, self.max_output_tokens]) for text in texts]
 
     @property
-    def cache(self) -> ContextCache:
-        """Return the contexts that are stored."""
-        return ContextCache(self._store, self._answer_versions, self.reuse)
-
-    @property
     def usage(self) -> ContextUsage:
         """Return calls, tokens and chunks since it was made; those of copies in other processes count once they end."""
         return self.own_usage + self._copies.total()
@@ -192,13 +199,13 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         """
         future = self._start(batches, progress)
         try:
-            return future.result()
+            return self._warned(future.result())
         finally:
             future.cancel()  # where the wait was interrupted
 
     async def agenerate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Do the same without blocking the event loop; when it is cancelled, so are the requests."""
-        return await asyncio.wrap_future(self._start(batches, progress))
+        return self._warned(await asyncio.wrap_future(self._start(batches, progress)))
 
     def _start(self, batches: Sequence[DocumentChunks], progress: Progress | None) -> Future[Contexts]:
         return self._connection.start(self.llm, self._run, batches, progress)
@@ -211,14 +218,18 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
         finally:
             self._copies.store(self.own_usage)
         self.last_failures, self.cache_error = run.books.failed, run.cache_error
-        if run.books.may_change:
-            self._last_failed_run = uuid4().hex
         return await asyncio.to_thread(lambda: list(map(self._composed, batches, sentences)))
 
     def _composed(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:
-        """Put the free contexts before the model's sentences; after the cache, so that they can change for nothing."""
-        contexts: list[ChunkContext | None] = [None] * len(sentences)
-        free = contexts if self._free is None else self._free.generate(batch.nodes, batch.document)
+        """Put the free contexts before the model's sentences; after the cache, so that they can change for nothing.
+
+        Where there is no sentence, the fallback's context stands in.
+        """
+        nothing: list[ChunkContext | None] = [None] * len(sentences)
+        free = nothing if self._free is None else self._free.generate(batch.nodes, batch.document)
+        contexts = nothing
+        if self._stand_in is not None and None in sentences:
+            contexts = self._stand_in.generate(batch.nodes, batch.document)
         name, version = self.name, self.version
         for index, (sentence, beside) in enumerate(zip(sentences, free, strict=True)):
             if sentence is not None:
@@ -227,6 +238,24 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
                 contexts[index] = ChunkContext("\n".join(filter(None, lines)), name, lexical, version)
         return contexts
 
+    def _warned(self, results: Contexts) -> Contexts:
+        """Warn once of all chunks that fell back, and of contexts that could not be stored; return the contexts."""
+        sources = [context.source for contexts in results for context in contexts if context is not None]
+        if fallen := Counter(source for source in sources if source != self.name):
+            others = ", ".join(f"{count} {source}" for source, count in fallen.most_common())
+            reasons = ", ".join(f"{count} {reason}" for reason, count in Counter(self.last_failures).most_common())
+            warnings.warn(
+                f"{fallen.total()} of {len(sources)} chunks {'has' if fallen.total() == 1 else 'have'} no context from "
+                f"{self.name} but fell back ({others}){f', because: {reasons}' if reasons else ''}."
+                f"{_NEXT_OF_THIS if self.cache.store is None else _NEXT}",
+                ContextualWarning,
+                stacklevel=3,
+            )
+        if self.cache_error is not None:
+            message = f"What was generated is used, and could not be kept everywhere: {self.cache_error}"
+            warnings.warn(message, ContextualWarning, stacklevel=3)
+        return results
+
     def model_by_name(self) -> tuple[str, int | None, int] | None:
         """Return what another process makes the model from: name, window, tokens to write; None for an object."""
         name = self._connection.by_name()
@@ -234,7 +263,7 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
         """Return what a run over these chunks would cost, without asking the model about them."""
-        return estimate(self, batches, prices)
+        return Run(self, None).estimate(batches, prices)
 
     def probe(self) -> str | None:
         """Return why the model cannot be used now, or None where its server shows a sign of life in time."""
@@ -251,16 +280,22 @@ class LLMContextGenerator(ContextGenerator, PromptMixin):
 
     def config(self) -> dict[str, Any]:
         """Return the settings as plain data: names instead of objects, and no key."""
-        cache: str | bool = f"{OBJECT}{type(self._store).__name__}" if self._store is not None else False
-        if isinstance(self._store, SQLiteKVStore):
-            cache = str(self._store.path)
+        store = self.cache.store
+        cache = False if store is None else f"{OBJECT}{type(store).__name__}"
+        if isinstance(store, SQLiteKVStore):
+            cache = str(store.path)
         plain = {name: getattr(self, name) for name in _PLAIN}
         model, patience = self._connection.config(), asdict(self.patience)
-        return {"spec": "llm", "llm": model, "cache": cache, "fallback": None, "patience": patience, **plain}
+        names = self.fallback or None
+        return {"spec": "llm", "llm": model, "cache": cache, "fallback": names, "patience": patience, **plain}
+
+    def at_query_time(self) -> ContextGenerator | None:
+        """Return the fallback: a model would keep a query waiting."""
+        return self._stand_in
 
     def state(self) -> str:
         """Return a mark of the last run that left chunks without a context; without a cache, of this object's runs."""
-        return self._last_failed_run if self._store is None else self.cache.state(self.version)
+        return self.cache.state(self.version)
 
     def close(self) -> None:
         """Close the cache's file and end the thread."""

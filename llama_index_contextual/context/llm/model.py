@@ -26,7 +26,7 @@ from llama_index.core.llms import LLM, ChatResponse, CustomLLM
 
 from llama_index_contextual.checks import without_credentials
 from llama_index_contextual.context.cache import OBJECT
-from llama_index_contextual.errors import MissingExtraError, SettingError
+from llama_index_contextual.errors import SettingError, needs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -65,8 +65,16 @@ class ModelSpec:
             )
         return cls(provider, model, f"http{url}" if url else None)
 
-    def make(self, *, api_key: str | None, window: int | None, max_tokens: int) -> LLM:
+    def make(
+        self, *, max_tokens: int, seconds: float | None = None, api_key: str | None = None, window: int | None = None
+    ) -> LLM:
         """Make the LLM. Its client does not try again by itself: that is done here, for every kind of model.
+
+        Args:
+            max_tokens: What it writes at most.
+            seconds: Of silence, after which it is given up; None where each request has limits of its own.
+            api_key: By default the provider's environment variable.
+            window: Tokens that it takes.
 
         Raises:
             MissingExtraError: The integration is not installed.
@@ -78,11 +86,11 @@ class ModelSpec:
                 **options,
                 base_url=_with_credentials(self.base_url) if self.base_url else OLLAMA_URL,
                 context_window=window or _OLLAMA_WINDOW,
-                request_timeout=_CLIENT_TIMEOUT,
+                request_timeout=seconds or _CLIENT_TIMEOUT,
                 thinking=False,  # two sentences need no thoughts, which a small model does not end
                 additional_kwargs={"num_predict": max_tokens},
             )
-        options |= {"max_retries": 0, "timeout": _CLIENT_TIMEOUT}
+        options |= {"max_retries": 0, "timeout": seconds or _CLIENT_TIMEOUT}
         if self.base_url is not None:
             return _integration("openai_like", "OpenAILike")(
                 **options,
@@ -90,6 +98,7 @@ class ModelSpec:
                 api_key=api_key or "none",  # the client insists on one
                 is_chat_model=True,
                 context_window=window or DEFAULT_WINDOW,
+                max_tokens=max_tokens if seconds else None,  # OpenAI's own count what they think, too, and do end
             )
         llm = _integration("openai", "OpenAI")(**options, api_key=api_key)
         try:
@@ -101,23 +110,11 @@ class ModelSpec:
             ) from error
         return llm
 
-    def limited(self, *, max_tokens: int, seconds: float) -> LLM:
-        """Make an LLM that writes so many tokens at most, and that is given up after so many seconds of silence."""
-        llm = self.make(api_key=None, window=None, max_tokens=max_tokens)
-        limits: dict[str, Any] = {"timeout": seconds, "request_timeout": seconds}
-        if self.base_url is not None:  # OpenAI's own count what they think, too, and do end
-            limits["max_tokens"] = max_tokens
-        for name in limits.keys() & type(llm).model_fields.keys():
-            setattr(llm, name, limits[name])
-        return llm
-
 
 def _integration(package: str, name: str) -> Callable[..., LLM]:
     """Return the class of one of LlamaIndex's integrations."""
-    try:
+    with needs(f"llama-index-llms-{package.replace('_', '-')}", "llm"):
         integration: Callable[..., LLM] = getattr(import_module(f"llama_index.llms.{package}"), name)
-    except ImportError as error:
-        raise MissingExtraError(f"llama-index-llms-{package.replace('_', '-')}", "llm") from error
     return integration
 
 

@@ -7,11 +7,10 @@ import contextlib
 import re
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
-from tenacity import AsyncRetrying, retry_if_exception
 
 from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.context.base import ContextProgress
@@ -24,10 +23,10 @@ from llama_index_contextual.context.usage import (
     Tokens,
     dispatcher,
 )
-from llama_index_contextual.service import is_busy, pause, retry_after
+from llama_index_contextual.service import is_busy, retry_after
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from llama_index.core.llms import LLM, ChatMessage
 
@@ -74,11 +73,11 @@ class ContextOverflowError(CallFailedError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model said, and what that took."""
+    """What a model said, and what that took, waiting and further attempts included."""
 
     text: str
     tokens: Tokens
-    seconds: float
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +147,10 @@ class DirectCaller:
         Raises:
             CallFailedError: It was not answered.
         """
-        started = time.monotonic()
         try:
             with anyio.fail_after(timeout):
                 response = await chat(self.llm, messages, max_tokens)
-            return Answer(response.message.content or "", read_tokens(response), time.monotonic() - started)
+            return Answer(response.message.content or "", read_tokens(response))
         except Exception as error:  # each integration has errors of its own
             raise _explained(error) from error
 
@@ -161,27 +159,9 @@ class DirectCaller:
         return probe(self.llm, seconds)
 
 
-async def ask(
-    send: Callable[[], Awaitable[Answer]], *, attempts: int, patience: Patience, another: Callable[[], bool]
-) -> Answer:
-    """Send a request, again after an error that may pass; ``another`` says before each repetition whether it may.
-
-    Raises:
-        CallFailedError: There was no answer.
-    """
-
-    def may_pass(error: BaseException) -> bool:
-        return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= patience.max_wait
-
-    started = time.monotonic()
-    retrying = AsyncRetrying(
-        stop=lambda state: state.attempt_number >= attempts or not another(),
-        wait=pause(patience.max_wait),
-        retry=retry_if_exception(may_pass),
-        reraise=True,
-    )
-    answer: Answer = await retrying(send)
-    return replace(answer, seconds=time.monotonic() - started)
+def may_pass(error: BaseException, longest: float) -> bool:
+    """Return whether a request may be answered later, and its server asks to wait no longer than so many seconds."""
+    return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= longest
 
 
 def _explained(error: Exception) -> CallFailedError:

@@ -1,18 +1,20 @@
 """One run of a language model over the chunks of many documents: what is missing is asked for, checked and stored.
 
-:func:`estimate` plans the same calls and adds up what they would cost. It does not ask the model.
+:meth:`Run.estimate` plans the same calls and adds up what they would cost. It does not ask the model.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+import time
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 from llama_index.core.schema import MetadataMode
+from tenacity import AsyncRetrying, retry_if_exception
 
+from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.llm.answers import refusal, split_answers
 from llama_index_contextual.context.llm.model import (
     context_window,
@@ -28,14 +30,15 @@ from llama_index_contextual.context.llm.request import (
     CallFailedError,
     ContextOverflowError,
     DirectCaller,
-    ask,
+    may_pass,
 )
 from llama_index_contextual.context.usage import PRICES_OF, ContextEstimate, Prices, Tokens, list_prices
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
+from llama_index_contextual.service import pause
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from llama_index.core.llms import LLM
 
@@ -50,13 +53,12 @@ _CONTEXT_TOKENS: Final = 40  # of a usual context with its number
 _LOCAL_WRITING: Final = 20.0  # tokens a second that a model on this machine writes
 _REMOTE_READING, _REMOTE_WRITING = 5000.0, 60.0
 
-T = TypeVar("T")
 
-
-class RunSettings(Protocol):
-    """What a run reads of its :class:`LLMContextGenerator`; all runs share its budget, server and usage."""
+class AskingGenerator(ContextGenerator):
+    """What a run reads of the generator that asks a model; all its runs share its budget, server and usage."""
 
     caller: Caller | None
+    cache: ContextCache
     prompts: Prompts
     budget: PromptBudget
     server: ServerWatch
@@ -71,20 +73,9 @@ class RunSettings(Protocol):
     retry: bool
 
     @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def version(self) -> str:
-        """Its version."""
-
-    @property
+    @abstractmethod
     def llm(self) -> LLM:
         """The model."""
-
-    @property
-    def cache(self) -> ContextCache:
-        """The contexts that are stored."""
 
 
 @dataclass(slots=True)
@@ -97,7 +88,7 @@ class Lookup:
     left_alone: list[str]  # why others are not asked about again
 
     @classmethod
-    def of(cls, batch: DocumentChunks, settings: RunSettings) -> Lookup:
+    def of(cls, batch: DocumentChunks, settings: AskingGenerator) -> Lookup:
         """Look a document's chunks up."""
         contexts = settings.cache.find(batch.nodes, batch.document)
         missing = [index for index, context in enumerate(contexts) if context is None]
@@ -120,12 +111,14 @@ class Run:
         cache_error: Why contexts could not be stored; None where they were.
     """
 
-    def __init__(self, settings: RunSettings, progress: Progress | None) -> None:
+    def __init__(self, settings: AskingGenerator, progress: Progress | None) -> None:
         self._settings, self._llm = settings, settings.llm
+        self._local = is_local(self._llm)
+        self._workers = settings.num_workers or (1 if self._local else 4)
         self._caller = settings.caller or DirectCaller(self._llm)
         self.books = Books(settings.name, settings.own_usage, progress, settings.max_calls, settings.max_tokens)
         self.cache_error: StorageError | None = None
-        slots = _workers(settings) * self._caller.servers
+        slots = self._workers * self._caller.servers
         self._documents, self._calls = asyncio.Semaphore(slots), asyncio.Semaphore(slots)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
@@ -141,8 +134,8 @@ class Run:
         if lookups_to_ask:
             obstacle = await asyncio.to_thread(self._obstacle)
             if obstacle is None:
-                await asyncio.to_thread(_divide_window, settings)
-                await _all(self._document, lookups_to_ask)
+                await asyncio.to_thread(self._divide_window)
+                await _all(map(self._document, lookups_to_ask))
             else:
                 for lookup in lookups_to_ask:
                     books.fail(obstacle, len(lookup.missing))
@@ -167,11 +160,11 @@ class Run:
     async def _document(self, lookup: Lookup) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
         async with self._documents:
-            first, *others = _calls(lookup, lookup.missing, self._settings)
+            first, *others = self._split(lookup, lookup.missing)
             await self._in_turn(lookup, first)
             indexes = [index for group in others for index in group]
             # Split again: the first answer may have taught how much goes into a call.
-            await _all(partial(self._in_turn, lookup), _calls(lookup, indexes, self._settings))
+            await _all(self._in_turn(lookup, group) for group in self._split(lookup, indexes))
 
     async def _in_turn(self, lookup: Lookup, group: list[int]) -> None:
         async with self._calls:  # with whatever must be asked again, while the server still has the document in mind
@@ -192,7 +185,7 @@ class Run:
                 await self._refuse(lookup, dict.fromkeys(group, error.reason))
                 return
             budget.shrink(window, error.window)
-            for part in _calls(lookup, group, self._settings):
+            for part in self._split(lookup, group):
                 await self._group(lookup, part, shrinks + 1)
         except CallFailedError as error:
             self.books.fail(error.reason, len(group))
@@ -200,27 +193,34 @@ class Run:
             await self._accept(lookup, group, answer)
 
     async def _ask(self, lookup: Lookup, group: list[int]) -> Answer:
+        """Send one request, again after an error that may pass."""
         settings, books, server, patience = self._settings, self.books, self._settings.server, self._settings.patience
-        prompt = _prompt(lookup, group, settings)
+        prompt = self._prompt(lookup, group)
         tokens = prompt.tokens
         if not server.allows_call():
             raise CallFailedError(NO_ANSWER, fatal=False)
-        waiting = _workers(settings) if is_local(self._llm) else 1  # it answers one after the other
-        send = partial(
-            self._caller.send,
-            prompt.messages(cache_point=marks_cache(self._llm)),
-            patience.timeout(len(group), tokens, waiting),
-            settings.max_output_tokens * len(group),
-        )
+        waiting = self._workers if self._local else 1  # it answers one after the other
+        messages = prompt.messages(cache_point=marks_cache(self._llm))
+        timeout = patience.timeout(len(group), tokens, waiting)
         attempts = 1 if retries_by_itself(self._llm) else patience.attempts
+        retrying = AsyncRetrying(
+            stop=lambda state: state.attempt_number >= attempts or not books.another_attempt(),
+            wait=pause(patience.max_wait),
+            retry=retry_if_exception(lambda error: may_pass(error, patience.max_wait)),
+            reraise=True,
+        )
         with books.request(tokens):
+            started = time.monotonic()
             try:
-                answer = await ask(send, attempts=attempts, patience=patience, another=books.another_attempt)
+                answer: Answer = await retrying(
+                    self._caller.send, messages, timeout, settings.max_output_tokens * len(group)
+                )
             except CallFailedError as error:
                 server.call_ended(failed=error.fatal)
                 books.call(lookup.batch.document, len(group), error=error.reason)
                 raise
         server.call_ended(failed=False)
+        answer = replace(answer, seconds=time.monotonic() - started)
         books.charge(answer, tokens)
         return answer
 
@@ -267,85 +267,61 @@ class Run:
         for reason in reasons.values():
             self.books.fail(reason, 1)
 
+    def _divide_window(self) -> None:
+        """Divide the model's window; this may ask its server, so never call it on an event loop."""
+        self._settings.budget.divide(self._settings.context_window or context_window(self._llm))
 
-async def _all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
-    """Do a work on all items at once. When one fails, cancel the others with their requests, and raise its error."""
-    errors: list[Exception] = []
+    def _split(self, lookup: Lookup, indexes: list[int]) -> list[list[int]]:
+        """Split some chunks of a document, by their indexes, into those of one call each."""
+        nodes, budget = lookup.batch.nodes, self._settings.budget
+        groups = batches([nodes[index] for index in indexes], lookup.batch.document, budget.size, budget.window)
+        remaining = iter(indexes)
+        return [[next(remaining) for _ in group] for group in groups]
 
-    async def guarded(item: T) -> None:
-        try:
-            await work(item)
-        except Exception as error:  # noqa: BLE001  raised below; anyio would raise a group of errors
-            errors.append(error)
-            group.cancel_scope.cancel()
+    def _prompt(self, lookup: Lookup, group: list[int]) -> FilledPrompt:
+        nodes, document = lookup.batch.nodes, lookup.batch.document
+        chunks, settings = [nodes[index] for index in group], self._settings
+        return FilledPrompt.about(chunks, document, nodes, settings.budget.window, settings.prompts.of(document))
 
-    async with anyio.create_task_group() as group:
-        for item in items:
-            group.start_soon(guarded, item)
-    if errors:
-        raise errors[0]
-
-
-def _workers(settings: RunSettings) -> int:
-    return settings.num_workers or (1 if is_local(settings.llm) else 4)
-
-
-def _divide_window(settings: RunSettings) -> None:
-    """Divide the model's window; this may ask its server, so never call it on an event loop."""
-    settings.budget.divide(settings.context_window or context_window(settings.llm))
-
-
-def _calls(lookup: Lookup, indexes: list[int], settings: RunSettings) -> list[list[int]]:
-    """Split some chunks of a document, by their indexes, into those of one call each."""
-    nodes, budget = lookup.batch.nodes, settings.budget
-    groups = batches([nodes[index] for index in indexes], lookup.batch.document, budget.size, budget.window)
-    remaining = iter(indexes)
-    return [[next(remaining) for _ in group] for group in groups]
-
-
-def _prompt(lookup: Lookup, group: list[int], settings: RunSettings) -> FilledPrompt:
-    nodes, document = lookup.batch.nodes, lookup.batch.document
-    chunks = [nodes[index] for index in group]
-    return FilledPrompt.about(chunks, document, nodes, settings.budget.window, settings.prompts.of(document))
-
-
-def estimate(
-    settings: RunSettings, documents: Sequence[DocumentChunks], prices: Prices | None = None
-) -> ContextEstimate:
-    """Return what a run would cost: its calls are planned and added up, and the model is not asked."""
-    _divide_window(settings)
-    total, calls, calls_again = Tokens(), 0, 0
-    lookups = [Lookup.of(batch, settings) for batch in documents]
-    for lookup in lookups:
-        before = ""
-        for group in _calls(lookup, lookup.missing, settings):
-            prompt = _prompt(lookup, group, settings)
-            cached = count_tokens(prompt.document) if prompt.document == before else 0
-            total += Tokens(prompt.tokens, cached, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
-            before, calls = prompt.document, calls + 1
-            calls_again += len(group) if len(group) > 1 else 0
-    local, model = is_local(settings.llm), model_name(settings.llm)
-    reading, writing = (settings.patience.reading_rate, _LOCAL_WRITING) if local else (_REMOTE_READING, _REMOTE_WRITING)
-    seconds = (total.prompt - total.cached) / reading + total.completion / writing
-    price, priced_by = _price(total, prices, model, local=local)
-    return ContextEstimate(
-        chunks=sum(len(lookup.missing) for lookup in lookups),
-        from_cache=sum(context is not None for lookup in lookups for context in lookup.contexts),
-        calls=calls,
-        tokens=total,
-        seconds=seconds if local else seconds / _workers(settings),  # a local server does one call after the other
-        price=price,
-        priced_by=priced_by,
-        model=model,
-        local=local,
-        calls_again=calls_again,
-    )
+    def estimate(self, documents: Sequence[DocumentChunks], prices: Prices | None) -> ContextEstimate:
+        """Return what the run would cost: its calls are planned and added up, and the model is not asked."""
+        settings = self._settings
+        self._divide_window()
+        total, calls, calls_again = Tokens(), 0, 0
+        lookups = [Lookup.of(batch, settings) for batch in documents]
+        for lookup in lookups:
+            before = ""
+            for group in self._split(lookup, lookup.missing):
+                prompt = self._prompt(lookup, group)
+                cached = count_tokens(prompt.document) if prompt.document == before else 0
+                total += Tokens(prompt.tokens, cached, len(group) * min(_CONTEXT_TOKENS, settings.max_output_tokens))
+                before, calls = prompt.document, calls + 1
+                calls_again += len(group) if len(group) > 1 else 0
+        model, local = model_name(self._llm), self._local
+        reading = settings.patience.reading_rate if local else _REMOTE_READING
+        writing = _LOCAL_WRITING if local else _REMOTE_WRITING
+        seconds = (total.prompt - total.cached) / reading + total.completion / writing
+        listed = Prices(0, 0) if local else list_prices(model)
+        known = prices or listed
+        return ContextEstimate(
+            chunks=sum(len(lookup.missing) for lookup in lookups),
+            from_cache=sum(context is not None for lookup in lookups for context in lookup.contexts),
+            calls=calls,
+            tokens=total,
+            seconds=seconds if local else seconds / self._workers,  # a local server does one call after the other
+            price=None if known is None else known.of(total),
+            priced_by="given" if prices else "local" if local else f"list of {PRICES_OF}" if listed else "",
+            model=model,
+            local=local,
+            calls_again=calls_again,
+        )
 
 
-def _price(tokens: Tokens, prices: Prices | None, model: str, *, local: bool) -> tuple[float | None, str]:
-    if prices is not None:
-        return prices.of(tokens), "given"
-    if local:
-        return 0.0, "local"
-    listed = list_prices(model)
-    return (None, "") if listed is None else (listed.of(tokens), f"list of {PRICES_OF}")
+async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Do several works at once. When one fails, cancel the others with their requests, and raise its error."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -95,18 +95,20 @@ async function mark(hit) {
 
 const bandOf = id => [...document.querySelectorAll("#text .band")].find(band => band.dataset.id === id);
 async function read(place, hit) {
+  let named = place;
   try {
     if (open !== place.path || (place.id && !bandOf(place.id))) {
       const found = await data(`/api/document?${new URLSearchParams({ path: place.path, id: place.id || "" })}`);
       $("text").innerHTML = found.html;
       $("path").textContent = found.path;
-      open = place.path;
+      open = found.path;
+      if (found.first) named = found;
     }
   } catch (error) { return say(error); }
   $("document").hidden = false;
   document.body.classList.add("reading");
   for (const one of hits()) one.classList.toggle("here", one === hit);
-  const first = +place.first, last = +place.last || first, bands = [...document.querySelectorAll("#text .band")];
+  const first = +named.first, last = +named.last || first, bands = [...document.querySelectorAll("#text .band")];
   for (const band of bands) band.classList.toggle("here", place.id ? band.dataset.id === place.id : first > 0 && +band.dataset.first <= last && first <= +band.dataset.last);
   const here = bands.find(band => band.classList.contains("here"));
   if (here) here.scrollIntoView({ block: "start" }); else $("document").scrollTop = 0;
