@@ -1,6 +1,6 @@
 """How fast documents are converted, in how much memory, and how well their pages are found.
 
-    python benchmarks/documents.py [--speed | --mixed] [--reports FILE.pdf …] [--converter pdfium] [--embed-model local]
+    python benchmarks/documents.py [--speed | --mixed] [--reports FILE.pdf …] [--embed-model local]
 
 ``--reports`` without a file takes all. ``--mixed`` indexes a folder of 1,000 files of eight kinds, made from pages of
 ``kubernetes-docs``, and then the text that they were converted to as Markdown; both as files with the local embedding.
@@ -26,7 +26,6 @@ from common import machine, markdown_table
 from datasets import DATA
 
 from llama_index_contextual import ContextualIndex
-from llama_index_contextual.config import Configuration
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.reader import _WORKER
 from llama_index_contextual.documents.worker import Limits, Worker
@@ -36,18 +35,18 @@ CUTS = (1, 5, 10)
 HITS = 60  # chunks, of which some are of one page
 
 
-def speed(corpus: Path, converter: str) -> str:
+def speed(corpus: Path) -> str:
     """Convert all reports in one process."""
     worker, pages = Worker(), 0
     started = time.perf_counter()
     for path in sorted(corpus.glob("*.pdf")):
-        pages += len(worker.convert(path, converter, ".pdf", Limits(600.0, 4000)).parts)
+        pages += len(worker.convert(path, ".pdf", Limits(600.0, 4000)).parts)
     elapsed = time.perf_counter() - started
     worker.close()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = used.ru_utime + used.ru_stime
-    row = [converter, f"{pages:,}", f"{pages / cpu:.0f}", f"{pages / elapsed:.0f}", f"{used.ru_maxrss / 1024:.0f} MB"]
-    return markdown_table(["converter", "pages", "pages a CPU second", "pages a second", "peak memory"], [row])
+    row = [f"{pages:,}", f"{pages / cpu:.0f}", f"{pages / elapsed:.0f}", f"{used.ru_maxrss / 1024:.0f} MB"]
+    return markdown_table(["pages", "pages a CPU second", "pages a second", "peak memory"], [row])
 
 
 def mixed(count: int) -> str:
@@ -145,13 +144,12 @@ def _rst(path: Path, text: list[str]) -> None:
 _WRITERS = (_pdf, _docx, _pptx, _xlsx, _html, _eml, _ipynb, _rst)
 
 
-def recall(corpus: Path, questions: list[dict[str, object]], names: tuple[str, ...], converter: str, model: str) -> str:
+def recall(corpus: Path, questions: list[dict[str, object]], names: tuple[str, ...], model: str) -> str:
     """Index some reports, and ask the questions whose answers are in them."""
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             shutil.copy(corpus / name, folder)
-        config = Configuration.model_validate({"documents": {"pdf": converter}})
-        with ContextualIndex.open(folder, embed_model=model, config=config) as index:
+        with ContextualIndex.open(folder, embed_model=model) as index:
             started = time.process_time()
             report = index.refresh()
             cpu = time.process_time() - started
@@ -172,7 +170,7 @@ def recall(corpus: Path, questions: list[dict[str, object]], names: tuple[str, .
         ]
         for source, shares in found.items()
     ]
-    head = f"{len(names)} reports, {report.chunks:,} chunks, {cpu:.0f} CPU seconds to index, {converter}, {model}"
+    head = f"{len(names)} reports, {report.chunks:,} chunks, {cpu:.0f} CPU seconds to index, {model}"
     return f"{head}\n\n{markdown_table(['questions', 'number', *(f'page@{cut}' for cut in CUTS)], rows)}"
 
 
@@ -183,13 +181,12 @@ def main() -> None:
     parser.add_argument("--mixed", action="store_true")
     parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--reports", nargs="*", default=THREE)
-    parser.add_argument("--converter", default="pdfium")
     parser.add_argument("--embed-model", default="local")
     options = parser.parse_args()
     corpus = DATA / "pdf-reports" / "corpus"
     print(machine(), os.linesep)
     if options.speed:
-        print(speed(corpus, options.converter))
+        print(speed(corpus))
         return
     if options.mixed:
         print(mixed(options.files))
@@ -197,7 +194,7 @@ def main() -> None:
     lines = map(json.loads, (corpus.parent / "queries.jsonl").read_text("utf-8").splitlines())
     names = tuple(options.reports) or tuple(sorted(path.name for path in corpus.glob("*.pdf")))
     asked = [one for one in lines if {gold["path"] for gold in one["gold"]} <= set(names)]
-    print(recall(corpus, asked, names, options.converter, options.embed_model))
+    print(recall(corpus, asked, names, options.embed_model))
 
 
 if __name__ == "__main__":

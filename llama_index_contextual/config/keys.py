@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 MAX_DESCRIPTION: Final = 300  # characters: it stands in every chunk below it
 
-Converter = Literal["python", "kreuzberg"]
-
 
 class Files(Section):
     """Which files of the folder are read."""
@@ -64,23 +62,10 @@ class Files(Section):
 
 
 class Documents(Section):
-    """What converts documents that are no text; llama-index-contextual docs documents says which there are."""
+    """What converting a file may take; llama-index-contextual docs documents says which files are converted."""
 
-    pdf: Literal["pdfium", "kreuzberg"] = setting("What reads PDF.", "pdfium", safe=True)
-    docx: Converter = setting("What reads Word.", "python", safe=True)
-    pptx: Converter = setting("What reads PowerPoint.", "python", safe=True)
-    html: Converter = setting("What reads HTML.", "python", safe=True)
-    epub: Converter = setting("What reads EPUB.", "python", safe=True)
-    eml: Converter = setting("What reads mail.", "python", safe=True)
     seconds: Seconds = setting("The most seconds that the conversion of a file takes.", 60.0)
     megabytes: Annotated[int, Field(ge=200, le=10**6)] = setting("The most memory that it takes, in MB.", 2000)
-
-    def explicit(self) -> dict[str, Any]:
-        """Return the values that somebody said, by the names of ``DocumentReader``."""
-        values = super().explicit()
-        limits: dict[str, Any] = {name: values.pop(name) for name in ("seconds", "megabytes") if name in values}
-        readers = {f".{kind}": name for kind, name in values.items()}
-        return {**limits, "readers": {**readers, **({".htm": values["html"]} if "html" in values else {})}}
 
 
 class Chunks(Section):

@@ -21,24 +21,12 @@ PDFIUM: Final = "pdfium"
 # converted again.
 PACKAGES: Final = {PDFIUM: "pypdfium2", KREUZBERG: "kreuzberg"}
 REVISIONS: Final = {PDFIUM: 3, KREUZBERG: 1, PYTHON: 1}
-# By suffix who can read it; the first does by default.
-FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
-    ".pdf": (PDFIUM, KREUZBERG),
-    ".docx": (PYTHON, KREUZBERG),
-    ".pptx": (PYTHON, KREUZBERG),
-    ".xlsx": (KREUZBERG,),
-    ".odt": (KREUZBERG,),
-    ".html": (PYTHON, KREUZBERG),
-    ".htm": (PYTHON, KREUZBERG),
-    ".epub": (PYTHON, KREUZBERG),
-    ".eml": (PYTHON, KREUZBERG),
-    ".msg": (KREUZBERG,),
-    ".ipynb": (PYTHON,),
-    ".rst": (PYTHON,),
-    ".org": (PYTHON,),
-    ".csv": (PYTHON,),
-    ".tex": (PYTHON,),
-    ".rtf": (KREUZBERG,),
+# By suffix what reads it. Kreuzberg would lose Word's lists, slides without text, and where chapters begin.
+FORMATS: Final[Mapping[str, str]] = {
+    ".pdf": PDFIUM,
+    **dict.fromkeys((".xlsx", ".odt", ".msg", ".rtf"), KREUZBERG),
+    **dict.fromkeys((".docx", ".pptx", ".html", ".htm", ".epub", ".eml"), PYTHON),
+    **dict.fromkeys((".ipynb", ".rst", ".org", ".csv", ".tex"), PYTHON),
 }
 MOST_CHARS: Final = 20_000_000  # of a converted text: all of the Kubernetes documentation is half of that
 MOST_PARTS: Final = 20_000

@@ -21,7 +21,7 @@ from llama_index_contextual.documents.conversion import (
     suffix_of,
 )
 from llama_index_contextual.documents.worker import Limits, LostError, Worker
-from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
+from llama_index_contextual.errors import DocumentError, MissingExtraError
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
 from llama_index_contextual.text import MARKDOWN_TYPE
 
@@ -43,15 +43,13 @@ class DocumentReader(BaseReader):
     limits of time, memory and size.
 
     Args:
-        readers: Who reads which format, where another converter than the first of :data:`FORMATS` is to:
-            ``{".pdf": "kreuzberg"}``.
         seconds: The most time that a file may take.
         megabytes: The most memory.
         conversions: A LlamaIndex key-value store. What is in it is not converted again, and needs no converter.
         keep: Whether new conversions are written to it.
 
     Raises:
-        SettingError: A reader is not known for a format.
+        SettingError: A limit is not positive.
 
     Examples:
         >>> from llama_index.core import SimpleDirectoryReader
@@ -63,18 +61,12 @@ class DocumentReader(BaseReader):
 
     def __init__(
         self,
-        readers: Mapping[str, str] | None = None,
         *,
         seconds: float = Limits().seconds,
         megabytes: int = Limits().megabytes,
         conversions: BaseKVStore | None = None,
         keep: bool = True,
     ) -> None:
-        self.readers = dict(readers or {})
-        for suffix, name in self.readers.items():
-            if name not in FORMATS.get(suffix, ()):
-                choice = ", ".join(map(repr, FORMATS.get(suffix, ()))) or f"a format of {', '.join(FORMATS)}"
-                raise SettingError(f"readers={{{suffix!r}: {name!r}}} is not known. Cure: {choice}.")
         self._limits = Limits(amount("seconds", seconds), whole("megabytes", megabytes))
         self.conversions = conversions
         self.keep = keep
@@ -135,7 +127,9 @@ class DocumentReader(BaseReader):
             MissingExtraError: The converter is not installed.
         """
         suffix = suffix_of(path.name)
-        converter = self._converter(suffix)
+        if suffix not in FORMATS:
+            raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(FORMATS)}.")
+        converter = FORMATS[suffix]
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
         kept = self.conversions.get(key, COLLECTION) if self.conversions is not None else None
         if kept is not None and kept.get("limits") == [*self._limits]:
@@ -145,7 +139,7 @@ class DocumentReader(BaseReader):
         if not is_installed(converter):
             raise MissingExtraError(f"what reads {suffix} files ({PACKAGES[converter]})", EXTRA)
         try:
-            converted = _WORKER.convert(path.absolute(), converter, suffix, self._limits)
+            converted = _WORKER.convert(path.absolute(), suffix, self._limits)
         except LostError as error:  # it would take as long each time
             self._keep(key, {"problem": str(error), "limits": [*self._limits]})
             raise
@@ -164,13 +158,5 @@ class DocumentReader(BaseReader):
 
     def mark(self, path: str) -> str:
         """Return the name and revision of the converter that reads a file; "" where none does."""
-        suffix = suffix_of(path)
-        if suffix not in FORMATS:
-            return ""
-        name = self._converter(suffix)
-        return f"{name} {REVISIONS[name]}"
-
-    def _converter(self, suffix: str) -> str:
-        if suffix not in FORMATS:
-            raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(FORMATS)}.")
-        return self.readers.get(suffix, FORMATS[suffix][0])
+        converter = FORMATS.get(suffix_of(path))
+        return f"{converter} {REVISIONS[converter]}" if converter else ""

@@ -64,12 +64,11 @@ class Worker:
         self._jobs = 0
         self._owner = os.getpid()
 
-    def convert(self, path: Path, converter: str, suffix: str, limits: Limits) -> Converted:
+    def convert(self, path: Path, suffix: str, limits: Limits) -> Converted:
         """Return a document as Markdown.
 
         Args:
             path: The file.
-            converter: Who reads it, one of :data:`FORMATS`.
             suffix: What kind it is, as ``".pdf"``.
             limits: What it may take.
 
@@ -77,11 +76,7 @@ class Worker:
             DocumentError: It cannot be converted; why.
             LostError: It took too long, or the process with it.
         """
-        if (converter, suffix) == ("kreuzberg", ".pdf"):
-            from llama_index_contextual.documents.with_kreuzberg import unpack_pdfium
-
-            unpack_pdfium()
-        job = json.dumps({"path": str(path), "converter": converter, "suffix": suffix, "seconds": limits.seconds})
+        job = json.dumps({"path": str(path), "suffix": suffix, "seconds": limits.seconds})
         with self._guard:
             for is_last in (False, True):
                 process = self._running(limits)
@@ -202,7 +197,7 @@ def serve(megabytes: int) -> None:
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        converted = converter_of(job["converter"], job["suffix"])(Path(job["path"]))
+        converted = converter_of(job["suffix"])(Path(job["path"]))
     except ConversionError as error:
         return {"problem": str(error)}
     except MemoryError:
@@ -215,14 +210,12 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
     return converted.to_dict()
 
 
-def converter_of(name: str, suffix: str) -> Callable[[Path], Converted]:
-    """Return the function of a converter that reads a kind of file."""
+def converter_of(suffix: str) -> Callable[[Path], Converted]:
+    """Return the function that reads a kind of file."""
     from llama_index_contextual.documents import markup, office, pdf, web, with_kreuzberg
 
-    if name == "kreuzberg":
-        return with_kreuzberg.read_with_kreuzberg
     converters = {".pdf": pdf.read_pdf, **markup.CONVERTERS, **office.CONVERTERS, **web.CONVERTERS}
-    return converters[suffix]
+    return converters.get(suffix, with_kreuzberg.read_with_kreuzberg)
 
 
 def _lower(resource: Any, what: int, value: int, *, hard: bool = True) -> None:

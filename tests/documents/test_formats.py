@@ -5,8 +5,6 @@ import samples
 
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.conversion import FORMATS, suffix_of
-from llama_index_contextual.documents.with_kreuzberg import unpack_pdfium
-from llama_index_contextual.documents.worker import Limits, Worker
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
@@ -169,21 +167,3 @@ def test_an_encrypted_pdf_and_a_scanned_one_are_named_as_such(tmp_path):
     scan.save()
     with pytest.raises(DocumentError, match=r"scanned.*OCR"):
         DocumentReader().load_data(tmp_path / "scan.pdf")
-
-
-def test_kreuzberg_reads_a_pdf_where_it_never_ran_before(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # it keeps its library in the folder for temporary files
-    unpack_pdfium.cache_clear()
-    worker = Worker()
-    converted = worker.convert(samples.make("report.pdf", tmp_path), "kreuzberg", ".pdf", Limits())
-    worker.close()
-    unpack_pdfium.cache_clear()  # the other tests look elsewhere
-    assert "Berth" in converted.parts[0].text
-    assert (tmp_path / "kreuzberg-pdfium").is_dir()
-
-
-@pytest.mark.parametrize("name", ["report.pdf", "report.docx", "page.html", "book.epub", "mail.eml", "plan.pptx"])
-def test_kreuzberg_can_be_chosen(tmp_path, name):
-    reader = DocumentReader({suffix_of(name): "kreuzberg"})
-    text = "\n".join(one.text for one in reader.load_data(samples.make(name, tmp_path)))
-    assert "Berth" in text or "tide" in text

@@ -11,7 +11,7 @@ import pytest
 import samples
 
 from llama_index_contextual.documents import archive
-from llama_index_contextual.documents.conversion import PYTHON, ConversionError
+from llama_index_contextual.documents.conversion import ConversionError
 from llama_index_contextual.documents.worker import Limits, LostError, Worker
 from llama_index_contextual.errors import DocumentError
 
@@ -26,7 +26,7 @@ def worker():
 
 
 def convert(worker, path, seconds=60.0):
-    return worker.convert(path, PYTHON, path.suffix, Limits(seconds))
+    return worker.convert(path, path.suffix, Limits(seconds))
 
 
 def test_what_hangs_is_ended_and_the_next_document_is_converted(worker, tmp_path):
@@ -65,7 +65,7 @@ def test_memory_has_a_limit(worker, tmp_path):
     path = tmp_path / "large.html"
     path.write_text("word " * 20_000_000, "utf-8")
     with pytest.raises(DocumentError, match="memory"):
-        worker.convert(path, PYTHON, ".html", Limits(60.0, 120))
+        worker.convert(path, ".html", Limits(60.0, 120))
     assert convert(worker, samples.make("mail.eml", tmp_path)).parts
 
 
