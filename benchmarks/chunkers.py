@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 from unittest import mock
 
-from llama_index_contextual import tokens
-from llama_index_contextual.tokens import tiktoken_cl100k
+from llama_index_contextual.text import tokens
+from llama_index_contextual.text.tokens import tiktoken_cl100k
 
 Chunks: TypeAlias = list[tuple[str, int | None]]  # text and claimed offset
 Splitter: TypeAlias = Callable[[str], Chunks]

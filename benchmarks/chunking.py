@@ -30,7 +30,7 @@ from chunk_defects import facts_of, measure
 from chunkers import SIZE, SPLITTERS
 from hostile_inputs import pathological, survive
 
-from llama_index_contextual.tokens import Gigatoken, tiktoken_cl100k
+from llama_index_contextual.text.tokens import Gigatoken, tiktoken_cl100k
 
 if TYPE_CHECKING:
     from collections import Counter

@@ -31,7 +31,7 @@ from chunkers import count
 from common import RememberingEmbedding, intervals, machine, markdown_table
 from datasets import DATA
 
-from llama_index_contextual.tokens import tiktoken_cl100k
+from llama_index_contextual.text.tokens import tiktoken_cl100k
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

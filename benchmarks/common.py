@@ -17,7 +17,7 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
-from llama_index_contextual.embedding import model_id, resolve_embedding
+from llama_index_contextual.embeddings import model_id, resolve_embedding
 from llama_index_contextual.evaluation.metrics import interval
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, gate, read_message
 from llama_index_contextual.retrievers.messages import sentences_of
 from llama_index_contextual.text import replace_surrogates
-from llama_index_contextual.tokens import CHARS_PER_TOKEN, make_scale
+from llama_index_contextual.text.tokens import CHARS_PER_TOKEN, make_scale
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import growth  # the tests' own

@@ -32,11 +32,11 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from shipped import shipped_index
 
 from llama_index_contextual import ContextualIndex, ContextualNodePostprocessor, LocalEmbedding
-from llama_index_contextual.dates import date_from_path
 from llama_index_contextual.index.pipeline import default_parser
 from llama_index_contextual.keyword.lexicon import lexicon, words
 from llama_index_contextual.memory import MemoryContext, MemoryDigest
 from llama_index_contextual.memory.message import gate
+from llama_index_contextual.text import date_from_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -41,11 +41,11 @@ from datasets import (
 from llama_index.core.schema import QueryBundle
 from retrieval import POOL, Bench, Row
 
-from llama_index_contextual.dates import parse_day
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers import learned
 from llama_index_contextual.retrievers.fusion import Mode, Ranking, fuse
 from llama_index_contextual.retrievers.learned import FEATURES, fuse_learned, words_of
+from llama_index_contextual.text import parse_day
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

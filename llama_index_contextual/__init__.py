@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from llama_index_contextual.embeddings import LocalEmbedding
     from llama_index_contextual.errors import ContextualError, ContextualWarning
     from llama_index_contextual.index import ContextualIndex
-    from llama_index_contextual.local_embedding import LocalEmbedding
     from llama_index_contextual.memory import MemoryContext
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
     from llama_index_contextual.postprocessor import (
@@ -52,7 +52,7 @@ _ROOMS: Final = {
     "ContextualWarning": "errors",
     "GroupingPostprocessor": "postprocessor",
     "HeadingAwareMarkdownNodeParser": "node_parser",
-    "LocalEmbedding": "local_embedding",
+    "LocalEmbedding": "embeddings",
     "MemoryContext": "memory",
     "RecencyPostprocessor": "postprocessor",
 }

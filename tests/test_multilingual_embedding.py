@@ -13,11 +13,16 @@ import numpy as np
 import pytest
 
 from llama_index_contextual import ContextualIndex
-from llama_index_contextual import e5_model as module
-from llama_index_contextual.embedding import estimate_embedding, model_id, resolve_embedding
+from llama_index_contextual.embeddings import (
+    E5Embedding,
+    LocalEmbedding,
+    estimate_embedding,
+    model_id,
+    resolve_embedding,
+)
+from llama_index_contextual.embeddings import e5 as module
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError
 from llama_index_contextual.index.pipeline import default_parser
-from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
 
 pytestmark = pytest.mark.long
 

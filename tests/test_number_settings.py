@@ -22,12 +22,11 @@ from llama_index_contextual import (
     MemoryContext,
     RecencyPostprocessor,
 )
-from llama_index_contextual.checks import whole
 from llama_index_contextual.context import LLMContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.free import HeadingContextGenerator
 from llama_index_contextual.context.usage import Prices
 from llama_index_contextual.documents.files import FileRules
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.memory import MemorySettings
 
 KEYWORD = ContextualBM25Retriever([TextNode(text="carrots", id_="a")])

@@ -17,7 +17,7 @@ from llama_index_contextual import mcp_server
 from llama_index_contextual.cli.common import EXIT_INCOMPLETE
 from llama_index_contextual.config import SETTINGS
 from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
-from llama_index_contextual.embedding import resolve_embedding
+from llama_index_contextual.embeddings import resolve_embedding
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.asked import chosen_postprocessors
 from llama_index_contextual.index.pipeline import default_parser

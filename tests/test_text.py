@@ -2,8 +2,7 @@
 
 import pytest
 
-from llama_index_contextual.language import tell_language
-from llama_index_contextual.text import money, sentence_starts
+from llama_index_contextual.text import money, sentence_starts, tell_language
 
 # "|" is where a sentence starts; everywhere else none does.
 SENTENCES = {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llama_index_contextual import tokens
+from llama_index_contextual.text import tokens
 
 HARD = [
     "",

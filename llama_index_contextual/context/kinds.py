@@ -5,10 +5,9 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.checks import refuse_unknown
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.free import FREE
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

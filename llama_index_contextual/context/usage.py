@@ -17,7 +17,7 @@ from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.events import BaseEvent
 from pydantic import TypeAdapter
 
-from llama_index_contextual.checks import amount
+from llama_index_contextual.errors import amount
 
 dispatcher = get_dispatcher("llama_index_contextual.context")
 

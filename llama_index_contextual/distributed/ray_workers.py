@@ -21,10 +21,9 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from llama_index_contextual.checks import optional_whole
 from llama_index_contextual.context.llm.request import CallFailedError
 from llama_index_contextual.distributed.ray_pool import RayPool, load_ray, reason_of
-from llama_index_contextual.errors import ContextualWarning, DocumentError, EmbeddingError, SettingError
+from llama_index_contextual.errors import ContextualWarning, DocumentError, EmbeddingError, SettingError, optional_whole
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.documents.conversion import (
     EXTRA,
     FORMATS,
@@ -21,7 +20,7 @@ from llama_index_contextual.documents.conversion import (
     suffix_of,
 )
 from llama_index_contextual.documents.worker import Limits, LostError, Worker
-from llama_index_contextual.errors import DocumentError, MissingExtraError
+from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
 from llama_index_contextual.text import MARKDOWN_TYPE
 

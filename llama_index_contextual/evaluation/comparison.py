@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from llama_index.core.schema import BaseNode, MetadataMode
 
-from llama_index_contextual.checks import whole
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.evaluation.metrics import (
     PARTS_REMARK,
     Interval,

@@ -15,7 +15,7 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.config import load_configuration
 from llama_index_contextual.context import HeadingContextGenerator
-from llama_index_contextual.embedding import NoEmbedding, estimate_embedding, model_id
+from llama_index_contextual.embeddings import NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.evaluation.comparison import (
     ALIKE,

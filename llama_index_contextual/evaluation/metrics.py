@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from llama_index_contextual.dates import parse_date
 from llama_index_contextual.evaluation.questions import answers_of
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.metadata import DATE, PATH, TITLE, heading_titles, place_of
+from llama_index_contextual.text import parse_date
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -6,8 +6,15 @@ import warnings
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from llama_index_contextual.checks import amount, one_of, refuse_unknown, whole
-from llama_index_contextual.errors import ContextualWarning, DocumentError, FingerprintError
+from llama_index_contextual.errors import (
+    ContextualWarning,
+    DocumentError,
+    FingerprintError,
+    amount,
+    one_of,
+    refuse_unknown,
+    whole,
+)
 from llama_index_contextual.index.tables import to_node
 from llama_index_contextual.metadata import PAGE_LABEL, split_page
 from llama_index_contextual.postprocessor.reorder import CollectionWeights, GroupingPostprocessor, RecencyPostprocessor

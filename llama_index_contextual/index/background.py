@@ -11,9 +11,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
-from llama_index_contextual.checks import amount, one_of
 from llama_index_contextual.documents.sources import read_bytes, sha256_of
-from llama_index_contextual.errors import ContextualError, DocumentError
+from llama_index_contextual.errors import ContextualError, DocumentError, amount, one_of
 from llama_index_contextual.index.plan import is_spared
 from llama_index_contextual.index.state import WriteLock
 from llama_index_contextual.text import counted

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from llama_index_contextual.documents.sources import readable_documents
-from llama_index_contextual.embedding import EmbeddingEstimate, model_id
+from llama_index_contextual.embeddings import EmbeddingEstimate, model_id
 from llama_index_contextual.errors import DamagedError, SettingError
 from llama_index_contextual.index import inspection
 from llama_index_contextual.index.asked import Asked

@@ -12,14 +12,13 @@ import numpy as np
 from llama_index_contextual import metadata as names
 from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import gather, read_all
-from llama_index_contextual.embedding import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
+from llama_index_contextual.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
 from llama_index_contextual.index.tables import Chunk, text_of
 from llama_index_contextual.index.vectors import fault_of, see_documents
-from llama_index_contextual.language import in_words, sample_of, shares_of_languages
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import ENOUGH, TOP, found_share, made_questions
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -132,7 +131,7 @@ class IndexStatus:
             f"database    {self.database}",
             f"store       {self.store}",
             f"documents   {self.documents} in {counted(self.chunks, 'chunk')}",
-            f"languages   {in_words(self.languages) or 'none'}",
+            f"languages   {languages_in_words(self.languages) or 'none'}",
             f"contexts    {contexts}",
             f"to refresh  {self.pending}",
             f"state       {'complete' if self.complete else 'a refresh is at work or was killed; refresh to finish'}",

@@ -20,12 +20,11 @@ from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.context.llm.request import DirectCaller
 from llama_index_contextual.distributed.ray_pool import Worker, heard
 from llama_index_contextual.distributed.ray_workers import Jobs
-from llama_index_contextual.embedding import NoEmbedding, resolve_embedding
+from llama_index_contextual.embeddings import LocalEmbedding, NoEmbedding, resolve_embedding
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.index.pipeline import NodePipeline
 from llama_index_contextual.index.recipe import UnwritableError, read_object, written_generator, written_object
 from llama_index_contextual.index.vectors import embed_texts
-from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 if TYPE_CHECKING:

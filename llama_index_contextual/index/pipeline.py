@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.document_embedding import DocumentEmbedding
-from llama_index_contextual.embedding import embedding_limit
+from llama_index_contextual.embeddings import DocumentEmbedding, embedding_limit
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,

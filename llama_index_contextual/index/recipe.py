@@ -22,10 +22,10 @@ from llama_index.core.node_parser import NodeParser
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
 
-from llama_index_contextual.checks import without_credentials
 from llama_index_contextual.config.trust import digest_of, is_sealed, is_trusted, may_say, seal_of
 from llama_index_contextual.context.kinds import resolve_generator
-from llama_index_contextual.embedding import model_id
+from llama_index_contextual.embeddings import model_id
+from llama_index_contextual.errors import without_credentials
 from llama_index_contextual.index.pipeline import parser_settings
 from llama_index_contextual.index.state import DEFAULT_NAME, Choices
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final
 from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.distributed.ray_workers import Here, resolve_workers
-from llama_index_contextual.document_services import VendorEmbedding
 from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import UNREAD, Loaded, check_source, gather, settled
+from llama_index_contextual.embeddings import VendorEmbedding
 from llama_index_contextual.errors import (
     ConfirmationError,
     DamagedError,

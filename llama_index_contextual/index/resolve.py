@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.readers.base import BaseReader
 
-from llama_index_contextual.checks import amount, without_credentials
 from llama_index_contextual.config import Configuration, load_configuration
 from llama_index_contextual.config.trust import user_storage
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.documents.folders import Folders, collections_of
-from llama_index_contextual.embedding import model_id, resolve_embedding
-from llama_index_contextual.errors import ContextualWarning, DamagedError, SettingError, StorageError
+from llama_index_contextual.embeddings import model_id, resolve_embedding
+from llama_index_contextual.errors import (
+    ContextualWarning,
+    DamagedError,
+    SettingError,
+    StorageError,
+    amount,
+    without_credentials,
+)
 from llama_index_contextual.index.database import Database, DatabaseKVStore
 from llama_index_contextual.index.pipeline import NodePipeline, default_parser
 from llama_index_contextual.index.recipe import (

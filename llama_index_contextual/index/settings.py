@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.sources import Reading
-from llama_index_contextual.embedding import model_id
+from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences

@@ -17,7 +17,7 @@ from llama_index.core.vector_stores.types import (
 )
 from pydantic import PrivateAttr
 
-from llama_index_contextual.embedding import NoEmbedding
+from llama_index_contextual.embeddings import NoEmbedding
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both

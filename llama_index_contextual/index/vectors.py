@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.document_embedding import DocumentEmbedding
-from llama_index_contextual.embedding import NoEmbedding, model_id
+from llama_index_contextual.embeddings import DocumentEmbedding, NoEmbedding, model_id
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.tables import text_of

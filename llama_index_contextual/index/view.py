@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from llama_index_contextual.embedding import NoEmbedding, model_id
+from llama_index_contextual.embeddings import NoEmbedding, model_id
 from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
 from llama_index_contextual.index.engines import Engines
 from llama_index_contextual.index.tables import to_node

@@ -12,9 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import Stemmer
 
-from llama_index_contextual.dates import LANGUAGES, month_name, take_dates
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.language import NAMES, fold, normalise, resolve_language, stop_words, tell_language
+from llama_index_contextual.text import (
+    DATE_LANGUAGES,
+    LANGUAGE_NAMES,
+    fold,
+    month_name,
+    normalise,
+    resolve_language,
+    stop_words,
+    take_dates,
+    tell_language,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -66,7 +75,7 @@ class _Stemmers:
         stemmer = stemmers.get(code)
         if stemmer is None:
             # The analyzer remembers words itself, for all threads, so Snowball's own cache would only cost memory.
-            stemmer = stemmers[code] = Stemmer.Stemmer(NAMES[code], maxCacheSize=0)
+            stemmer = stemmers[code] = Stemmer.Stemmer(LANGUAGE_NAMES[code], maxCacheSize=0)
         if code == "es":
             for ending, accented in _SPANISH_ENDINGS:
                 word = ending.sub(accented, word)
@@ -97,7 +106,7 @@ class Analyzer:
     """
 
     language: str = "auto"
-    languages: tuple[str, ...] = ("en", *(code for code in NAMES if code != "en"))
+    languages: tuple[str, ...] = ("en", *(code for code in LANGUAGE_NAMES if code != "en"))
     stem: bool = True
     remove_stop_words: bool = True
     split_identifiers: bool = True
@@ -233,7 +242,9 @@ class Analyzer:
             dates, word = take_dates(word)
             for date in dates:
                 months = [
-                    term for lang in LANGUAGES for term in self._terms(month_name(date.month, lang), self._own(lang))
+                    term
+                    for lang in DATE_LANGUAGES
+                    for term in self._terms(month_name(date.month, lang), self._own(lang))
                 ]
                 terms += [date.isoformat(), str(date.year), *dict.fromkeys(months), str(date.day)]
         if pairs := _bigrams(word):

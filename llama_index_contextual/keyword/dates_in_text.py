@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.dates import date_from_heading
+from llama_index_contextual.text import date_from_heading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

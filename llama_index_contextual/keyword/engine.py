@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from llama_index_contextual.checks import amount
 from llama_index_contextual.durable import DAMAGE, writing
+from llama_index_contextual.errors import amount
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.evidence import MOST_TERMS, Nearness, TermScores, closeness
 from llama_index_contextual.keyword.segments import (

@@ -1,7 +1,7 @@
 """Words of languages: phrases that need no memory, stop words, how dates are named.
 
 Each language is one YAML file of ``data/languages/``. A user's own file with the same keys works as well. The names
-of months and weekdays stand in ``dates.py``; a file of yours may hold ``months`` and ``weekdays``.
+of months and weekdays stand in ``text/dates.py``; a file of yours may hold ``months`` and ``weekdays``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import regex  # type: ignore[import-untyped]
 import yaml
 
-from llama_index_contextual import dates
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.language import fold, listed_stop_words, normalise, tell_language
+from llama_index_contextual.text import dates, fold, listed_stop_words, normalise, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

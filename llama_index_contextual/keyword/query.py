@@ -18,9 +18,9 @@ from llama_index.core.vector_stores.types import FilterCondition, FilterOperator
 
 from llama_index_contextual.keyword.analyzer import WORD
 from llama_index_contextual.keyword.filters import WORDS, tag_filter
-from llama_index_contextual.language import fold, normalise
 from llama_index_contextual.metadata import COLLECTION, PATH
-from llama_index_contextual.tokens import is_spelled
+from llama_index_contextual.text import fold, normalise
+from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

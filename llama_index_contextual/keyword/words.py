@@ -10,8 +10,8 @@ import numpy as np
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator
 
-from llama_index_contextual.language import fold, normalise
 from llama_index_contextual.metadata import FRONT_MATTER, LEXICAL_CONTEXT, value_of
+from llama_index_contextual.text import fold, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

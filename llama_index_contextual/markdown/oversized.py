@@ -12,13 +12,13 @@ import regex  # type: ignore[import-untyped]
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.text import sentence_starts
-from llama_index_contextual.tokens import weigh
+from llama_index_contextual.text.tokens import weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from llama_index_contextual.markdown.settings import ChunkSettings
-    from llama_index_contextual.tokens import Scale
+    from llama_index_contextual.text.tokens import Scale
 
 _SPACE: Final = re.compile(r"\s+")
 _CLUSTER: Final = regex.compile(r"\X")  # what a reader takes for one letter, by Unicode's rules

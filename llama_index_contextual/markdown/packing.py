@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from llama_index_contextual.markdown import blocks
 from llama_index_contextual.text import sentence_starts
-from llama_index_contextual.tokens import weigh
+from llama_index_contextual.text.tokens import weigh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from llama_index_contextual.markdown.oversized import Marks
     from llama_index_contextual.markdown.settings import ChunkSettings
-    from llama_index_contextual.tokens import Scale
+    from llama_index_contextual.text.tokens import Scale
 
 # Cuts that part an introduction, or an item's first paragraph, from what belongs to it.
 _PARTING: Final = frozenset({blocks.INTRO, blocks.CONTINUATION})

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyromark
 
-from llama_index_contextual.dates import date_from_heading
 from llama_index_contextual.metadata import shortened
+from llama_index_contextual.text import date_from_heading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from llama_index_contextual.checks import Checked
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import Checked, SettingError
 
 TOKENIZERS = ("cl100k", "minilm", "estimate")
 

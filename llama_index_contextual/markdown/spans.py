@@ -20,7 +20,7 @@ from llama_index_contextual.markdown.sections import (
     heading_titles,
 )
 from llama_index_contextual.markdown.settings import ChunkSettings
-from llama_index_contextual.tokens import make_scale, weigh
+from llama_index_contextual.text.tokens import make_scale, weigh
 
 _PARAGRAPH_END: Final = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
 _LINE_START: Final = re.compile(r"(?:\r\n?|\n)(?=[ \t]*\S)")

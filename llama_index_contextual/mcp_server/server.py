@@ -18,8 +18,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from llama_index_contextual import __version__
-from llama_index_contextual.checks import listener, whole
-from llama_index_contextual.errors import ContextualError, SettingError, needs
+from llama_index_contextual.errors import ContextualError, SettingError, listener, needs, whole
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, is_refreshing
 from llama_index_contextual.memory import MemoryContext, MemorySettings
 from llama_index_contextual.notes import Notes

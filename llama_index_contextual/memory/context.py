@@ -6,9 +6,8 @@ import asyncio
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.checks import whole
 from llama_index_contextual.config import MOST_HITS, Configuration, MemorySettings
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.keyword.lexicon import lexicon_of

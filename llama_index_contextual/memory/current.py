@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.dates import LANGUAGES, date_from_heading, date_from_words, month_words, weekday_words
 from llama_index_contextual.keyword.lexicon import lexicon, words
 from llama_index_contextual.memory.digest import Current, OlderStatement, shown_path, visible
 from llama_index_contextual.memory.ranking import day_of
 from llama_index_contextual.memory.snippet import split_sentences
 from llama_index_contextual.metadata import START_LINE, citation, heading_titles, path_of, value_of
+from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, date_from_words, month_words, weekday_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ _NEAR: Final = 0.45  # of the best score; in prose only such hits are compared
 _MOST_COMPARED: Final = 25
 _DATE, _TIME, _PERCENT = _UNITS = ("a date", "a time", "%")
 _NUMBER: Final = re.compile(r"(?:(?<![^\W\d_])([^\W\d_]+)\s{1,9})?(\d+(?:[.,:/]\d+)*)(?:st|nd|rd|th)?\s*(%|[^\W\d_]+)?")
-_MONTHS: Final = {word: number for language in LANGUAGES for word, number in month_words(language).items()}
+_MONTHS: Final = {word: number for language in DATE_LANGUAGES for word, number in month_words(language).items()}
 _LEAST_SHARE: Final = 0.4  # of what the best hit holds of the message
 _ASKS: Final = ("?", "？")
 _MOST_OLDER: Final = 3
@@ -145,7 +145,7 @@ def _is_day(title: str) -> bool:
     if _CLOCK.match(title) or date_from_heading(title) or date_from_words(title):
         return True
     said = _folded(title)
-    return len(said) == 1 and any(said[0] in weekday_words(language) for language in LANGUAGES)
+    return len(said) == 1 and any(said[0] in weekday_words(language) for language in DATE_LANGUAGES)
 
 
 # In prose

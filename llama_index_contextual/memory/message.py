@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.keyword.dates_in_text import NamedDate, find_dates
 from llama_index_contextual.keyword.lexicon import HAS_CJK, unaccented, words
-from llama_index_contextual.language import tell_language
 from llama_index_contextual.memory.digest import HEADER, NOTES, NOTHING, QUOTE
-from llama_index_contextual.text import sentence_starts
+from llama_index_contextual.text import sentence_starts, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from llama_index.core.schema import NodeWithScore
 
-from llama_index_contextual.dates import date_from_path, parse_day
 from llama_index_contextual.keyword.dates_in_text import DAYS_AFTER, closeness
 from llama_index_contextual.memory.digest import Current, MemoryEntry, on_one_line, visible
 from llama_index_contextual.memory.snippet import choose_snippet
@@ -24,7 +23,7 @@ from llama_index_contextual.metadata import (
     path_of,
     value_of,
 )
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, date_from_path, parse_day
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

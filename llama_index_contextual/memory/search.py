@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.dates import epoch_seconds
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.dates_in_text import find_dates
@@ -28,7 +27,7 @@ from llama_index_contextual.postprocessor import RecencyPostprocessor
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.retrievers.fusion import Mode
 from llama_index_contextual.retrievers.hybrid import search_of
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, epoch_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.dates import date_from_heading
-from llama_index_contextual.language import tell_language
-from llama_index_contextual.text import sentence_starts
+from llama_index_contextual.text import date_from_heading, sentence_starts, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

@@ -15,10 +15,9 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual import metadata
 from llama_index_contextual.answering import NOTHING, CitedSynthesizer
 from llama_index_contextual.config import load_configuration
-from llama_index_contextual.embedding import NoEmbedding
+from llama_index_contextual.embeddings import E5Embedding, LocalEmbedding, NoEmbedding
 from llama_index_contextual.errors import ContextualError, DocumentError, SettingError
 from llama_index_contextual.index.asked import explained
-from llama_index_contextual.local_embedding import E5Embedding, LocalEmbedding
 from llama_index_contextual.memory import note_filters
 from llama_index_contextual.notes import part_of
 from llama_index_contextual.notes.writing import change, turn

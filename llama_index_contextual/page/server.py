@@ -14,9 +14,8 @@ import sys
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.checks import listener, whole
 from llama_index_contextual.config import load_configuration
-from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError
+from llama_index_contextual.errors import ContextualError, MissingExtraError, SettingError, listener, whole
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.page.desk import Desk, Labels
 

@@ -16,13 +16,12 @@ from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle, Transf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from llama_index_contextual.checks import explained
 from llama_index_contextual.config import descriptions_of
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, ContextProgress, DocumentChunks
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.kinds import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
-from llama_index_contextual.errors import ContextError, SettingError
+from llama_index_contextual.errors import ContextError, SettingError, explained
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,

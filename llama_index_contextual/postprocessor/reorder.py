@@ -14,9 +14,9 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.checks import Checked
-from llama_index_contextual.dates import date_from_heading, date_from_path, date_from_words, parse_date
+from llama_index_contextual.errors import Checked
 from llama_index_contextual.metadata import DATE, DATE_TS, HEADER_PATH, path_of, split_header_path, value_of
+from llama_index_contextual.text import date_from_heading, date_from_path, date_from_words, parse_date
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,10 +21,9 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts.default_prompts import DEFAULT_CHOICE_SELECT_PROMPT
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.checks import Checked
 from llama_index_contextual.context.llm.model import ModelSpec
-from llama_index_contextual.errors import ContextualError, MissingExtraError, RetrievalError, SettingError
-from llama_index_contextual.local_model import send_no_telemetry
+from llama_index_contextual.embeddings.onnx import send_no_telemetry
+from llama_index_contextual.errors import Checked, ContextualError, MissingExtraError, RetrievalError, SettingError
 from llama_index_contextual.service import post
 from llama_index_contextual.text import counted, replace_surrogates
 

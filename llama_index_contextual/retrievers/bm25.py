@@ -14,8 +14,7 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.checks import whole
-from llama_index_contextual.errors import SettingError, StorageError
+from llama_index_contextual.errors import SettingError, StorageError, whole
 from llama_index_contextual.keyword import Analyzer, KeywordIndex, TermEvidence
 from llama_index_contextual.keyword.engine import K1, B
 from llama_index_contextual.keyword.evidence import Candidate

@@ -14,8 +14,7 @@ from llama_index.core.retrievers import QueryFusionRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES, QUERY_GEN_PROMPT
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
-from llama_index_contextual.checks import amount, one_of, whole
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, amount, one_of, whole
 from llama_index_contextual.keyword.filters import check_filters
 from llama_index_contextual.retrievers.arms import arms_of, checked_retrievers, default_mode, keyword_of
 from llama_index_contextual.retrievers.fusion import Mode

@@ -29,10 +29,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from llama_index_contextual.dates import parse_day
 from llama_index_contextual.keyword.dates_in_text import closeness, find_dates
 from llama_index_contextual.keyword.lexicon import lexicon_of
-from llama_index_contextual.language import tell_language
 from llama_index_contextual.metadata import DATE
 from llama_index_contextual.retrievers.fusion import (
     Credit,
@@ -45,7 +43,8 @@ from llama_index_contextual.retrievers.fusion import (
     stretch,
 )
 from llama_index_contextual.retrievers.vector import E5, MINILM
-from llama_index_contextual.tokens import share_spelled
+from llama_index_contextual.text import parse_day, tell_language
+from llama_index_contextual.text.tokens import share_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -28,11 +28,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from llama_index_contextual.dates import date_from_path, parse_day
-from llama_index_contextual.language import tell_language
 from llama_index_contextual.metadata import DATE, HEADER_PATH, PATH
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, shipped_weights, stretch
-from llama_index_contextual.text import sentence_starts
+from llama_index_contextual.text import date_from_path, parse_day, sentence_starts, tell_language
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping, Sequence

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from llama_index.core.schema import BaseNode, NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
 
-from llama_index_contextual.checks import whole
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, whole
 from llama_index_contextual.metadata import END_LINE, HEADER_PATH, START_LINE, own_name, value_of
 
 if TYPE_CHECKING:

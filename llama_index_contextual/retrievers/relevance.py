@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
-from llama_index_contextual.checks import amount
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import SettingError, amount
 from llama_index_contextual.retrievers.fusion import shipped_weights
-from llama_index_contextual.tokens import is_spelled
+from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,8 +21,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from llama_index_contextual.checks import amount, one_of, optional_whole, whole
-from llama_index_contextual.errors import ContextualWarning, SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
 from llama_index_contextual.retrievers.any_store import AnyStore, ChromaStore, NodesElsewhere
 from llama_index_contextual.retrievers.chroma import is_chroma

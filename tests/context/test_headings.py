@@ -9,9 +9,9 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import HeadingContextGenerator, SourceDocument, resolve_generator
 from llama_index_contextual.context.free import is_id
-from llama_index_contextual.dates import date_in_words
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import heading_titles
+from llama_index_contextual.text import date_in_words
 
 DOCUMENT = SourceDocument(id="1", path="memory/2026-01-28.md", text="")
 

@@ -12,7 +12,7 @@ from llama_index.core import Document
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.errors import ContextualWarning
 from llama_index_contextual.markdown import ChunkSettings, blocks, front_matter, read_front_matter, split_markdown
-from llama_index_contextual.tokens import CHARS_PER_TOKEN
+from llama_index_contextual.text.tokens import CHARS_PER_TOKEN
 
 UNBROKEN = {
     "Thai": "การทดสอบภาษาไทยที่ไม่มีช่องว่างระหว่างคำ" * 800,

@@ -8,8 +8,8 @@ from test_memory_time import HOSTILE, slows
 
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.query import parse_query
-from llama_index_contextual.language import normalise
 from llama_index_contextual.retrievers import ContextualBM25Retriever
+from llama_index_contextual.text import normalise
 
 SEEDS = [
     *HOSTILE, '"', '"a" ', '-"', "-a ", "path:", "path:a ", 'path:"', "tag:x ", "A", "Aa", "aA", "a_", "_", "a-b.",

@@ -11,8 +11,8 @@ from hashed_words import HashedWords
 
 from llama_index_contextual.distributed import ray_workers
 from llama_index_contextual.distributed.ray_workers import RayWorkers
+from llama_index_contextual.embeddings import LocalEmbedding
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.local_embedding import LocalEmbedding
 
 _NAMES = itertools.count(1)  # of indexes in PostgreSQL
 

@@ -8,8 +8,8 @@ from llama_index.core import Document, MockEmbedding
 from llama_index.core.readers.base import BaseReader
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
 
-from llama_index_contextual import local_model
 from llama_index_contextual.documents import sources
+from llama_index_contextual.embeddings import LocalEmbedding, onnx
 from llama_index_contextual.errors import (
     DocumentError,
     EmbeddingError,
@@ -18,7 +18,6 @@ from llama_index_contextual.errors import (
     StorageError,
 )
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex, background
-from llama_index_contextual.local_embedding import LocalEmbedding
 
 BAD_FILES = {
     "binary named .md": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "failed", "it is binary"),
@@ -215,15 +214,15 @@ def test_another_embedding_is_refused_before_anything_is_read(opened):
 
 
 def test_a_missing_extra_names_what_to_install(folder, monkeypatch):
-    local_model._loaded.cache_clear()
-    monkeypatch.setattr(local_model, "find_spec", lambda _name: None)
+    onnx._loaded.cache_clear()
+    monkeypatch.setattr(onnx, "find_spec", lambda _name: None)
     with (
         ContextualIndex.open(folder, embed_model=LocalEmbedding()) as index,
         pytest.raises((MissingExtraError, EmbeddingError), match=r"llama-index-contextual\[local\]"),
     ):
         index.refresh()
     monkeypatch.undo()
-    local_model._loaded.cache_clear()
+    onnx._loaded.cache_clear()
 
 
 def test_a_model_that_fails_half_way_loses_only_its_batch(opened, folder):

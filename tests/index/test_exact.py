@@ -10,7 +10,7 @@ import pytest
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
-from llama_index_contextual.embedding import model_id
+from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import MissingExtraError
 from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.vector_stores import stores

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llama_index_contextual.embedding import NoEmbedding
+from llama_index_contextual.embeddings import NoEmbedding
 from llama_index_contextual.errors import FingerprintError, SettingError
 from llama_index_contextual.evaluation import Passage, Question, evaluate, markdown_report
 from llama_index_contextual.memory import MemoryContext

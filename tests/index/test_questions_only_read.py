@@ -10,10 +10,10 @@ import pytest
 from llama_index.core import Document
 
 from llama_index_contextual.documents import sources
+from llama_index_contextual.embeddings import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, SettingError, StorageError
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.index.snapshot import Snapshot
-from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.memory import MemoryContext, note_filters
 
 QUESTIONS = {

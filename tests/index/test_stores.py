@@ -11,9 +11,9 @@ import pytest
 from llama_index.core import Document
 from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
+from llama_index_contextual.embeddings import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, FingerprintError
 from llama_index_contextual.index.engines import Engines
-from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.vector_stores.chroma import ChromaVectors
 
@@ -308,7 +308,7 @@ class Three(LocalEmbedding):
 
 CHILD = """
 import os, sys
-from llama_index_contextual.local_embedding import LocalEmbedding
+from llama_index_contextual.embeddings import LocalEmbedding
 from llama_index_contextual.index import ContextualIndex
 folder, work = sys.argv[1:3]
 index = ContextualIndex.open(folder, embed_model=LocalEmbedding(threads=1))

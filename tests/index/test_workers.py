@@ -21,7 +21,7 @@ from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.distributed import ray_workers
 from llama_index_contextual.distributed.ray_workers import Here, RayWorkers
-from llama_index_contextual.embedding import model_id
+from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex, jobs, refresh, vectors
 

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from test_specifications import examples
 
 from llama_index_contextual.markdown import ChunkSettings, read_front_matter, split_markdown
-from llama_index_contextual.tokens import tiktoken_cl100k
+from llama_index_contextual.text.tokens import tiktoken_cl100k
 
 WORDS = st.one_of(
     st.sampled_from(["alpha", "beta.", "Gamma?", "delta", "é", "漢字。", "😀", "العربية", "`code`", "**bold**"]),

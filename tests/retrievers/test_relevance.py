@@ -12,9 +12,9 @@ from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
+from llama_index_contextual.embeddings import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.index import ContextualIndex
-from llama_index_contextual.local_embedding import LocalEmbedding
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core.prompts.mixin import PromptMixin
 
-from llama_index_contextual.checks import optional_whole, refuse_unknown, whole
 from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
 from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
 from llama_index_contextual.context.free import FREE
@@ -21,7 +20,14 @@ from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, che
 from llama_index_contextual.context.llm.request import Caller, Patience, ServerWatch
 from llama_index_contextual.context.llm.run import AskingGenerator, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
-from llama_index_contextual.errors import ContextError, ContextualWarning, SettingError
+from llama_index_contextual.errors import (
+    ContextError,
+    ContextualWarning,
+    SettingError,
+    optional_whole,
+    refuse_unknown,
+    whole,
+)
 from llama_index_contextual.identity import short_hash
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 

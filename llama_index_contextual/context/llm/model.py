@@ -24,9 +24,8 @@ from anyio.from_thread import BlockingPortal
 from llama_index.core import Settings
 from llama_index.core.llms import LLM, ChatResponse, CustomLLM
 
-from llama_index_contextual.checks import without_credentials
 from llama_index_contextual.context.cache import OBJECT
-from llama_index_contextual.errors import SettingError, needs
+from llama_index_contextual.errors import SettingError, needs, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

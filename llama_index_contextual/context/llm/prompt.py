@@ -14,9 +14,9 @@ from llama_index.core.utils import get_tokenizer
 
 from llama_index_contextual.context.documents import position
 from llama_index_contextual.context.outline import is_code
-from llama_index_contextual.dates import date_in_words
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
+from llama_index_contextual.text import date_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

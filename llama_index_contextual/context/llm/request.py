@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 
-from llama_index_contextual.checks import amount, whole
 from llama_index_contextual.context.base import ContextProgress
 from llama_index_contextual.context.llm.model import chat, probe
 from llama_index_contextual.context.llm.prompt import count_tokens
@@ -23,6 +22,7 @@ from llama_index_contextual.context.usage import (
     Tokens,
     dispatcher,
 )
+from llama_index_contextual.errors import amount, whole
 from llama_index_contextual.service import is_busy, retry_after
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
+from llama_index_contextual.embeddings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import SettingError, needs
 from llama_index_contextual.identity import short_hash
-from llama_index_contextual.local_embedding import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -231,11 +231,11 @@ def _huggingface(model: str) -> BaseEmbedding:
 
 
 def _seeing_documents(kind: str, model: str) -> BaseEmbedding:
-    from llama_index_contextual import document_services
+    from llama_index_contextual.embeddings import services
 
     name, _, url = model.partition("@")
     options = {"base_url": url} if url else {}
-    maker: type[BaseEmbedding] = getattr(document_services, f"{kind}DocumentEmbedding")
+    maker: type[BaseEmbedding] = getattr(services, f"{kind}DocumentEmbedding")
     return maker(model_name=name, **options)
 
 

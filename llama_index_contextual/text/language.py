@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # ISO 639-1 code -> the name that Snowball and NLTK's stop word files share. (Not Tamil or Nepali, whose vowel signs are
 # no letters to Python's re: their words would fall apart.)
-NAMES: Final = {
+LANGUAGE_NAMES: Final = {
     "ar": "arabic",
     "ca": "catalan",
     "da": "danish",
@@ -84,10 +84,10 @@ def resolve_language(name: str) -> str:
     Raises:
         SettingError: No stemmer exists for it.
     """
-    for code, full in NAMES.items():
+    for code, full in LANGUAGE_NAMES.items():
         if name.lower() in (code, full):
             return code
-    known = ", ".join(sorted(NAMES))
+    known = ", ".join(sorted(LANGUAGE_NAMES))
     raise SettingError(f"language={name!r} is not known. Cure: 'auto' or one of {known}.")
 
 
@@ -114,9 +114,9 @@ def shares_of_languages(texts: Iterable[str]) -> dict[str, float]:
     return {code: number / total for code, number in letters.most_common() if number}
 
 
-def in_words(shares: Mapping[str, float]) -> str:
+def languages_in_words(shares: Mapping[str, float]) -> str:
     """Return languages with their shares: ``German 62%, English 38%``; those below one per cent are left out."""
-    named = {**NAMES, **_OTHER_NAMES}
+    named = {**LANGUAGE_NAMES, **_OTHER_NAMES}
     return ", ".join(f"{named[code].capitalize()} {share:.0%}" for code, share in shares.items() if share >= _NAMED)
 
 
@@ -131,7 +131,7 @@ def _told(text: str) -> str:
     evidence_of_english = len(words & stop_words("en"))
     if not plain or len(found) >= _LEAST_WORDS:
         code, share = _detector().classify(text)
-        agrees = code in NAMES and len(words & evidence(code)) > evidence_of_english
+        agrees = code in LANGUAGE_NAMES and len(words & evidence(code)) > evidence_of_english
         if code != "en" and (share > _SURE or (agrees and share > _LIKELY)):
             return str(code)
     return "es" if len(words & evidence("es")) > evidence_of_english else "en"
@@ -142,7 +142,7 @@ def _detector() -> Any:
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     detector: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)  # type: ignore[no-untyped-call]
-    detector.set_languages([*NAMES, *_OTHER_NAMES])
+    detector.set_languages([*LANGUAGE_NAMES, *_OTHER_NAMES])
     return detector
 
 
@@ -173,9 +173,11 @@ def fold(word: str) -> str:
 @cache
 def listed_stop_words(code: str) -> frozenset[str]:
     """Return the stop words of a language, from llama-index-core's lists of NLTK; none where no list exists."""
-    if code not in NAMES:
+    if code not in LANGUAGE_NAMES:
         return frozenset()
-    listing = resources.files("llama_index.core") / "_static" / "nltk_cache" / "corpora" / "stopwords" / NAMES[code]
+    listing = (
+        resources.files("llama_index.core") / "_static" / "nltk_cache" / "corpora" / "stopwords" / LANGUAGE_NAMES[code]
+    )
     return frozenset(listing.read_text(encoding="utf-8").split()) if listing.is_file() else frozenset()
 
 

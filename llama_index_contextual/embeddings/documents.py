@@ -1,7 +1,7 @@
 """Embeddings that see the document: its chunks are embedded together, and each vector knows the chunks around it.
 
 LlamaIndex embeds each text alone. :class:`DocumentEmbedding` adds ``embed_document(chunks)`` to its interface, and
-:class:`EmbedDocuments` uses it in any ``IngestionPipeline``. ``document_services.py`` has the kinds there are.
+:class:`EmbedDocuments` uses it in any ``IngestionPipeline``. ``services.py`` has the kinds there are.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
-from llama_index_contextual.checks import Checked
-from llama_index_contextual.errors import EmbeddingError
+from llama_index_contextual.errors import Checked, EmbeddingError
 from llama_index_contextual.sqlite_store import SQLiteFile
 from llama_index_contextual.text import replace_surrogates
 

@@ -18,12 +18,11 @@ import numpy as np
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field
 
-from llama_index_contextual.checks import Checked
-from llama_index_contextual.e5_model import e5_model
-from llama_index_contextual.errors import ContextualWarning, EmbeddingError
-from llama_index_contextual.local_model import session
+from llama_index_contextual.embeddings.e5 import e5_model
+from llama_index_contextual.embeddings.onnx import session
+from llama_index_contextual.errors import Checked, ContextualWarning, EmbeddingError
 from llama_index_contextual.text import replace_surrogates
-from llama_index_contextual.tokens import minilm_tokenizer
+from llama_index_contextual.text.tokens import minilm_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +107,7 @@ class LocalEmbedding(_OnThisMachine):
     """all-MiniLM-L6-v2 on the CPU: 384 dimensions, unit length, no key, no network after installation.
 
     It reads English. Of a text that is mostly in words that it does not know (other scripts, unbroken runs of over
-    100 characters) it sees next to nothing; our parser marks such chunks (:func:`~.tokens.is_unread`).
+    100 characters) it sees next to nothing; our parser marks such chunks (:func:`~.text.tokens.is_unread`).
 
     Thread-safe; the model is loaded at first use. It can be copied and pickled; a pickle does not hold the model.
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from llama_index_contextual.embeddings.onnx import FLOAT, add_constant, add_node, message, open_session
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError
-from llama_index_contextual.local_model import FLOAT, add_constant, add_node, message, open_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -47,7 +47,7 @@ _WEEKDAYS: Final = {
     "ru": "понедельник понедельника,вторник вторника,среда среду среды,четверг четверга,пятница пятницу пятницы,"
     "суббота субботу субботы,воскресенье воскресенья",
 }
-LANGUAGES: Final = tuple(_MONTHS)
+DATE_LANGUAGES: Final = tuple(_MONTHS)
 
 
 def month_words(language: str) -> dict[str, int]:
@@ -79,7 +79,7 @@ def date_from_words(text: str) -> date | None:
     """Read ``January 2, 2026``, ``2 Jan 2026``, ``Fri, 02 Jan 2026 10:11:12 GMT``; the time of day is left out."""
     for form in (_MONTH_DAY, _DAY_MONTH):
         for match in form.finditer(text.lower()):
-            for language in LANGUAGES:
+            for language in DATE_LANGUAGES:
                 if month := month_words(language).get(match["month"]):
                     try:
                         return date(int(match["year"]), month, int(match["day"]))

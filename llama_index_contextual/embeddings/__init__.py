@@ -1,0 +1,35 @@
+"""Embeddings: those that run on this machine, those that see a whole document, and the names that choose one."""
+
+from llama_index_contextual.embeddings.documents import DocumentEmbedding, EmbedDocuments
+from llama_index_contextual.embeddings.local import E5Embedding, LocalEmbedding
+from llama_index_contextual.embeddings.resolve import (
+    EmbeddingEstimate,
+    NoEmbedding,
+    embedding_limit,
+    estimate_embedding,
+    model_id,
+    resolve_embedding,
+)
+from llama_index_contextual.embeddings.services import (
+    JinaDocumentEmbedding,
+    LlamaCppDocumentEmbedding,
+    VendorEmbedding,
+    VoyageDocumentEmbedding,
+)
+
+__all__ = [
+    "DocumentEmbedding",
+    "E5Embedding",
+    "EmbedDocuments",
+    "EmbeddingEstimate",
+    "JinaDocumentEmbedding",
+    "LlamaCppDocumentEmbedding",
+    "LocalEmbedding",
+    "NoEmbedding",
+    "VendorEmbedding",
+    "VoyageDocumentEmbedding",
+    "embedding_limit",
+    "estimate_embedding",
+    "model_id",
+    "resolve_embedding",
+]

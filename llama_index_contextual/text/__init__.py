@@ -1,0 +1,87 @@
+"""What every room needs to know of a text: how it is read, where sentences start, its language, its dates.
+
+``tokens`` counts what a model reads, and is imported by its own name, because a process that converts documents does
+without it.
+"""
+
+from llama_index_contextual.text.dates import (
+    DATE_LANGUAGES,
+    date_from_heading,
+    date_from_path,
+    date_from_words,
+    date_in_words,
+    epoch_seconds,
+    month_name,
+    month_words,
+    parse_date,
+    parse_day,
+    take_dates,
+    weekday_words,
+)
+from llama_index_contextual.text.language import (
+    LANGUAGE_NAMES,
+    fold,
+    languages_in_words,
+    listed_stop_words,
+    normalise,
+    resolve_language,
+    sample_of,
+    shares_of_languages,
+    stop_words,
+    tell_language,
+)
+from llama_index_contextual.text.reading import (
+    MARKDOWN_SUFFIXES,
+    MARKDOWN_TYPE,
+    UTF16_MARKS,
+    WIKI_LINK,
+    FileText,
+    counted,
+    decode,
+    is_markdown,
+    money,
+    printable,
+    replace_surrogates,
+    storable,
+    without_surrogates,
+)
+from llama_index_contextual.text.sentences import sentence_starts
+
+__all__ = [
+    "DATE_LANGUAGES",
+    "LANGUAGE_NAMES",
+    "MARKDOWN_SUFFIXES",
+    "MARKDOWN_TYPE",
+    "UTF16_MARKS",
+    "WIKI_LINK",
+    "FileText",
+    "counted",
+    "date_from_heading",
+    "date_from_path",
+    "date_from_words",
+    "date_in_words",
+    "decode",
+    "epoch_seconds",
+    "fold",
+    "is_markdown",
+    "languages_in_words",
+    "listed_stop_words",
+    "money",
+    "month_name",
+    "month_words",
+    "normalise",
+    "parse_date",
+    "parse_day",
+    "printable",
+    "replace_surrogates",
+    "resolve_language",
+    "sample_of",
+    "sentence_starts",
+    "shares_of_languages",
+    "stop_words",
+    "storable",
+    "take_dates",
+    "tell_language",
+    "weekday_words",
+    "without_surrogates",
+]

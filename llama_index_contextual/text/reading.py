@@ -1,0 +1,140 @@
+"""How a text comes from bytes, what it must not hold to be stored, and how it is shown."""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from llama_index_contextual.errors import ContextualWarning, DocumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Files that hold Markdown: its own suffixes, those of MDX, of Quarto and R Markdown, and of Cursor's rules. In lower
+# case; "NOTES.MD" is Markdown too.
+MARKDOWN_SUFFIXES: Final = (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".mdc", ".qmd", ".rmd")
+MARKDOWN_TYPE: Final = "text/markdown"  # of a document that says so, whatever its file is called
+# "[[Name#Heading|Text]]" of Obsidian and of wikis, with "!" before what is embedded: its name, heading and text.
+WIKI_LINK: Final = re.compile(r"!?\[\[([^\[\]|#\n]{0,300})(#[^\[\]|\n]{0,300})?(?:\|([^\[\]\n]{0,300}))?\]\]")
+_SUFFIX: Final = re.compile(r"(?<!\A)\.[^\W\d][\w+-]*\Z")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_BINARY_SHARE: Final = 0.01  # text holds hardly any control characters but white space, escape and form feed
+UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+# Characters that move the cursor, ring the bell, begin a command to the terminal or turn the direction of a line. ASCII
+# ones are shown as their pictures (from U+2400). The others have no picture and are shown as escapes.
+_PICTURES: Final[dict[int, int | str | None]] = {
+    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"},
+    **{code: f"\\x{code:x}" for code in range(0x80, 0xA0)},
+    **{code: f"\\u{code:x}" for code in (*range(0x2028, 0x202F), *range(0x2066, 0x206A))},
+    0x7F: 0x2421,
+    0x0D: None,
+}
+# How files begin that may hold no NUL byte, and are no text all the same.
+_STARTS: Final = {
+    b"%PDF-1.": "a PDF",
+    b"%PDF-2.": "a PDF",
+    b"PK\x03\x04": "a ZIP or Office file",
+    b"{\\rtf1": "an RTF file",
+}
+
+
+def printable(text: str, *, one_line: bool = False) -> str:
+    """Return a text that a terminal shows and does not obey. A name must stay on one line, so its newlines go too."""
+    visible = text.translate(_PICTURES)
+    return visible.replace("\n", "\u2424").replace("\t", " ") if one_line else visible
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number with the name of what is counted: ``1 chunk``, ``2,000 chunks``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def money(amount: float) -> str:
+    """Return an amount with cents, and a small one with its first two digits: ``4,803.84``, ``0.0031``."""
+    digits = 1 - math.floor(math.log10(abs(amount))) if amount else 2
+    return f"{amount:,.{max(2, digits)}f}"
+
+
+def is_markdown(path: str, suffixes: Sequence[str] = MARKDOWN_SUFFIXES) -> bool:
+    """Return whether a file of this name holds Markdown.
+
+    Args:
+        path: Of the file; "" for none.
+        suffixes: Of Markdown files, in lower case; ``"*"`` is any. A name without a suffix, or none at all, counts as
+            Markdown wherever there are some. (``Release 2.0`` has no suffix.)
+    """
+    suffix = _SUFFIX.search(PurePosixPath(path).name.lower())
+    return bool(suffixes) and ("*" in suffixes or suffix is None or suffix[0] in suffixes)
+
+
+def replace_surrogates(text: str) -> tuple[str, int]:
+    """Return the text with U+FFFD for each lone surrogate, and how many there were: no store or parser takes them."""
+    try:
+        text.encode()  # much faster than to look for one
+    except UnicodeEncodeError:
+        return _SURROGATE.subn("\ufffd", text)
+    return text, 0
+
+
+def storable(text: str) -> tuple[str, int]:
+    """Return the text with U+FFFD for what databases do not keep, NUL and lone surrogates, and how many there were."""
+    clean, count = replace_surrogates(text)
+    return clean.replace("\0", "\ufffd"), count + clean.count("\0")
+
+
+def without_surrogates(text: str, name: str) -> str:
+    """Return the text with U+FFFD for each lone surrogate, and warn about the thing called ``name`` if it has any."""
+    clean, count = replace_surrogates(text)
+    if count:
+        warnings.warn(
+            f"{name} holds lone surrogates, which are no text; each became U+FFFD", ContextualWarning, stacklevel=2
+        )
+    return clean
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file's text, and what had to be repaired to read it ("" if nothing)."""
+
+    text: str
+    repair: str = ""
+
+
+def decode(data: bytes) -> FileText:
+    """Return the text of a file: UTF-8, UTF-16 with its mark, or Windows-1252 where the bytes are no UTF-8.
+
+    Lone surrogates, which no parser or store takes, become U+FFFD. Line ends stay as they are, because a chunk's text
+    is a slice of the document's.
+
+    Raises:
+        DocumentError: It is binary.
+    """
+    if data.startswith(UTF16_MARKS):
+        text, repair = data.decode("utf-16", "replace"), ""
+    elif (kind := next((kind for start, kind in _STARTS.items() if data.startswith(start)), None)) is not None:
+        raise DocumentError(f"it is {kind}, not text. Cure: ignore it, or give its type a reader.")
+    elif b"\x00" in data:
+        raise DocumentError("it is binary, not text (it holds NUL bytes). Cure: ignore it, or give its type a reader.")
+    else:
+        text, repair = _decode_bytes(data)
+    if len(_CONTROL.findall(text[:100_000])) > _BINARY_SHARE * min(len(text), 100_000):
+        raise DocumentError("it is binary, not text (control characters). Cure: ignore it, or give its type a reader.")
+    clean, count = replace_surrogates(text)
+    if count:
+        repair = f"{count} lone surrogate(s) replaced by U+FFFD"
+    return FileText(clean, repair)
+
+
+def _decode_bytes(data: bytes) -> tuple[str, str]:
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return data.decode("utf-8", "surrogatepass"), ""
+    except UnicodeDecodeError as error:
+        what = f"byte 0x{data[error.start]:02x} at {error.start:,} is no UTF-8"
+    # Latin-1 bytes in the wild are Windows-1252; the five bytes that it leaves undefined become U+FFFD.
+    return data.decode("cp1252", "replace"), f"{what}; read as Windows-1252. Cure: convert it to UTF-8"
