@@ -23,7 +23,6 @@ from llama_index.core.schema import MetadataMode, TextNode
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser, metadata
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.database import Database
 from llama_index_contextual.index.tables import Chunk
 from llama_index_contextual.index.vectors import Vectorizer, fault_of
@@ -34,7 +33,7 @@ from llama_index_contextual.markdown import ChunkSettings, read_front_matter, sp
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
 from llama_index_contextual.memory.message import MAX_QUERY_CHARS, clean_message, gate, read_message
 from llama_index_contextual.retrievers.messages import sentences_of
-from llama_index_contextual.text import replace_surrogates
+from llama_index_contextual.text import replace_surrogates, short_hash
 from llama_index_contextual.text.tokens import CHARS_PER_TOKEN, make_scale
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

@@ -14,10 +14,9 @@ from llama_index.core.utils import get_cache_dir
 
 from llama_index_contextual.context.base import MAX_CHARS
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import HEADER_PATH, value_of
 from llama_index_contextual.sqlite_store import SQLiteKVStore
-from llama_index_contextual.text import counted, replace_surrogates
+from llama_index_contextual.text import counted, replace_surrogates, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

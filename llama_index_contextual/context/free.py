@@ -13,7 +13,6 @@ from llama_index_contextual.context.base import ChunkContext, ContextGenerator, 
 from llama_index_contextual.context.documents import position, start_of
 from llama_index_contextual.context.outline import Outline, first_sentence, outline
 from llama_index_contextual.errors import SettingError, whole
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
     CONTINUES,
     DATE,
@@ -24,7 +23,7 @@ from llama_index_contextual.metadata import (
     shortened,
     value_of,
 )
-from llama_index_contextual.text import date_in_words
+from llama_index_contextual.text import date_in_words, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ from llama_index.core.bridge.pydantic import Field
 
 from llama_index_contextual.embeddings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import SettingError, needs
-from llama_index_contextual.identity import short_hash
+from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,11 +19,10 @@ from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.context.llm.model import model_name
 from llama_index_contextual.documents.sources import readable_documents
 from llama_index_contextual.errors import ContextualWarning, DocumentError, SettingError, whole, without_credentials
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.index.database import DatabaseKVStore
 from llama_index_contextual.metadata import path_of, place_of
-from llama_index_contextual.text import counted, sentence_starts
+from llama_index_contextual.text import counted, sentence_starts, short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

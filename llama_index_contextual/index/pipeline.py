@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.embeddings import DocumentEmbedding, embedding_limit
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,
     CONTEXT_VERSION,
@@ -17,7 +16,7 @@ from llama_index_contextual.metadata import (
     value_of,
 )
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.text import MARKDOWN_SUFFIXES
+from llama_index_contextual.text import MARKDOWN_SUFFIXES, short_hash
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:

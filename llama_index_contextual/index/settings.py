@@ -10,11 +10,11 @@ from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.sources import Reading
 from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
 from llama_index_contextual.index.recipe import sealed
 from llama_index_contextual.index.rescue import is_former
 from llama_index_contextual.index.state import DEFAULT_NAME, Choices, IndexState, Layout, WriteLock, state_of
+from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -30,9 +30,8 @@ from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from llama_index_contextual.errors import DamagedError, StorageError
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
-from llama_index_contextual.text import storable
+from llama_index_contextual.text import short_hash, storable
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -12,9 +12,8 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.embeddings import DocumentEmbedding, NoEmbedding, model_id
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.index.tables import text_of
-from llama_index_contextual.text import counted
+from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import Stemmer
 
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.text import (
     DATE_LANGUAGES,
     LANGUAGE_NAMES,
@@ -20,6 +19,7 @@ from llama_index_contextual.text import (
     month_name,
     normalise,
     resolve_language,
+    short_hash,
     stop_words,
     take_dates,
     tell_language,

@@ -22,7 +22,6 @@ from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.kinds import OFF, resolve_generator
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.errors import ContextError, SettingError, explained
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,
     CONTEXT_VERSION,
@@ -34,6 +33,7 @@ from llama_index_contextual.metadata import (
     set_views,
     value_of,
 )
+from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -42,6 +42,7 @@ from llama_index_contextual.text.reading import (
     money,
     printable,
     replace_surrogates,
+    short_hash,
     storable,
     without_surrogates,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "sample_of",
     "sentence_starts",
     "shares_of_languages",
+    "short_hash",
     "stop_words",
     "storable",
     "take_dates",

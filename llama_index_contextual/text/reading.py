@@ -1,7 +1,9 @@
-"""How a text comes from bytes, what it must not hold to be stored, and how it is shown."""
+"""How a text comes from bytes, what it must not hold to be stored, how it is shown, and hashes of what is said."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 import warnings
@@ -41,6 +43,17 @@ _STARTS: Final = {
     b"PK\x03\x04": "a ZIP or Office file",
     b"{\\rtf1": "an RTF file",
 }
+
+
+def short_hash(value: object, *, escaped: bool = True) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of a value's JSON, the same on every machine.
+
+    Args:
+        value: Anything; what JSON cannot show counts as its ``str``.
+        escaped: Whether the JSON is ASCII. Hashes that an index has stored were made in one of the two ways.
+    """
+    text = json.dumps(value, sort_keys=True, ensure_ascii=escaped, default=str)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def printable(text: str, *, one_line: bool = False) -> str:

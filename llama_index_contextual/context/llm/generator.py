@@ -28,8 +28,8 @@ from llama_index_contextual.errors import (
     refuse_unknown,
     whole,
 )
-from llama_index_contextual.identity import short_hash
 from llama_index_contextual.sqlite_store import SQLiteKVStore
+from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     import os

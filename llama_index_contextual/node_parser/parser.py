@@ -26,7 +26,9 @@ from llama_index.core.utils import get_tqdm_iterable
 
 from llama_index_contextual import metadata
 from llama_index_contextual.errors import ContextualWarning, SettingError
-from llama_index_contextual.identity import (
+from llama_index_contextual.markdown import TOP, ChunkSettings, FrontMatter, Open, Span, inline_tags, read_front_matter
+from llama_index_contextual.markdown.spans import split_markdown
+from llama_index_contextual.node_parser.identity import (
     Origin,
     given_id_func,
     hash_id,
@@ -35,9 +37,7 @@ from llama_index_contextual.identity import (
     origin_of,
     reading_order,
 )
-from llama_index_contextual.markdown import TOP, ChunkSettings, FrontMatter, Open, Span, inline_tags, read_front_matter
-from llama_index_contextual.markdown.spans import split_markdown
-from llama_index_contextual.node_metadata import (
+from llama_index_contextual.node_parser.metadata import (
     BOOKKEEPING,
     HIDDEN_FROM_EMBED,
     brought,

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 _LONGEST_NUMBER: Final = 10  # digits of a page
 
 
-def short_hash(value: object, *, escaped: bool = True) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of a value's JSON, the same on every machine.
-
-    Args:
-        value: Anything; what JSON cannot show counts as its ``str``.
-        escaped: Whether the JSON is ASCII. Hashes that an index has stored were made in one of the two ways.
-    """
-    text = json.dumps(value, sort_keys=True, ensure_ascii=escaped, default=str)
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-
-
 def source_of(node: BaseNode) -> RelatedNodeInfo | None:
     """Return the document that a node was cut from; None for a document."""
     source = node.source_node

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual import metadata
-from llama_index_contextual.identity import source_of
+from llama_index_contextual.node_parser.identity import source_of
 from llama_index_contextual.text import dates, without_surrogates
 
 if TYPE_CHECKING:
