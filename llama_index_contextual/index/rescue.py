@@ -58,6 +58,7 @@ _FORMER: Final = (
     "chroma",
 )
 _KEPT_STATE: Final = ("settings", "choices", "unremembered", "folder", "seal")
+_DOCUMENT_TYPES: Final = tuple(type(value) for value in DocumentRow(""))
 _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # SQLite may quote damaged bytes in an error
 
 
@@ -228,15 +229,21 @@ def _copy_contexts(old: sqlite3.Connection, new: Transaction, table: str = CONTE
 
 def _copy_given(old: sqlite3.Connection, new: Transaction, edition: int) -> list[str]:
     """Copy documents that were given by hand and can be read whole; return the keys of the others."""
-    fields = DocumentRow._fields
-    known = [
-        (number, its, DocumentRow._make(one)) for number, its, *one in _read(old, DOCUMENTS, "id", "edition", *fields)
+    rows = [
+        (number, its, DocumentRow._make(row))
+        for number, its, *row in _read(old, DOCUMENTS, "id", "edition", *DocumentRow._fields)
     ]
-    editions = [its for _, its, _ in known]
+    sound = [(number, its, row) for number, its, row in rows if _is_whole((number, its, *row))]
+    lost = [
+        row.key
+        for number, its, row in rows
+        if not _is_whole((number, its, *row)) and isinstance(row.key, str) and row.kind != "file"
+    ]
+    editions = [its for _, its, _ in sound]
     if edition not in editions:
         edition = min(editions, default=0)
     given = {
-        number: one._replace(kind="document") for number, its, one in known if its == edition and one.kind != "file"
+        number: row._replace(kind="document") for number, its, row in sound if its == edition and row.kind != "file"
     }
     nodes: dict[int, list[NodeRow]] = {}
     names = [column.name for column in NODE_COLUMNS]
@@ -244,12 +251,16 @@ def _copy_given(old: sqlite3.Connection, new: Transaction, edition: int) -> list
         if document in given:
             with contextlib.suppress(ValueError, TypeError):
                 nodes.setdefault(document, []).append(node_of(*values))
-    lost = []
     for number, document in given.items():
-        rows = nodes.get(number, [])
-        if len(rows) == document.nodes:
+        chunks = nodes.get(number, [])
+        if len(chunks) == document.nodes:
             key = new.put_documents([document])[document.key]
-            new.put_nodes((key, row) for row in rows)
+            new.put_nodes((key, chunk) for chunk in chunks)
         else:
             lost.append(document.key)
     return sorted(lost)
+
+
+def _is_whole(row: Sequence[object]) -> bool:
+    """Return whether a document's row has the types that were written; SQLite reads what damaged bytes say."""
+    return all(isinstance(value, kind) for value, kind in zip(row, (int, int, *_DOCUMENT_TYPES), strict=True))
