@@ -111,7 +111,7 @@ def ours(server: Server, cache: Path) -> Callable[[Document, bool], TransformCom
             prompt=OURS_OTHER_PROMPT if other_prompt else None,
             documents=[document],
             context_window=WINDOW,
-            patience={"chunk_timeout": 600.0},  # so that a busy machine changes seconds and not counts
+            chunk_timeout=600.0,  # so that a busy machine changes seconds and not counts
         )
 
     return make

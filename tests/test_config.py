@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from inspect import signature
 
 import pytest
 
 from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.config import SETTINGS, Configuration, load_configuration
-from llama_index_contextual.context import LLMContextGenerator, Patience
+from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.distributed.ray_workers import RayWorkers
 from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import SettingError
@@ -157,7 +156,7 @@ def defaults():
     return {
         "files": dict(FileRules()),
         "chunks": {key: info.default for key, info in parser.items()},
-        "llm": {**asdict(Patience()), **{key: parameter.default for key, parameter in llm.items()}},
+        "llm": {key: parameter.default for key, parameter in llm.items()},
         "ray": {key: parameter.default for key, parameter in signature(RayWorkers).parameters.items()},
         "retrieval": {"half_life_days": RecencyPostprocessor().half_life_days},
     }
@@ -228,7 +227,7 @@ class TestAnIndex:
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.pipeline.contexts.generator
             assert (llm.name.partition("+")[0], llm.batch_size, llm.fallback_only) == ("llm:x", 4, True)
-            assert llm.patience.chunk_timeout == 7
+            assert llm.chunk_timeout == 7
             assert "says of" in llm.get_prompts()["context_prompt"].format(document="d", chunks="c", count=1)
 
     def test_pattern_reads_source_code_where_nobody_names_the_files(self, folder):

@@ -40,7 +40,7 @@ _FRACTION = {
     "b",
     "alpha",
 }
-_ENDLESS = {"max_wait", "lock_timeout"}  # infinity says something
+_ENDLESS = {"lock_timeout"}  # infinity says something
 
 
 def fused(**settings):

@@ -143,13 +143,6 @@ class LLM(Section):
         "Whether a context outlives edits elsewhere in its document (`chunk`) or is made anew (`document`).", "chunk"
     )
 
-    def explicit(self) -> dict[str, Any]:
-        """Return the values that somebody said, by the names of ``LLMContextGenerator``, which has one for waiting."""
-        values = super().explicit()
-        if "chunk_timeout" in values:
-            values["patience"] = {"chunk_timeout": values.pop("chunk_timeout")}
-        return values
-
 
 class Context(Section):
     """What each chunk is given back."""

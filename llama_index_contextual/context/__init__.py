@@ -10,7 +10,6 @@ from llama_index_contextual.context.base import (
 from llama_index_contextual.context.free import HeadingContextGenerator, PatternContextGenerator
 from llama_index_contextual.context.kinds import resolve_generator
 from llama_index_contextual.context.llm.generator import LLMContextGenerator
-from llama_index_contextual.context.llm.request import Patience
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, Tokens
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 
@@ -23,7 +22,6 @@ __all__ = [
     "DocumentChunks",
     "HeadingContextGenerator",
     "LLMContextGenerator",
-    "Patience",
     "PatternContextGenerator",
     "Prices",
     "SQLiteKVStore",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OFF: Final = "off"
 _LLM: Final = "llm"
-_FALLBACK: Final = ("pattern", "headings")
+_FALLBACK: Final = "pattern"
 
 
 def resolve_generator(spec: str | ContextGenerator | None = "headings", **options: Any) -> ContextGenerator | None:

@@ -120,7 +120,7 @@ def test_client_that_tries_again_by_itself_is_asked_once(fake_model, tmp_path):
         model=MODEL, api_base=fake_model.llm.partition("@")[2], api_key="k", is_chat_model=True, max_retries=1
     )
     fake_model.reply = always(Reply(status=500))
-    run(ContextualNodePostprocessor("llm", llm=llm, cache=False, patience={"attempts": 5}), make_nodes(1), falls_back=1)
+    run(ContextualNodePostprocessor("llm", llm=llm, cache=False, attempts=5), make_nodes(1), falls_back=1)
     assert len(fake_model.requests) == 1 + 1
 
 

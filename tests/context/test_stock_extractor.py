@@ -48,7 +48,7 @@ def ours(fake_model, tmp_path):
 
     def make(**options):
         return ContextualNodePostprocessor(
-            "llm", llm=fake_model.llm, cache=tmp_path / "c.sqlite", patience={"attempts": 1}, num_workers=1, **options
+            "llm", llm=fake_model.llm, cache=tmp_path / "c.sqlite", attempts=1, num_workers=1, **options
         )
 
     return make

@@ -164,7 +164,6 @@ def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, e
         "embed_model": embedding,
         "contexts": ["headings", "llm"],
         "llm": fake_model.llm,
-        "patience": {"probe_timeout": 5},
     }
     found = evaluate(folder, QUESTIONS, **options)
     assert [row.name for row in found.rows][2:] == ["headings", "llm"]
@@ -172,9 +171,7 @@ def test_what_a_model_wrote_is_kept_with_the_folder_and_asked_for_once(folder, e
     assert asked > 0
     evaluate(folder, QUESTIONS, **options)
     assert len(fake_model.requests) == asked
-    with ContextualIndex.open(
-        folder, embed_model=embedding, context="llm", llm=fake_model.llm, patience={"probe_timeout": 5}
-    ) as index:
+    with ContextualIndex.open(folder, embed_model=embedding, context="llm", llm=fake_model.llm) as index:
         assert index.refresh().context_sources == {"llm:fake+pattern": 8}
     assert len(fake_model.requests) == asked
 

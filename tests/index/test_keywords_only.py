@@ -75,7 +75,7 @@ def test_it_is_asked_in_a_process_that_imports_no_model(index, folder):
 
 
 def test_to_an_embedding_and_back_neither_texts_nor_contexts_are_paid_for_again(opened, fake_model, embedding):
-    llm = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}}
+    llm = {"context": "llm", "llm": fake_model.llm}
     opened(embed_model="none", **llm).refresh()
     asked = len(fake_model.requests)
     assert asked > 0

@@ -12,7 +12,7 @@ from llama_index_contextual.index import ContextualIndex
 
 @pytest.fixture
 def llm(fake_model):
-    return {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}}
+    return {"context": "llm", "llm": fake_model.llm}
 
 
 def test_a_second_refresh_asks_for_nothing(opened, fake_model, llm):

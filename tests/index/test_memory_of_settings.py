@@ -61,7 +61,7 @@ def test_what_made_an_index_is_used_by_who_does_not_say_otherwise(opened, folder
 def test_the_settings_of_a_language_model_are_remembered_and_its_secrets_are_not(opened, folder, fake_model):
     prompt = PromptTemplate("Of {document} say where {chunks} stands. {instructions}")
     spec = fake_model.llm.replace("://", "://me:secret@") if "://" in fake_model.llm else fake_model.llm
-    settings = {"context": "llm", "llm": spec, "batch_size": 2, "patience": {"probe_timeout": 5}}
+    settings = {"context": "llm", "llm": spec, "batch_size": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)
         with opened(**settings) as made:
@@ -168,7 +168,7 @@ def test_renames_are_no_deletions(opened, folder):
 
 
 def test_paying_again_has_to_be_confirmed(opened, fake_model):
-    settings = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}}
+    settings = {"context": "llm", "llm": fake_model.llm}
     with opened(**settings) as index:
         chunks = index.refresh().chunks
     fake_model.requests.clear()

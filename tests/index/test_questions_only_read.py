@@ -57,7 +57,7 @@ class Deaf(LocalEmbedding):
 @pytest.fixture
 def behind(opened, folder, fake_model):
     """A storage whose folder has moved on, with contexts by a model that is asked no more."""
-    llm = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 5}}
+    llm = {"context": "llm", "llm": fake_model.llm}
     with opened(**llm) as index:
         index.refresh()
     edit(folder)
@@ -205,7 +205,7 @@ def test_a_refresh_in_the_background_that_fails_is_told(opened, folder):
 
 def test_a_refresh_in_the_background_asks_no_model_again(opened, folder, fake_model):
     fake_model.probe_status = 503
-    index = opened(context="llm", llm=fake_model.llm, patience={"probe_timeout": 5})
+    index = opened(context="llm", llm=fake_model.llm)
     with pytest.warns(ContextualWarning):
         index.refresh()
     fake_model.probe_status = 200
@@ -213,7 +213,7 @@ def test_a_refresh_in_the_background_asks_no_model_again(opened, folder, fake_mo
     with BackgroundRefresh(index, "wait") as keeper:
         assert not keeper.look().error
         assert fake_model.requests == []
-    again = opened(context="llm", llm=fake_model.llm, patience={"probe_timeout": 5})  # has not seen it fail
+    again = opened(context="llm", llm=fake_model.llm)  # has not seen it fail
     with BackgroundRefresh(again, "wait") as keeper:
         assert not keeper.look().error
         assert fake_model.requests == []

@@ -179,7 +179,7 @@ def test_a_model_is_asked_as_often_as_from_here_though_a_worker_dies_before_it_a
     asked, found = [], []
     for name, workers in {"here": None, "ray": RayWorkers(parse=1, contexts=2, embed=1)}.items():
         before = len(fake_model.requests)
-        settings = {"context": "llm", "llm": fake_model.llm, "patience": {"probe_timeout": 10, "chunk_timeout": 20}}
+        settings = {"context": "llm", "llm": fake_model.llm, "chunk_timeout": 20}
         with ContextualIndex.open(pages, embed_model="none", storage=tmp_path / name, **settings) as index:
             report = index.refresh(workers=workers)
             assert report.context_sources == {"llm:fake+pattern": report.chunks}
@@ -238,7 +238,7 @@ def test_each_machine_with_a_cpu_asks_its_own_model():
 
 
 def test_a_limit_of_calls_holds_for_all_workers_together(pages, fake_model, on_ray):
-    settings = {"context": "llm", "llm": fake_model.llm, "max_calls": 5, "patience": {"probe_timeout": 10}}
+    settings = {"context": "llm", "llm": fake_model.llm, "max_calls": 5}
     with ContextualIndex.open(pages, embed_model="none", **settings) as index, pytest.warns(ContextualWarning):
         index.refresh(workers=RayWorkers(parse=1, contexts=2))
     assert len(fake_model.requests) == 5

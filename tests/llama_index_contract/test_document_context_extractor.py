@@ -64,7 +64,7 @@ def stock(llm=None, docstore=None):
 
 
 def ours(llm=None, docstore=None):
-    options = {"patience": {"attempts": 1}, "fallback": "headings", "beside": None, "cache": False}
+    options = {"attempts": 1, "fallback": "headings", "beside": None, "cache": False}
     return ContextualNodePostprocessor("llm", llm=llm or Situates(), docstore=docstore or store(), **options)
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from llama_index.core.prompts.mixin import PromptMixin
@@ -17,15 +15,15 @@ from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, op
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.context.llm.model import Connection, ModelSpec, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.llm.request import Caller, Patience, ServerWatch
+from llama_index_contextual.context.llm.request import PROBE_SECONDS, Caller, ServerWatch
 from llama_index_contextual.context.llm.run import AskingGenerator, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
 from llama_index_contextual.errors import (
     ContextError,
     ContextualWarning,
-    SettingError,
+    amount,
+    one_of,
     optional_whole,
-    refuse_unknown,
     whole,
 )
 from llama_index_contextual.sqlite_store import SQLiteKVStore
@@ -33,6 +31,7 @@ from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
     from llama_index.core.llms import LLM
@@ -53,7 +52,7 @@ _NEXT_OF_THIS: Final = (
 )
 _PLAIN: Final = (  # settings that are plain data
     "reuse", "num_workers", "batch_size", "max_calls", "max_tokens", "max_output_tokens", "context_window",
-    "fallback_only", "retry", "beside",
+    "fallback_only", "retry", "beside", "fallback", "chunk_timeout", "attempts",
 )  # fmt: skip
 
 
@@ -78,11 +77,13 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
             for source code.
         beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
             names, of other documents the breadcrumb), ``"headings"``, or None for the sentence alone.
-        fallback: Which free context stands in where the model gives none: ``"pattern"``, ``"headings"``, or None. Of
-            several the first does, because they have a context for every chunk.
+        fallback: Which free context stands in where the model gives none: ``"pattern"``, ``"headings"``, or None.
         batch_size: Chunks per call.
         num_workers: Calls at a time; by default 1 for a server on this machine, else 4.
-        patience: How long to wait for the model and how often to ask it: a :class:`Patience`, or its fields as a dict.
+        chunk_timeout: Seconds that a call may take for each of its chunks, beside those in which the prompt is read. A
+            server on this machine answers one call after the other, so there it may take longer when several wait.
+        attempts: How often a request is sent when the server is busy or fails. An LLM object whose client tries again
+            by itself is asked once.
         max_calls: Requests at most, over all runs, further attempts included (not those that an LLM object's client
             makes by itself); what is left then fails, and a later run goes on with it. Each process of a pipeline's
             ``num_workers`` counts its own.
@@ -109,10 +110,11 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
         reuse: Reuse = "chunk",
         prompt: str | BasePromptTemplate | None = None,
         beside: str | None = "pattern",
-        fallback: str | Sequence[str] | None = None,
+        fallback: str | None = None,
         batch_size: int = 8,
         num_workers: int | None = None,
-        patience: Patience | Mapping[str, Any] | None = None,
+        chunk_timeout: float = 5.0,
+        attempts: int = 3,
         max_calls: int | None = None,
         max_tokens: int | None = None,
         max_output_tokens: int = 100,
@@ -122,16 +124,13 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
         api_key: str | None = None,
     ) -> None:
         self._connection = Connection(llm, api_key)
-        if reuse not in ("chunk", "document"):
-            raise SettingError("is not known. Cure: 'chunk' or 'document'.", reuse=reuse)
-        if beside is not None and beside not in FREE:
-            raise SettingError(f"beside={beside!r} is not known. Cure: one of {', '.join(FREE)}, or None.")
-        self.reuse, self.fallback_only, self.retry, self.patience = reuse, fallback_only, retry, _patience(patience)
+        one_of("reuse", reuse, ("chunk", "document"))
+        one_of("beside", beside, (*FREE, None))
+        one_of("fallback", fallback, (*FREE, None))
+        self.reuse, self.fallback_only, self.retry = reuse, fallback_only, retry
         self.beside, self._free = beside, None if beside is None else FREE[beside]()
-        names = [fallback] if isinstance(fallback, str) else fallback or ()
-        if not isinstance(names, Sequence) or any(name not in tuple(FREE) for name in names):
-            raise SettingError(f"fallback={fallback!r} is not known. Cure: use some of {', '.join(FREE)}, or None.")
-        self.fallback, self._stand_in = list(names), FREE[names[0]]() if names else None
+        self.fallback, self._stand_in = fallback, None if fallback is None else FREE[fallback]()
+        self.chunk_timeout, self.attempts = amount("chunk_timeout", chunk_timeout), whole("attempts", attempts)
         self.batch_size = whole("batch_size", batch_size)
         self.max_output_tokens = whole("max_output_tokens", max_output_tokens)
         self.num_workers = optional_whole("num_workers", num_workers)
@@ -179,7 +178,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
 
     @property
     def version(self) -> str:
-        """Return a hash of model, prompts, length and what stands beside; patience and such change no context."""
+        """Return a hash of model, prompts, length and what stands beside; timeouts and such change no context."""
         beside = None if self._free is None else self._free.version
         return short_hash([self._model, _REVISION, *self.prompts.texts(), self.max_output_tokens, beside])
 
@@ -273,7 +272,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
 
     def probe(self) -> str | None:
         """Return why the model cannot be used now, or None where its server shows a sign of life in time."""
-        return probe(self.llm, self.patience.probe_timeout)
+        return probe(self.llm, PROBE_SECONDS)
 
     def require_key(self) -> None:
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""
@@ -291,9 +290,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
         if isinstance(store, SQLiteKVStore):
             cache = str(store.path)
         plain = {name: getattr(self, name) for name in _PLAIN}
-        model, patience = self._connection.config(), asdict(self.patience)
-        names = self.fallback or None
-        return {"spec": "llm", "llm": model, "cache": cache, "fallback": names, "patience": patience, **plain}
+        return {"spec": "llm", "llm": self._connection.config(), "cache": cache, **plain}
 
     def at_query_time(self) -> ContextGenerator | None:
         """Return the fallback: a model would keep a query waiting."""
@@ -323,12 +320,3 @@ def _shortened(text: str, sentence: str) -> str:
     """Return a free context within what a sentence leaves of the room; its first line says most."""
     room = max(MAX_CHARS - len(sentence), MAX_CHARS // 4)
     return text if len(text) <= room else f"{text.partition(chr(10))[0][: room - 1].rstrip()}…"
-
-
-def _patience(patience: Patience | Mapping[str, Any] | None) -> Patience:
-    if isinstance(patience, Mapping):
-        refuse_unknown("patience", patience, Patience.__dataclass_fields__)
-        return Patience(**patience)
-    if patience is not None and not isinstance(patience, Patience):
-        raise SettingError(f"patience={patience!r} is none. Cure: patience=Patience(chunk_timeout=30), or a dict.")
-    return patience or Patience()

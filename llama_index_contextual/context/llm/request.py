@@ -22,7 +22,6 @@ from llama_index_contextual.context.usage import (
     Tokens,
     dispatcher,
 )
-from llama_index_contextual.errors import amount, whole
 from llama_index_contextual.service import is_busy, retry_after
 
 if TYPE_CHECKING:
@@ -46,6 +45,9 @@ _BELIEVED_ALIVE: Final = 60.0  # seconds that an answer of the server is believe
 _BELIEVED_ABSENT: Final = 5.0  # few: somebody may be starting it
 _LEFT_ALONE: Final = 30.0  # seconds, after so many failed calls in a row
 _FAILURES: Final = 3
+READING_RATE: Final = 200.0  # tokens a second: how fast a model reads its prompt at least
+MAX_WAIT: Final = 60.0  # seconds: a server that asks to wait longer is not asked again in this run
+PROBE_SECONDS: Final = 5.0  # to wait for a server's sign of life before a run
 
 
 class CallFailedError(Exception):
@@ -78,43 +80,6 @@ class Answer:
     text: str
     tokens: Tokens
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to wait for a model, and how often to ask it.
-
-    A call may take ``chunk_timeout`` seconds for each of its chunks, and one second for ``reading_rate`` tokens of its
-    prompt. A server on this machine answers one call after the other, so there it may take longer when several wait.
-
-    Attributes:
-        chunk_timeout: Seconds for each chunk of a call.
-        reading_rate: Tokens a second that the model reads.
-        attempts: How often a request is sent when the server is busy or fails. An LLM object whose client tries again
-            by itself is asked once.
-        max_wait: Longest ``Retry-After`` in seconds that is waited for; with a longer one a call fails. Infinity waits
-            as long as the server says.
-        probe_timeout: Seconds to wait for the server's sign of life before a run.
-
-    Raises:
-        SettingError: A value cannot work.
-    """
-
-    chunk_timeout: float = 5.0
-    reading_rate: float = 200.0
-    attempts: int = 3
-    max_wait: float = 60.0
-    probe_timeout: float = 2.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "attempts", whole("attempts", self.attempts))
-        for name in ("chunk_timeout", "reading_rate", "probe_timeout"):
-            amount(name, getattr(self, name))
-        amount("max_wait", self.max_wait, zero=True, endless=True)
-
-    def timeout(self, chunks: int, prompt_tokens: int, waiting: int) -> float:
-        """Return the seconds that a call may take, where ``waiting`` calls are answered one after the other."""
-        return (self.chunk_timeout * chunks + prompt_tokens / self.reading_rate) * waiting
 
 
 class Caller(Protocol):
@@ -159,9 +124,9 @@ class DirectCaller:
         return probe(self.llm, seconds)
 
 
-def may_pass(error: BaseException, longest: float) -> bool:
-    """Return whether a request may be answered later, and its server asks to wait no longer than so many seconds."""
-    return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= longest
+def may_pass(error: BaseException) -> bool:
+    """Return whether a request may be answered soon, as its server is busy or away."""
+    return isinstance(error, CallFailedError) and error.transient and (error.wait or 0.0) <= MAX_WAIT
 
 
 def _explained(error: Exception) -> CallFailedError:

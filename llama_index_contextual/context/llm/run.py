@@ -25,7 +25,10 @@ from llama_index_contextual.context.llm.model import (
 )
 from llama_index_contextual.context.llm.prompt import FilledPrompt, batches, count_tokens
 from llama_index_contextual.context.llm.request import (
+    MAX_WAIT,
     NO_ANSWER,
+    PROBE_SECONDS,
+    READING_RATE,
     Books,
     CallFailedError,
     ContextOverflowError,
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import DocumentChunks, Progress
     from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
-    from llama_index_contextual.context.llm.request import Answer, Caller, Patience, ServerWatch
+    from llama_index_contextual.context.llm.request import Answer, Caller, ServerWatch
     from llama_index_contextual.context.usage import ContextUsage
 
 _MAX_SHRINKS: Final = 4
@@ -63,7 +66,8 @@ class AskingGenerator(ContextGenerator):
     budget: PromptBudget
     server: ServerWatch
     own_usage: ContextUsage
-    patience: Patience
+    chunk_timeout: float
+    attempts: int
     num_workers: int | None
     max_output_tokens: int
     context_window: int | None
@@ -155,7 +159,7 @@ class Run:
         settings = self._settings
         if settings.fallback_only:
             return "fallback_only"
-        return settings.server.why_not(lambda: self._caller.probe(settings.patience.probe_timeout))
+        return settings.server.why_not(lambda: self._caller.probe(PROBE_SECONDS))
 
     async def _document(self, lookup: Lookup) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -194,19 +198,19 @@ class Run:
 
     async def _ask(self, lookup: Lookup, group: list[int]) -> Answer:
         """Send one request, again after an error that may pass."""
-        settings, books, server, patience = self._settings, self.books, self._settings.server, self._settings.patience
+        settings, books, server = self._settings, self.books, self._settings.server
         prompt = self._prompt(lookup, group)
         tokens = prompt.tokens
         if not server.allows_call():
             raise CallFailedError(NO_ANSWER, fatal=False)
         waiting = self._workers if self._local else 1  # it answers one after the other
         messages = prompt.messages(cache_point=marks_cache(self._llm))
-        timeout = patience.timeout(len(group), tokens, waiting)
-        attempts = 1 if retries_by_itself(self._llm) else patience.attempts
+        timeout = (settings.chunk_timeout * len(group) + tokens / READING_RATE) * waiting
+        attempts = 1 if retries_by_itself(self._llm) else settings.attempts
         retrying = AsyncRetrying(
             stop=lambda state: state.attempt_number >= attempts or not books.another_attempt(),
-            wait=pause(patience.max_wait),
-            retry=retry_if_exception(lambda error: may_pass(error, patience.max_wait)),
+            wait=pause(MAX_WAIT),
+            retry=retry_if_exception(may_pass),
             reraise=True,
         )
         with books.request(tokens):
@@ -298,7 +302,7 @@ class Run:
                 before, calls = prompt.document, calls + 1
                 calls_again += len(group) if len(group) > 1 else 0
         model, local = model_name(self._llm), self._local
-        reading = settings.patience.reading_rate if local else _REMOTE_READING
+        reading = READING_RATE if local else _REMOTE_READING
         writing = _LOCAL_WRITING if local else _REMOTE_WRITING
         seconds = (total.prompt - total.cached) / reading + total.completion / writing
         listed = Prices(0, 0) if local else list_prices(model)
