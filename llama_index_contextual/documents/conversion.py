@@ -20,7 +20,7 @@ PDFIUM: Final = "pdfium"
 # What a converter needs besides Python, and its revision: raised when the same file gives another text, so that it is
 # converted again.
 PACKAGES: Final = {PDFIUM: "pypdfium2", KREUZBERG: "kreuzberg"}
-REVISIONS: Final = {PDFIUM: 3, KREUZBERG: 1, PYTHON: 1}
+REVISIONS: Final = {PDFIUM: 3, KREUZBERG: 1, PYTHON: 2}
 # By suffix what reads it. Kreuzberg would lose Word's lists, slides without text, and where chapters begin.
 FORMATS: Final[Mapping[str, str]] = {
     ".pdf": PDFIUM,

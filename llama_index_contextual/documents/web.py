@@ -9,8 +9,9 @@ import re
 from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
+from xml.etree import ElementTree as ET
 
 from llama_index_contextual.documents.archive import attribute, core_metadata, opened, table_of, xml_of
 from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
@@ -20,15 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_MAIN: Final = re.compile(r"<(main|article)\b", re.IGNORECASE)
-_MAIN_END: Final = re.compile(r"</(main|article)\s*>", re.IGNORECASE)
 _SKIPPED: Final = frozenset(
-    "script style nav noscript template svg iframe form button select head aside footer object canvas".split()  # noqa: SIM905
+    "script style nav noscript template svg iframe form button select head title aside footer object canvas".split()  # noqa: SIM905
 )
-_VOID: Final = frozenset("br hr img input meta link area base col embed source track wbr".split())  # noqa: SIM905
+_VOID: Final = frozenset("hr img input meta link area base col embed source track wbr".split())  # noqa: SIM905
+_HEADINGS: Final = {f"h{level}": "#" * level for level in range(1, 7)}
 _BLOCKS: Final = frozenset(
-    "p div section article main header figure figcaption dl dt dd address details summary".split()  # noqa: SIM905
-)
+    "p div section article main header figure figcaption dl dt dd address details summary hr caption tr td th".split()  # noqa: SIM905
+) | {*_HEADINGS, "blockquote", "ul", "ol", "li"}
 # What each element ends that is open, and inside of what it does not look further.
 _IMPLIED: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "li": (("li",), ("ul", "ol")),
@@ -39,10 +39,9 @@ _IMPLIED: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "dd": (("dt", "dd"), ("dl",)),
     **dict.fromkeys(("p", "ul", "ol", "table", "pre", "blockquote", "div"), (("p",), ("td", "th", "li", "div"))),
 }
-_HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
-_PREFIXES: Final = {**{name: f"{'#' * level} " for name, level in _HEADINGS.items()}, "blockquote": "> "}
-_ENDS: Final = frozenset({*_BLOCKS, *_PREFIXES, "li", "caption"})
 _DEEPEST: Final = 400  # elements in one another
+_BREAK: Final = "\u2028"  # stands for <br>, as other ends of lines mean nothing
+_ITEM: Final = re.compile(r" *(?:-|\d{1,9}\.) ")
 _LANGUAGE: Final = re.compile(r"(?:language|lang|highlight-source)-(\w+)")
 _CHARSET: Final = re.compile(rb"<meta[^>]+charset=[\"']?([\w-]+)", re.IGNORECASE)
 _METADATA: Final = {
@@ -55,201 +54,181 @@ _METADATA: Final = {
 }
 
 
-class _Page(HTMLParser):
-    """Reads a page into blocks of Markdown."""
+class _Tree(HTMLParser):
+    """Reads a page into a tree, and ends what HTML lets one leave open: a cell where the next one begins, an item."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.blocks: list[str] = []
-        self.metadata: dict[str, str] = {}
-        self._text: list[str] = []
-        self._prefix = ""
+        self._tree = ET.TreeBuilder()
         self._open: list[str] = []
-        self._lists: list[list[Any]] = []  # kind, and how many items
-        self._tables: list[list[list[str]]] = []
-        self._skips = 0
-        self._fence = ""
-        self._title = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {key: value or "" for key, value in attrs}
-        if tag in _VOID:
-            self._start_void(tag, values)
+        if tag == "br":
+            self.handle_data(_BREAK)
             return
-        self._title = tag == "title" and "title" not in self.metadata
-        self._end_implied(tag)
-        self._open.append(tag)
+        if tag not in _VOID:
+            self._end_implied(tag)
+            self._open.append(tag)
         if len(self._open) > _DEEPEST:
             raise ConversionError("its elements are nested too deeply. Cure: ignore it.")
-        if tag in _SKIPPED or values.get("role") in {"navigation", "banner"} or "hidden" in values:
-            self._skips += 1
-            self._open[-1] = f"!{tag}"
-        elif not self._skips:
-            self._start(tag, values.get("class", ""))
-
-    def _start_void(self, tag: str, values: dict[str, str]) -> None:
-        name = _METADATA.get((values.get("name") or values.get("property") or "").lower())
-        if tag == "meta" and name and values.get("content"):
-            self.metadata.setdefault(name, values["content"].strip())
-        elif tag == "br":
-            self._text.append("\n")
-        elif tag == "hr":
-            self._end_block()
-
-    def _start(self, tag: str, classes: str) -> None:
-        language = found[1] if (found := _LANGUAGE.search(classes)) else ""
-        if tag == "code":
-            if not self._fence:
-                self._text.append("`")
-            elif self._fence == "```":
-                self._fence += language
-        elif tag in {"table", "tr", "td", "th"}:
-            self._start_in_table(tag)
-        elif tag in {"ul", "ol", "li"}:
-            self._start_in_list(tag)
-        elif tag in _PREFIXES:
-            self._end_block(_PREFIXES[tag])
-        elif tag == "pre":
-            self._end_block()
-            self._fence = f"```{language}"
-        elif tag in _BLOCKS and not self._tables:
-            self._end_block("" if "".join(self._text).strip() else self._prefix)
-
-    def _start_in_table(self, tag: str) -> None:
-        if tag == "table":
-            self._end_block()
-            self._tables.append([])
-        elif tag == "tr" and self._tables:
-            self._tables[-1].append([])
-        elif self._tables:
-            self._text.clear()
-
-    def _start_in_list(self, tag: str) -> None:
-        if tag != "li":
-            self._end_block()
-            self._lists.append([tag, 0])
-            return
-        if not self._lists:
-            self._lists.append(["ul", 0])
-        self._lists[-1][1] += 1
-        kind, number = self._lists[-1]
-        self._end_block(f"{'   ' * (len(self._lists) - 1)}{'-' if kind == 'ul' else f'{number}.'} ")
+        self._tree.start(tag, {key: value or "" for key, value in attrs})
+        if tag in _VOID:
+            self._tree.end(tag)
 
     def _end_implied(self, tag: str) -> None:
-        """End what HTML lets one leave open: a cell where the next one begins, an item, a paragraph."""
         ended, around = _IMPLIED.get(tag, ((), ()))
         for position in range(len(self._open) - 1, -1, -1):
-            one = self._open[position]
-            if one in around:
+            if self._open[position] in around:
                 return
-            if one in ended:
-                self.handle_endtag(one)
+            if self._open[position] in ended:
+                self.handle_endtag(self._open[position])
 
     def handle_endtag(self, tag: str) -> None:
-        if tag == "title":
-            self._title = False
-        if tag not in self._open and f"!{tag}" not in self._open:
-            return
-        while self._open:
+        while tag in self._open:
             last = self._open.pop()
-            if last.startswith("!"):
-                self._skips -= 1
-            elif not self._skips:
-                self._end(last)
-            if last.lstrip("!") == tag:
+            self._tree.end(last)
+            if last == tag:
                 return
 
-    def _end(self, tag: str) -> None:
-        if tag == "pre":
-            self._end_fence()
-        elif tag == "code" and not self._fence:
-            self._text.append("`")
-        elif tag in {"ul", "ol"} and self._lists:
-            self._end_block()
-            self._lists.pop()
-        elif tag in {"td", "th"} and self._tables:
-            row = self._tables[-1][-1] if self._tables[-1] else []
-            if not self._tables[-1]:
-                self._tables[-1].append(row)
-            row.append("".join(self._text))
-            self._text.clear()
-        elif tag == "table" and self._tables:
-            self._end_table()
-        elif tag in _ENDS and not self._tables:
-            self._end_block()
-
-    def _end_fence(self) -> None:
-        text, mark = "".join(self._text).strip("\n"), self._fence
-        self._text.clear()
-        self._fence = ""
-        if text.strip():
-            ticks = "````" if "```" in text else "```"
-            self.blocks.append(f"{ticks}{mark[3:]}\n{text}\n{ticks}")
-
-    def _end_table(self) -> None:
-        rows = self._tables.pop()
-        if self._tables:  # a table in a cell of another one
-            self._text.append(" ".join(" ".join(row) for row in rows))
-        elif any(len(row) > 1 for row in rows):
-            self.blocks.append(table_of(rows))
-        else:  # of layout
-            self.blocks += [text for row in rows if (text := " ".join(" ".join(row).split()))]
-
     def handle_data(self, data: str) -> None:
-        if self._title:
-            self.metadata["title"] = " ".join(f"{self.metadata.get('title', '')}{data}".split())
-        elif not self._skips:
-            self._text.append(data)
+        self._tree.data(data)
+
+    def read(self, text: str) -> ET.Element:
+        """Return the root of the tree, whose children are what the page holds."""
+        self._tree.start("div", {})
+        self.feed(text)
+        self.close()
+        for tag in (*reversed(self._open), "div"):
+            self._tree.end(tag)
+        return self._tree.close()
+
+
+class _Page:
+    """Writes a tree as blocks of Markdown."""
+
+    def __init__(self) -> None:
+        self.blocks: list[str] = []
+        self._text: list[str] = []
+        self._prefix = ""
+        self._counts: list[int | None] = []  # of each list that is open, how many items; None: it has no numbers
+
+    def write(self, element: ET.Element) -> None:
+        tag = element.tag
+        if tag == "pre":
+            self._add_fence(element)
+            return
+        if tag == "table" and max(map(len, rows := _rows_of(element)), default=0) > 1:  # others are of layout
+            self._end_block()
+            self.blocks += [*map(_words_of, element.findall("caption")), table_of(rows)]
+            return
+        if tag in _BLOCKS:
+            self._end_block(self._prefix_of(tag))
+        if tag in {"ul", "ol"}:
+            self._counts.append(0 if tag == "ol" else None)
+        mark = "`" if tag == "code" else ""
+        self._text += [mark, element.text or ""]
+        for child in element:
+            self.write(child)
+            self._text.append(child.tail or "")
+        self._text.append(mark)
+        if tag in _BLOCKS:
+            self._end_block()
+        if tag in {"ul", "ol"}:
+            self._counts.pop()
+            self._prefix = ""  # of a last item that is empty
+
+    def _prefix_of(self, tag: str) -> str:
+        if tag in _HEADINGS:
+            return f"{_HEADINGS[tag]} "
+        if tag == "blockquote":
+            return "> "
+        if tag != "li":  # what is empty so far hands its prefix down: the paragraph of an item
+            return "" if "".join(self._text).strip() else self._prefix
+        indent, count = "   " * max(len(self._counts) - 1, 0), self._counts[-1] if self._counts else None
+        if count is None:
+            return f"{indent}- "
+        self._counts[-1] = count + 1
+        return f"{indent}{count + 1}. "
+
+    def _add_fence(self, element: ET.Element) -> None:
+        self._end_block()
+        text = "".join(element.itertext()).replace(_BREAK, "\n").strip("\n")
+        classes = " ".join(one.get("class", "") for one in element.iter() if one.tag in {"pre", "code"})
+        language = match[1] if (match := _LANGUAGE.search(classes)) else ""
+        ticks = "````" if "```" in text else "```"
+        if text.strip():
+            self.blocks.append(f"{ticks}{language}\n{text}\n{ticks}")
 
     def _end_block(self, prefix: str = "") -> None:
-        if self._tables:
-            return
-        lines = [" ".join(line.split()) for line in "".join(self._text).split("\n")] if "\n" in self._text else None
-        text = "\n".join(lines).strip() if lines else " ".join("".join(self._text).split())
+        lines = (" ".join(line.split()) for line in "".join(self._text).split(_BREAK))
+        text = "\n".join(lines).strip()
         self._text.clear()
-        if text.replace("`", ""):
-            block = self._prefix + text
-            is_item = self._prefix.lstrip()[:1] in {"-", *"0123456789"} and self._prefix
-            if is_item and self.blocks and re.match(r"\s*(-|\d+\.) ", self.blocks[-1]):
-                self.blocks[-1] += f"\n{block}"
-            else:
-                self.blocks.append(block)
-            self._prefix = prefix
+        if not text.replace("`", ""):
+            self._prefix = prefix or (self._prefix if self._counts else "")
+            return
+        block = self._prefix + text
+        if _ITEM.match(self._prefix) and self.blocks and _ITEM.match(self.blocks[-1]):
+            self.blocks[-1] += f"\n{block}"
         else:
-            self._prefix = prefix or self._prefix if self._lists else prefix
-
-    def close(self) -> None:
-        super().close()
-        for tag in reversed(self._open):
-            if not tag.startswith("!") and not self._skips:
-                self._end(tag)
-        self._end_block()
+            self.blocks.append(block)
+        self._prefix = prefix
 
 
-def _main_part(text: str) -> str:
-    """Return what stands between the first mark of a main text and the last end of one; "" without them."""
-    opening = _MAIN.search(text)
-    if opening is None:
-        return ""
-    ends = [
-        end_tag.end() for end_tag in _MAIN_END.finditer(text, opening.end()) if end_tag[1].lower() == opening[1].lower()
-    ]
-    return text[opening.start() : ends[-1]] if ends else ""
+def _without_hidden(root: ET.Element) -> ET.Element:
+    """Empty what a reader of the page does not see or takes for a menu."""
+    for child in (child for parent in root.iter() for child in parent):
+        is_menu = child.get("role") in {"navigation", "banner"}
+        if is_menu or child.tag in _SKIPPED or child.get("hidden") is not None:
+            tail = child.tail
+            child.clear()
+            child.tail = tail
+    return root
+
+
+def _rows_of(table: ET.Element) -> list[list[str]]:
+    """Return the cells of a table as text."""
+    parts = [[part] if part.tag == "tr" else list(part) for part in table]
+    rows = (row for part in parts for row in part if row.tag == "tr")
+    return [[_words_of(cell) for cell in row if cell.tag in {"td", "th"}] for row in rows]
+
+
+def _words_of(element: ET.Element) -> str:
+    """Return the text of an element; of a block, on one line."""
+    words = [element.text or ""]
+    for child in element:
+        mark = "`" if child.tag == "code" else " " if child.tag in _BLOCKS else ""
+        words += [mark, _words_of(child), mark, child.tail or ""]
+    return " ".join("".join(words).split()) if element.tag in _BLOCKS else "".join(words)
+
+
+def _main_part(root: ET.Element) -> ET.Element:
+    """Return the main text that a page marks, else the least element with all articles, else the page."""
+    if (main := root.find(".//main")) is not None:
+        return main
+    while root.tag != "article":
+        holders = [child for child in root if child.tag == "article" or child.find(".//article") is not None]
+        if len(holders) != 1:
+            break
+        root = holders[0]
+    return root
 
 
 def html_to_markdown(text: str) -> tuple[str, dict[str, str]]:
     """Return a page as Markdown, and what it says of itself; of a page that marks its main text, that alone."""
-    main = _main_part(text)
-    page = _Page()
-    page.feed(text)
-    page.close()
-    if main:
-        part = _Page()
-        part.feed(main)
-        part.close()
-        if "".join(part.blocks).strip():
-            page.blocks = part.blocks
-    return "\n\n".join(page.blocks) + "\n", page.metadata
+    root = _Tree().read(text)
+    metadata: dict[str, str] = {}
+    for element in root.iter("meta"):
+        name = _METADATA.get((element.get("name") or element.get("property") or "").lower())
+        if name and (content := element.get("content", "").strip()):
+            metadata.setdefault(name, content)
+    if title := " ".join((root.findtext(".//title") or "").split()):
+        metadata["title"] = title
+    for part in (_main_part(root), root):
+        page = _Page()
+        page.write(_without_hidden(part))
+        if page.blocks:
+            break
+    return "\n\n".join(page.blocks) + "\n", metadata
 
 
 def _decoded(data: bytes) -> str:

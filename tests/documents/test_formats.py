@@ -5,6 +5,7 @@ import samples
 
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.conversion import FORMATS, suffix_of
+from llama_index_contextual.documents.web import html_to_markdown
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.metadata import citation_of
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
@@ -127,6 +128,24 @@ def test_a_pdf_has_pages_headings_tables_and_no_running_lines(tmp_path):
     assert citation_of(last[0].metadata) == "report.pdf#page=3"
     texts = {page.doc_id: page.text for page in pages}
     assert all(texts[node.ref_doc_id][node.start_char_idx : node.end_char_idx] == node.text for node in nodes)
+
+
+PAGES = [
+    ("<table><tr><td><h2>Tides</h2><p>Four<br>metres.</table>", "## Tides\n\nFour\nmetres.\n"),
+    (
+        "<table><caption>Berths</caption><tr><td><p>North</p><p>pier</p><td><table><tr><td>1<td>2</table></table>",
+        "Berths\n\n| North pier | 1 2 |\n| --- | --- |\n",
+    ),
+    ("<ul><li><p>one</p><ol><li>first<li></ol><li></ul><p>after", "- one\n   1. first\n\nafter\n"),
+    ("<pre class='lang-sh'>ls<br>cd <button>copy</button></pre><p>x", "```sh\nls\ncd \n```\n\nx\n"),
+    ("<nav>menu</nav><form><main>tide</main></form><article>other", "tide\n"),
+    ("<p>top<div><article>one</article><h2>more</h2><article>two</article></div>", "one\n\n## more\n\ntwo\n"),
+]
+
+
+@pytest.mark.parametrize(("page", "markdown"), PAGES)
+def test_a_page_is_its_text_without_what_lays_it_out(page, markdown):
+    assert html_to_markdown(page)[0] == markdown
 
 
 @pytest.mark.parametrize("name", ["guide.rst", "log.org"])

@@ -60,7 +60,7 @@ ANCHORED = {
     "documents.markup._UNDERLINE",
     "documents.markup.read_org",
     "documents.pdf._MARKUP",
-    "documents.web._end_block",
+    "documents.web._ITEM",
     "evaluation.questions._LINES",
     "index.places._NAME",
     "distributed.ray_workers._ADDRESS",
