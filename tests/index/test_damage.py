@@ -114,7 +114,8 @@ STRANGE = {
     "a generated column": "ALTER TABLE nodes ADD COLUMN g TEXT AS (upper(text))",
     "no table": "DROP TABLE nodes",
     "text that is a number": "UPDATE nodes SET text = 5",
-    "editions that are no numbers": "DROP TABLE nodes; UPDATE documents SET edition = CASE WHEN id % 2 THEN 'x' ELSE 77 END",
+    "editions that are no numbers": "DROP TABLE nodes; "
+    "UPDATE documents SET edition = CASE WHEN id % 2 THEN 'x' ELSE 77 END",
     "another text": "UPDATE nodes SET text = replace(text, 'word7', 'word8')",
     "metadata that are no JSON": "UPDATE nodes SET metadata = '{'",
     "metadata that are no object": "UPDATE nodes SET metadata = '7'",
