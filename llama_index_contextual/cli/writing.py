@@ -73,7 +73,7 @@ def index(
         typer.Argument(
             metavar="FOLDER...",
             help="A folder of documents. Several, each PATH or NAME=PATH, share the index in --storage. None: those "
-            "that it has, or those of [collections] in your own configuration.",
+            "that it has, or those under collections in your own configuration.",
         ),
     ] = None,
     *,

@@ -317,7 +317,10 @@ class _Walk:
             self._problem(path, "a symbolic link that leads to itself. Cure: remove it.")
             return
         if not target.is_relative_to(self.root):
-            self._problem(path, "a symbolic link out of the folder. Cure: follow_symlinks=True, if that is wanted.")
+            self._problem(
+                path,
+                "a symbolic link out of the folder. Cure: follow_symlinks of [files], if that is wanted.",
+            )
 
     def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
         if vault is not None and (path.startswith(vault) or path.lower().endswith(_DRAWING)):

@@ -109,10 +109,9 @@ class Folders:
         """
         for name in names:
             if name not in self.collections:
-                cure = (
-                    f"one of {', '.join(self.collections)}" if self.collections else "none: the index is of one folder"
-                )
-                raise SettingError(f"is not known. Cure: {cure}.", collection=name)
+                names = ", ".join(self.collections)
+                cure = f"one of {names}." if names else "name none: the index is of one folder."
+                raise SettingError(f"no folder of the index is called {name!r}. Cure: {cure}")
 
     def place(self, path: str) -> Path:
         """Return where a document is. One that no folder has, as it was given by hand, is nowhere below the root."""

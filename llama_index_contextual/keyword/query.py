@@ -54,7 +54,7 @@ class ParsedQuery:
 
 
 def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
-    """Return a query's text apart from its operators; a query that holds nothing else has none.
+    """Return a query's text apart from its operators; where it has no other words, the text is what these name.
 
     Args:
         text: The query.
@@ -71,9 +71,10 @@ def parse_query(text: str, analyzer: Analyzer) -> ParsedQuery:
         excluded, rest = list(_EXCLUDED.finditer(rest)), _EXCLUDED.sub("", rest)
     rest = " ".join(rest.split())
     operators = tuple(match.group() for match in (*fields, *quoted, *excluded))
+    pairs = [(match[1], match[2] or match[3]) for match in fields]
+    rest = rest or " ".join(value for _, value in pairs)
     if not operators or not rest:
         return ParsedQuery(text)
-    pairs = [(match[1], match[2] or match[3]) for match in fields]
     parts: list[MetadataFilter | MetadataFilters] = [
         *(tag_filter(value) for name, value in pairs if name == "tag"),
         *(MetadataFilter(key=COLLECTION, value=value) for name, value in pairs if name == "collection"),

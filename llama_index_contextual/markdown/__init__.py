@@ -6,7 +6,7 @@ from llama_index_contextual.markdown.front_matter import FrontMatter, read_front
 from llama_index_contextual.markdown.prose import inline_tags, prose_lines, with_fences, without_comments
 from llama_index_contextual.markdown.sections import TOP, Open
 from llama_index_contextual.markdown.settings import ChunkSettings
-from llama_index_contextual.markdown.spans import Span, split_markdown
+from llama_index_contextual.markdown.spans import Span, headings_of, split_markdown
 
 __all__ = [
     "TOP",
@@ -14,6 +14,7 @@ __all__ = [
     "FrontMatter",
     "Open",
     "Span",
+    "headings_of",
     "inline_tags",
     "prose_lines",
     "read_front_matter",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from llama_index_contextual.text import lines_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -24,7 +26,7 @@ def prose_lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _lines(text: str) -> Iterator[tuple[int, str, bool]]:
     """Yield each line with its number and its end, as long as it was, and whether it is part of a fence."""
-    for number, (line, _, is_code) in enumerate(with_fences(text.splitlines(keepends=True)), 1):
+    for number, (line, _, is_code) in enumerate(with_fences(lines_of(text)), 1):
         yield number, line if is_code else _CODE.sub(lambda code: " " * len(code[0]), line), is_code
 
 

@@ -109,6 +109,18 @@ def split_markdown(
     return spans
 
 
+def headings_of(text: str) -> list[tuple[str, int, int]]:
+    """Return the title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
+    body = read_front_matter(text).end
+    headings = blocks.outline(blocks.mask(text, body), body).headings
+    titles = heading_titles(text, ((start, end) for _, _, start, end in headings))
+    ends = [match.end() for match in _LINE_END.finditer(text)]
+    return [
+        (title, level, bisect_right(ends, start) + 1)
+        for title, (_, level, start, _) in zip(titles, headings, strict=True)
+    ]
+
+
 def _outline(text: str, body: int, settings: ChunkSettings, *, markdown: bool) -> blocks.Outline:
     if markdown and settings.semantic:
         return blocks.outline(blocks.mask(text, body), body)

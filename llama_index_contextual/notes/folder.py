@@ -21,10 +21,10 @@ from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import MemoryEntry, shown_path
 from llama_index_contextual.metadata import PATH, split_page
 from llama_index_contextual.notes.commands import ROOT, MemoryCommands
-from llama_index_contextual.notes.links import Related, note_named, related
+from llama_index_contextual.notes.links import Related, note_named, related, section_of
 from llama_index_contextual.notes.writing import appended, change, turn
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
-from llama_index_contextual.text import counted, decode, replace_surrogates
+from llama_index_contextual.text import counted, decode, lines_of, replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -105,9 +105,9 @@ def part_of(
     if text is None:
         file, page = split_page(path)
         raise DocumentError(f"{file!r} has no page {page!r}" if page else f"the note {path!r} is not a text file")
-    lines = text.splitlines()
-    if heading:
-        lines_named = _section(lines, heading)
+    lines = [line.rstrip("\r\n") for line in lines_of(text)]
+    if heading and (lines_named := section_of(text, heading)) is None:
+        raise DocumentError(f"there is no heading {heading!r} in the note. Cure: the name without it")
     if lines_named:
         first, count = lines_named[0], lines_named[1] - lines_named[0] + 1
     if first > max(len(lines), 1):
@@ -347,17 +347,6 @@ def _merged(digests: Sequence[MemoryDigest], max_results: int) -> MemoryDigest:
         notes=tuple(dict.fromkeys(note for digest in digests for note in digest.notes)),
         left_out=sum(digest.left_out for digest in digests) + len(order) - len(entries),
     )
-
-
-def _section(lines: list[str], heading: str) -> tuple[int, int]:
-    """Return the first and the last line of what stands below a heading, with it."""
-    levels = {number: len(line) - len(line.lstrip("#")) for number, line in enumerate(lines, 1) if line.startswith("#")}
-    title = heading.casefold()
-    first = next((line for line in levels if lines[line - 1].strip("# ").casefold() == title), None)
-    if first is None:
-        raise DocumentError(f"there is no heading {heading!r} in the note. Cure: the name without it")
-    after = (line for line, level in levels.items() if line > first and level <= levels[first])
-    return first, next(after, len(lines) + 1) - 1
 
 
 def day_note(paths: list[str], day: date, first: str = "") -> str:

@@ -14,10 +14,10 @@ from urllib.parse import unquote
 
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError
-from llama_index_contextual.markdown import prose_lines, read_front_matter
+from llama_index_contextual.markdown import headings_of, prose_lines, read_front_matter
 from llama_index_contextual.memory.digest import on_one_line, shown_path
 from llama_index_contextual.metadata import citation
-from llama_index_contextual.text import WIKI_LINK, decode
+from llama_index_contextual.text import WIKI_LINK, decode, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _INLINE: Final = re.compile(
 _REFERENCE: Final = re.compile(r" {0,3}\[[^\[\]\n]{1,300}\]:\s{1,9}(<[^<>\n]{1,300}>|\S{1,300})")
 _ELSEWHERE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}:|//|#")
 _OTHER_FILE: Final = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,4}$")
-_HEADING: Final = re.compile(r" {0,3}#{1,6}\s(.*)")
+_NO_HEADING: Final = re.compile(r"\^|L\d+(?:-L?\d+)?$")  # a block's mark, or lines
 _NO_WORD: Final = re.compile(r"[^\w\- ]")
 _OWN_KEYS: Final = frozenset(
     {"title", "date", "aliases", "alias", "id", "created", "updated", "modified", "description"}
@@ -136,6 +136,17 @@ def note_named(name: str, paths: Iterable[str], aliases: Mapping[str, str] | Non
     return (aliases or {}).get(title)
 
 
+def section_of(text: str, heading: str) -> tuple[int, int] | None:
+    """Return the first and the last line of what stands below a heading, with it; None where there is none."""
+    headings = headings_of(text)
+    at = next((at for at, (title, _, _) in enumerate(headings) if _slug(title) == _slug(heading)), None)
+    if at is None:
+        return None
+    _, level, first = headings[at]
+    after = (line for _, other, line in headings[at + 1 :] if other <= level)
+    return first, next(after, len(lines_of(text)) + 1) - 1
+
+
 class _Notes:
     """The notes of a folder, and how they name one another."""
 
@@ -145,6 +156,7 @@ class _Notes:
         self._values = {path: read_front_matter(text, path).values for path, text in texts.items()}
         self._by_name: dict[str, str | None] = {}
         self._aliases: dict[str, str] = {}
+        self._headings: dict[str, set[str]] = {}
         for path, values in self._values.items():
             for alias in (*_several(values.get("aliases")), *_several(values.get("alias"))):
                 self._aliases.setdefault(alias.casefold(), path)
@@ -178,7 +190,7 @@ class _Notes:
                 written = match[1].strip("<>")
                 if _ELSEWHERE.match(written):
                     continue
-                name, _, heading = unquote(written).partition("#")
+                name, heading = map(unquote, written.partition("#")[::2])
                 target = self._at(source, name)
                 if target or not _OTHER_FILE.search(name) or name.lower().endswith(_NOTES):
                     yield self._link(source, number, match[0], target, heading)
@@ -192,15 +204,16 @@ class _Notes:
 
     def _link(self, source: str, line: int, text: str, target: str | None, heading: str) -> Link:
         problem = "" if target else "no such note:"
-        if target and heading and not heading.startswith(("^", "L")) and not self._has_heading(target, heading):
+        if target and heading and not _NO_HEADING.match(heading) and not self._has_heading(target, heading):
             problem = "no such heading:"
         return Link(source, line, on_one_line(text), target, problem)
 
     def _has_heading(self, path: str, heading: str) -> bool:
         if path not in self._texts:  # a converted file
             return True
-        matches = (_HEADING.match(line) for _, line in prose_lines(self._texts[path]))
-        return _slug(heading) in {_slug(match[1].strip("# \t")) for match in matches if match}
+        if path not in self._headings:
+            self._headings[path] = {_slug(title) for title, _, _ in headings_of(self._texts[path])}
+        return _slug(heading) in self._headings[path]
 
     def shared_with(self, path: str) -> dict[str, list[str]]:
         """Return what a note's front matter has in common with others."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import re
@@ -108,6 +109,14 @@ def without_surrogates(text: str, name: str) -> str:
             f"{name} holds lone surrogates, which are no text; each became U+FFFD", ContextualWarning, stacklevel=2
         )
     return clean
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text, each with its end, as citations count them: LF, CR LF or CR ends one.
+
+    ``str.splitlines`` takes form feeds and U+2028 for ends, too.
+    """
+    return io.StringIO(text, newline="").readlines()
 
 
 @dataclass(frozen=True, slots=True)

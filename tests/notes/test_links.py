@@ -7,6 +7,7 @@ import pytest
 from llama_index_contextual.errors import DocumentError
 from llama_index_contextual.index import ContextualIndex
 from llama_index_contextual.notes import related
+from llama_index_contextual.notes.folder import part_of
 
 PRIYA = """---
 aliases: [PN, Priya]
@@ -96,6 +97,33 @@ def test_a_note_that_is_not_there_is_an_error_and_one_without_links_says_so(inde
     with pytest.raises(DocumentError, match=r"there is no note 'gone.md'.*Cure: "):
         related(index, "gone.md")
     assert str(related(index, "alone.md")) == "(alone.md links to no note, and none links to it.)"
+
+
+def test_headings_are_what_a_reader_sees_as_headings_and_fragments_are_told_from_names(tmp_path):
+    (tmp_path / "a#b.md").write_text("Under\n=====\n\n```sh\n# Comment\n```\n\n## Later **on**\n", "utf-8")
+    links = "[x](a%23b.md#under) [x](a%23b.md#comment) [x](a%23b.md#later-on) [x](a%23b.md#Lower)\n"
+    (tmp_path / "links.md").write_text(links, "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        found = related(index, "links.md").links
+    assert {link.text: link.problem for link in found} == {
+        "[x](a%23b.md#under)": "",
+        "[x](a%23b.md#comment)": "no such heading:",
+        "[x](a%23b.md#later-on)": "",
+        "[x](a%23b.md#Lower)": "no such heading:",
+    }
+
+
+def test_what_is_cited_is_what_is_read_whatever_else_looks_like_a_line_or_a_heading(tmp_path):
+    note = "# A\u2028b\x0cc\x85d\n\nOne.\n\nUnder\n---\n\nQuokkas.\n\n```sh\n# make\n```\n\nTail.\n\n# Z\n\nZebras.\n"
+    (tmp_path / "a.md").write_text(note, "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        (hit,) = [one.node for one in index.as_retriever(similarity_top_k=1).retrieve("zebras")]
+        cited = f"a.md#L{hit.metadata['start_line']}-L{hit.metadata['end_line']}"
+        assert part_of(index, cited).text == hit.text.strip()
+        under = part_of(index, "[[a#under]]")
+    assert (under.from_line, under.to_line) == (5, 15)
+    assert under.text.endswith("# make\n```\n\nTail.\n")
 
 
 def test_it_is_shown_with_citations_and_nothing_is_written(index):

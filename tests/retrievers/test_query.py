@@ -28,7 +28,6 @@ QUESTIONS = [
     '"',
     "- -- -x",
     "-alone",
-    "path:notes/",
     "",
 ]
 
@@ -62,6 +61,7 @@ def test_an_ordinary_question_has_no_operators(text):
         ("what did we agree on path:notes/meeting", "what did we agree on", ("path:notes/meeting",)),
         ('budget path:"my notes/" tag:#work', "budget", ('path:"my notes/"', "tag:#work")),
         ('budget -"long walks"', "budget", ('-"long walks"',)),
+        ("tag:home path:notes/", "home notes/", ("tag:home", "path:notes/")),
     ],
 )
 def test_operators_are_taken_out(text, rest, operators):
@@ -78,6 +78,7 @@ CASES = [
     ("budget path:notes/bud", {"budget"}),
     ("budget path:notes/bud path:MEETING", {"budget", "meeting"}),
     ("the dog or the budget tag:home", {"dog"}),
+    ("path:notes/budget", {"budget"}),
     ('"max_results"', {"config"}),
 ]
 
