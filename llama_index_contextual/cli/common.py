@@ -265,13 +265,13 @@ def tell_freshness(freshness: Freshness) -> None:
 
 def tell_skipped(index: ContextualIndex, *, names: bool) -> None:
     """Say on standard error how many files of a folder are not read: by their kinds, or as a vault's templates."""
-    from llama_index_contextual.documents.files import said_of_skipped
+    from llama_index_contextual.documents.files import summary_of_skipped
 
     paths, not_notes = index.unread()
     for path in sorted([*paths, *not_notes]) if names else ():
         tell(path, "not read:")
     vault = f"{counted(len(not_notes), 'template')} or drawings of an Obsidian vault not read"
-    for said in (said_of_skipped(paths), vault if not_notes else ""):
+    for said in (summary_of_skipped(paths), vault if not_notes else ""):
         if said:
             tell(said + ("" if names else "; --list-skipped names them"), "note:")
 

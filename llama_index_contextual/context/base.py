@@ -47,16 +47,14 @@ class SourceDocument:
         path: What a citation would show; empty where unknown.
         text: Its text, as far as known.
         metadata: What the document's chunks share (title, date, ...).
-        whole: Whether ``text`` is the whole document and not only the neighbourhood of its chunks.
-        origin: Where the text came from: ``"documents"``, ``"slices"``, ``"docstore"``, ``"neighbourhood"``.
+        is_joined: Whether the text is put together from chunks, with empty lines for what none of them holds.
     """
 
     id: str
     path: str
     text: str
     metadata: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    whole: bool = True
-    origin: str = "documents"
+    is_joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +96,6 @@ class ContextGenerator(ABC):
     @abstractmethod
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """Return one context per node, in their order; None where there is none."""
-
-    async def agenerate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
-        """Do the same as :meth:`generate`, without blocking the event loop."""
-        return (await self.agenerate_all([DocumentChunks(document, tuple(nodes))]))[0]
 
     def generate_all(self, batches: Sequence[DocumentChunks], progress: Progress | None = None) -> Contexts:
         """Return the contexts of several documents: one list per document, in their order.

@@ -82,15 +82,14 @@ def _source_document(
     metadata: dict[str, Any] = {} if original is None else dict(original.metadata)
     metadata.update({key: first[key] for key in _SHARED if key in first})
     path = display_path(metadata, root) or display_path(first, root)
+    shared = MappingProxyType(metadata)
     if original is not None and _holds(text := _content(original), chunks):
-        whole, origin = True, "documents"
-    else:
-        text, whole = _join_slices(chunks)
-        origin = "slices" if whole else "neighbourhood"
-        stored = None if whole or docstore is None else docstore.get_document(doc_id, raise_error=False)
-        if stored is not None and _holds(content := _content(stored), chunks):
-            text, whole, origin = content, True, "docstore"
-    return SourceDocument(doc_id, path, text, MappingProxyType(metadata), whole, origin)
+        return SourceDocument(doc_id, path, text, shared)
+    joined, is_whole = _join_slices(chunks)
+    stored = None if is_whole or docstore is None else docstore.get_document(doc_id, raise_error=False)
+    if stored is not None and _holds(text := _content(stored), chunks):
+        return SourceDocument(doc_id, path, text, shared)
+    return SourceDocument(doc_id, path, joined, shared, is_joined=True)
 
 
 def _content(node: BaseNode) -> str:

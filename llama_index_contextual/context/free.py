@@ -12,7 +12,7 @@ from llama_index.core.schema import MetadataMode
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.context.documents import position, start_of
 from llama_index_contextual.context.outline import Outline, first_sentence, outline
-from llama_index_contextual.errors import SettingError, whole
+from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import (
     CONTINUES,
     DATE,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 DEFAULT_TEMPLATE: Final = "Document: {breadcrumb}\n{title}\n{date}\n{continues}"
 _FIELDS: Final = frozenset({"breadcrumb", "path", "headings", "title", "date", "continues"})
 _REVISION: Final = 3  # raise it when the same settings would give other words
+_MOST_CHARS: Final = 300  # of a breadcrumb: a longer one loses its outer headings first, its own heading last
 
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _YEAR: Final = re.compile(r"(19|20)\d\d")
@@ -52,21 +53,18 @@ class HeadingContextGenerator(ContextGenerator):
         template: Text with the fields ``{breadcrumb}`` (path and headings), ``{path}``, ``{headings}``, ``{title}``
             (from front matter, unless a heading or the path says it already), ``{date}`` (in words) and
             ``{continues}`` (what an earlier piece of a split table or fence holds).
-        max_chars: A longer breadcrumb loses its outer headings first, visibly (``…``), its own
-            heading last.
     """
 
     name = "headings"
 
-    def __init__(self, template: str = DEFAULT_TEMPLATE, *, max_chars: int = 300) -> None:
+    def __init__(self, template: str = DEFAULT_TEMPLATE) -> None:
         _check_template(template)
         self.template = template
-        self.max_chars = whole("max_chars", max_chars)
 
     @property
     def version(self) -> str:
         """Hash of template, length and revision."""
-        return short_hash([self.name, _REVISION, self.template, self.max_chars])
+        return short_hash([self.name, _REVISION, self.template, _MOST_CHARS])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """Return one context per node; its text is empty where no heading, title, date or path with words is known."""
@@ -75,7 +73,7 @@ class HeadingContextGenerator(ContextGenerator):
 
     def config(self) -> dict[str, Any]:
         """Return the settings as plain data."""
-        return {"spec": self.name, "template": self.template, "max_chars": self.max_chars}
+        return {"spec": self.name, "template": self.template}
 
     def describe(self, node: BaseNode, document: SourceDocument) -> tuple[str, str]:
         """Fill in the template for one chunk; return what is embedded, and what the keyword arm alone reads."""
@@ -97,9 +95,9 @@ class HeadingContextGenerator(ContextGenerator):
         for first in range(max(1, len(headings))):
             parts = [path, "…" if first else "", join_header_path(headings[first:])]
             breadcrumb = HEADER_SEPARATOR.join(filter(None, parts))
-            if len(breadcrumb) <= self.max_chars:
+            if len(breadcrumb) <= _MOST_CHARS:
                 return breadcrumb
-        return f"{breadcrumb[: self.max_chars - 1].rstrip()}…"  # the chunk's own heading is all that is left
+        return f"{breadcrumb[: _MOST_CHARS - 1].rstrip()}…"  # the chunk's own heading is all that is left
 
 
 def is_id(path: str) -> bool:
@@ -111,8 +109,8 @@ def is_id(path: str) -> bool:
     file = PurePosixPath(path)
     name = file.stem
     words, numbers = _WORD.findall(name), re.findall(r"\d+", name)
-    counted = any(len(one) >= _LEAST_DIGITS and not _YEAR.fullmatch(one) for one in numbers)
-    opaque = bool(_HASH.fullmatch(name)) or len(words) <= counted
+    is_counter = any(len(number) >= _LEAST_DIGITS and not _YEAR.fullmatch(number) for number in numbers)
+    opaque = bool(_HASH.fullmatch(name)) or len(words) <= is_counter
     return bool(numbers) and opaque and not _WORD.search(file.parent.as_posix())
 
 
@@ -149,7 +147,9 @@ def _fill(template: str, fields: Mapping[str, str]) -> str:
     return "\n".join(lines).strip()
 
 
-_PATTERN_REVISION: Final = 4  # raise it when the same settings would give other words
+_PATTERN_REVISION: Final = 4  # raise it when the same text would give other words
+_MOST_SYMBOLS: Final = 12  # names that a context lists
+_MOST_LEXICAL: Final = 2000  # characters for the keyword arm
 
 
 class PatternContextGenerator(ContextGenerator):
@@ -160,27 +160,18 @@ class PatternContextGenerator(ContextGenerator):
     these words take few characters a chunk (``benchmarks/context_pattern.py`` counts them).
 
     Other files than source code get the context of their headings, and for the keyword arm all the document's headings.
-
-    Args:
-        max_symbols: How many names a context lists at most.
-        max_lexical_chars: How long the text for the keyword arm may become.
     """
 
     name = "pattern"
 
-    def __init__(self, *, max_symbols: int = 12, max_lexical_chars: int = 2000) -> None:
-        self.max_symbols = whole("max_symbols", max_symbols)
-        self.max_lexical_chars = whole("max_lexical_chars", max_lexical_chars)
+    def __init__(self) -> None:
         self._headings = HeadingContextGenerator()
 
     @property
     def version(self) -> str:
-        """Hash of the settings."""
-        return short_hash([self.name, _PATTERN_REVISION, *self.config().values(), self._headings.version])
-
-    def config(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return {"spec": self.name, "max_symbols": self.max_symbols, "max_lexical_chars": self.max_lexical_chars}
+        """Hash of lengths and revision."""
+        limits = (self.name, _MOST_SYMBOLS, _MOST_LEXICAL)
+        return short_hash([self.name, _PATTERN_REVISION, *limits, self._headings.version])
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """Return one context per node."""
@@ -197,19 +188,14 @@ class PatternContextGenerator(ContextGenerator):
             code, start, end = outline(text, document.path) or code, 0, len(text)
         parts = [
             f"From file: {document.path}.",
-            self._listed("In", code.enclosing(start)),
-            self._listed("Defines", code.defined(start, end)),
+            _listed("In", code.enclosing(start)),
+            _listed("Defines", code.defined(start, end)),
         ]
         words = [code.purpose(start, end)]
         if end > start and not code.text[:start].strip():  # the chunk that the file begins with
             words += [code.language, *dict.fromkeys(symbol.name for symbol in code.symbols)]
-        lexical = " ".join(filter(None, words))[: self.max_lexical_chars]
+        lexical = " ".join(filter(None, words))[:_MOST_LEXICAL]
         return ChunkContext(" ".join(filter(None, parts)), self.name, lexical, version)
-
-    def _listed(self, label: str, symbols: Iterable[object]) -> str:
-        names = list(dict.fromkeys(map(str, symbols)))
-        more = ", …" if len(names) > self.max_symbols else ""
-        return f"{label}: {', '.join(names[: self.max_symbols])}{more}." if names else ""
 
     def _from_headings(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))
@@ -219,9 +205,15 @@ class PatternContextGenerator(ContextGenerator):
         contexts: list[ChunkContext | None] = []
         for node in nodes:
             text, path = self._headings.describe(node, document)
-            lexical = " ".join(filter(None, [path, *titles, said]))[: self.max_lexical_chars]
+            lexical = " ".join(filter(None, [path, *titles, said]))[:_MOST_LEXICAL]
             contexts.append(ChunkContext(text, self.name, lexical, version))
         return contexts
+
+
+def _listed(label: str, symbols: Iterable[object]) -> str:
+    names = list(dict.fromkeys(map(str, symbols)))
+    more = ", …" if len(names) > _MOST_SYMBOLS else ""
+    return f"{label}: {', '.join(names[:_MOST_SYMBOLS])}{more}." if names else ""
 
 
 FREE: Final[dict[str, Callable[[], ContextGenerator]]] = {

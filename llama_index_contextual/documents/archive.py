@@ -1,4 +1,4 @@
-"""Office files, OpenDocument and EPUB are ZIP archives of XML: opened with care, as a stranger packed them."""
+"""Office files, OpenDocument and EPUB are ZIP archives of XML: open_archive with care, as a stranger packed them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CORE: Final = {
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open an archive.
 
     Raises:
@@ -77,11 +77,11 @@ def attribute(element: ET.Element, name: str) -> str:
 def core_metadata(root: ET.Element, more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return title, author and dates as Office, OpenDocument and EPUB write them down."""
     names = {**_CORE, **(more or {})}
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for element in root.iter():
         if (key := names.get(local(element))) and (text := "".join(element.itertext()).strip()):
-            found.setdefault(key, text)
-    return found
+            values.setdefault(key, text)
+    return values
 
 
 def table_of(rows: list[list[str]]) -> str:

@@ -97,9 +97,9 @@ class FoundFile:
         return Path(self.place)
 
 
-def stamp_of(found: os.stat_result) -> str:
+def stamp_of(status: os.stat_result) -> str:
     """Return a file's size and times, which differ after any change; times of both kinds, as one can be set back."""
-    return f"{found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +161,15 @@ def find_files(
         exclude: A folder that is never entered: the index's own storage.
         until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
-    found = Discovery()
+    discovery = Discovery()
     ignores = Ignores().entering("", rules.ignore)
-    walk = _Walk(root.resolve(), rules, Wanted(rules.include), below, exclude, until, found)
+    walk = _Walk(root.resolve(), rules, Wanted(rules.include), below, exclude, until, discovery)
     walk.folder(root.resolve(), "", _Within(ignores))
-    found.files.sort(key=lambda file: file.path)
-    found.problems.sort(key=lambda problem: problem.path)
-    found.skipped.sort()
-    found.not_notes.sort()
-    return found
+    discovery.files.sort(key=lambda file: file.path)
+    discovery.problems.sort(key=lambda problem: problem.path)
+    discovery.skipped.sort()
+    discovery.not_notes.sort()
+    return discovery
 
 
 def vault_of(place: Path, top: Path) -> Path | None:
@@ -189,10 +189,10 @@ def _not_notes(folder: Path, base: str, root: Path) -> tuple[str, ...]:
     prefixes = [base + name for name in _NEVER_NOTES]
     for name, key in _TEMPLATES:
         try:
-            said = json.loads(_small_text(folder / _VAULT / name, root))[key]
+            value = json.loads(_small_text(folder / _VAULT / name, root))[key]
         except (OSError, RuntimeError, ValueError, LookupError, TypeError):  # a RuntimeError: a link to itself, depth
             continue
-        if isinstance(said, str) and (templates := said.strip("/ ")):
+        if isinstance(value, str) and (templates := value.strip("/ ")):
             prefixes.append(f"{base}{templates}/")
     return tuple(prefixes)
 
@@ -200,29 +200,27 @@ def _not_notes(folder: Path, base: str, root: Path) -> tuple[str, ...]:
 def _is_drawing(file: str) -> bool:
     """Return whether the front matter of a regular file says that it is a drawing of Excalidraw."""
     try:
-        with open(file, "rb") as opened:  # noqa: PTH123  a walk does this for each note of a vault
-            fence = opened.readline(10).removeprefix(codecs.BOM_UTF8)
+        with open(file, "rb") as stream:  # noqa: PTH123  a walk does this for each note of a vault
+            fence = stream.readline(10).removeprefix(codecs.BOM_UTF8)
             if fence.rstrip() != b"---":
                 return False
-            head = opened.read(_MOST_FRONT_MATTER)
+            head = stream.read(_MOST_FRONT_MATTER)
     except OSError:  # whoever reads the note says so
         return False
     end = _FRONT_MATTER_END.search(head)
     return end is not None and _DRAWING_KEY.search(head, 0, end.start()) is not None
 
 
-def said_of_skipped(paths: Sequence[str]) -> str:
+def summary_of_skipped(paths: Sequence[str]) -> str:
     """Return a line on files that are not read, by their kinds; "" for none."""
     if not paths:
         return ""
-    kinds = Counter(Path(path).suffix.lower().removeprefix(".") for path in paths)
-    common = sorted(((kind, number) for kind, number in kinds.items() if kind), key=lambda one: (-one[1], one[0]))[
-        :_KINDS
-    ]
+    suffixes = sorted(Path(path).suffix.lower().removeprefix(".") for path in paths)
+    common = Counter(filter(None, suffixes)).most_common(_KINDS)  # of as many, in order of their names
     rest = len(paths) - sum(number for _, number in common)
-    said = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
+    kinds = [f"{number} {kind}" for kind, number in common] + [f"{rest} of other kinds"] * bool(rest)
     cure = f"; pip install 'llama-index-contextual[{EXTRA}]' reads some of them" if lacking_extra(paths) else ""
-    return f"{counted(len(paths), 'file')} not read: {', '.join(said)}{cure}"
+    return f"{counted(len(paths), 'file')} not read: {', '.join(kinds)}{cure}"
 
 
 class _Within(NamedTuple):
@@ -243,11 +241,11 @@ class _Within(NamedTuple):
 class _Walk:
     root: Path
     rules: FileRules
-    wanted: Wanted
+    patterns: Wanted
     below: str
     exclude: Path | None
     until: float
-    found: Discovery
+    discovery: Discovery
 
     def folder(self, folder: Path, base: str, around: _Within) -> None:
         """Walk a folder, given what holds in the folder around it."""
@@ -273,7 +271,7 @@ class _Walk:
         within = _Within(ignores, ancestors | {real}, vault)
         for entry in entries:
             if time.monotonic() > self.until:
-                self.found.unfinished = True
+                self.discovery.unfinished = True
                 return
             path = base + entry.name
             if self._irrelevant(path) or (entry.name.startswith(".") and not self.rules.hidden):
@@ -299,17 +297,17 @@ class _Walk:
             elif entry.is_dir():
                 if not within.ignores.matches(f"{path}/"):
                     self.folder(Path(entry.path), f"{path}/", within)
-            elif self.wanted.match_file(path):
+            elif self.patterns.match_file(path):
                 if not within.ignores.matches(path):
                     self._file(entry, path, within.vault)
             elif path != CONFIGURATION and not within.ignores.matches(path) and entry.is_file():
-                self.found.skipped.append(path)
+                self.discovery.skipped.append(path)
         except OSError as error:
             self._problem(path, f"it cannot be read ({error.strerror}).")
 
     def _unfollowed(self, entry: os.DirEntry[str], path: str) -> None:
         """Report a link that leads out of the folder or nowhere; inside it, the target is read under its own name."""
-        if not self.wanted.match_file(path) and not entry.is_dir():
+        if not self.patterns.match_file(path) and not entry.is_dir():
             return
         try:
             target = Path(entry.path).resolve(strict=True)
@@ -324,21 +322,22 @@ class _Walk:
 
     def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
         if vault is not None and (path.startswith(vault) or path.lower().endswith(_DRAWING)):
-            self.found.not_notes.append(path)
+            self.discovery.not_notes.append(path)
             return
         if not entry.is_file():
             self._problem(path, "not a regular file.")
             return
         if vault is not None and path.lower().endswith(_NOTE) and _is_drawing(entry.path):
-            self.found.not_notes.append(path)
+            self.discovery.not_notes.append(path)
             return
-        found = entry.stat()
-        size = found.st_size
+        status = entry.stat()
         most = max(self.rules.max_bytes, _LARGE) if suffix_of(path) in FORMATS else self.rules.max_bytes
-        if size > most:
-            self._problem(path, f"{size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that.")
+        if status.st_size > most:
+            self._problem(
+                path, f"{status.st_size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that."
+            )
             return
-        self.found.files.append(FoundFile(path, entry.path, stamp_of(found), vault is not None))
+        self.discovery.files.append(FoundFile(path, entry.path, stamp_of(status), vault is not None))
 
     def _problem(self, path: str, reason: str) -> None:
-        self.found.problems.append(Problem(path or "./", reason))
+        self.discovery.problems.append(Problem(path or "./", reason))

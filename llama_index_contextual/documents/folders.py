@@ -80,7 +80,7 @@ class Folders:
     @property
     def places(self) -> list[Path]:
         """Return the folders."""
-        return [one.folder for one in self.collections.values()] or [self.root]
+        return [collection.folder for collection in self.collections.values()] or [self.root]
 
     @property
     def first(self) -> str:
@@ -97,7 +97,7 @@ class Folders:
             return self.root, path
         name, _, rest = path.partition("/")
         if name not in self.collections:
-            names = ", ".join(f"{one}/" for one in self.collections)
+            names = ", ".join(f"{name}/" for name in self.collections)
             raise SettingError(f"path={path!r} is in no folder of the index. Cure: one that begins with {names}")
         return self.collections[name].folder, rest
 
@@ -128,7 +128,8 @@ class Folders:
 
     def path_of(self, place: Path) -> str | None:
         """Return the path of a file or folder; None where it is outside of all folders."""
-        for name, folder in [(one.name, one.folder) for one in self.collections.values()] or [("", self.root)]:
+        folders = {name: collection.folder for name, collection in self.collections.items()} or {"": self.root}
+        for name, folder in folders.items():
             if place.is_relative_to(folder):
                 rest = place.relative_to(folder).as_posix()
                 return "/".join(part for part in (name, "" if rest == "." else rest) if part)
@@ -142,8 +143,8 @@ class Folders:
         """
         if source is None or (self.collections and str(source) in ("", ".")):
             return ""
-        named = Path(source).expanduser()
-        place = named.resolve() if named.is_absolute() else self.place(named.as_posix()).resolve()
+        place = Path(source).expanduser()
+        place = (place if place.is_absolute() else self.place(place.as_posix())).resolve()
         path = self.path_of(place)
         if path is None:
             raise SettingError(f"{source} is outside of {self}. Cure: open an index for that folder.")
@@ -158,36 +159,33 @@ class Folders:
             StorageError: None is.
         """
         if not any(place.is_dir() for place in self.places):
-            named = " or ".join(map(str, self.places))
-            raise StorageError(f"the folder {named} is no longer there. Cure: put it back, then refresh.")
+            folders = " or ".join(map(str, self.places))
+            raise StorageError(f"the folder {folders} is no longer there. Cure: put it back, then refresh.")
 
     def find(self, rules: FileRules, *, below: str = "", exclude: Path | None = None, **options: Any) -> Discovery:
         """Walk the folder, or all of the several, as :func:`find_files` does. Of one that is gone nothing is known."""
         if not self.collections:
             return find_files(self.root, rules, below=below, exclude=exclude, **options)
-        found, (wanted, _, rest) = Discovery(), below.strip("/").partition("/")
-        for one in self.collections.values():
-            if wanted not in ("", one.name):
+        discovery, (first, _, rest) = Discovery(), below.strip("/").partition("/")
+        for name, collection in self.collections.items():
+            if first not in ("", name):
                 continue
-            if not one.folder.is_dir():
-                found.problems.append(
-                    Problem(
-                        f"{one.name}/",
-                        f"the folder {one.folder} is not there; what is indexed of it stays. Cure: put it back, or "
-                        f"llama-index-contextual delete --in {one.name}",
-                    )
+            if not collection.folder.is_dir():
+                reason = (
+                    f"the folder {collection.folder} is not there; what is indexed of it stays. Cure: put it back, "
                 )
+                discovery.problems.append(Problem(f"{name}/", f"{reason}or llama-index-contextual delete --in {name}"))
                 continue
-            listing = find_files(one.folder, one.rules(rules), below=rest, exclude=exclude, **options)
-            found.files += [replace(file, path=f"{one.name}/{file.path}") for file in listing.files]
-            found.problems += [
-                replace(problem, path=f"{one.name}/{problem.path.removeprefix('./')}") for problem in listing.problems
+            part = find_files(collection.folder, collection.rules(rules), below=rest, exclude=exclude, **options)
+            discovery.files += [replace(file, path=f"{name}/{file.path}") for file in part.files]
+            discovery.problems += [
+                replace(problem, path=f"{name}/{problem.path.removeprefix('./')}") for problem in part.problems
             ]
-            found.skipped += [f"{one.name}/{path}" for path in listing.skipped]
-            found.not_notes += [f"{one.name}/{path}" for path in listing.not_notes]
-            found.unfinished |= listing.unfinished
-        found.files.sort(key=lambda file: file.path)
-        return found
+            discovery.skipped += [f"{name}/{path}" for path in part.skipped]
+            discovery.not_notes += [f"{name}/{path}" for path in part.not_notes]
+            discovery.unfinished |= part.unfinished
+        discovery.files.sort(key=lambda file: file.path)
+        return discovery
 
 
 def collections_of(folders: Mapping[str, Any]) -> dict[str, Collection]:

@@ -73,7 +73,9 @@ def read_notebook(path: Path) -> Converted:
             parts.append((number, []))
         parts[-1][1].append(text.rstrip())
     metadata = {"title": str(about["title"])} if about.get("title") else {}
-    authors = [str(one.get("name")) for one in about.get("authors") or [] if isinstance(one, dict) and one.get("name")]
+    authors = [
+        str(name) for author in about.get("authors") or [] if isinstance(author, dict) and (name := author.get("name"))
+    ]
     return Converted(
         [Part("\n\n".join(texts) + "\n", str(number), {"cell": number}) for number, texts in parts],
         {**metadata, **({"author": ", ".join(authors)} if authors else {})},

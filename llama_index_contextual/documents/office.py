@@ -6,7 +6,7 @@ import posixpath
 import re
 from typing import TYPE_CHECKING, Final
 
-from llama_index_contextual.documents.archive import attribute, core_metadata, local, opened, table_of, xml_of
+from llama_index_contextual.documents.archive import attribute, core_metadata, local, open_archive, table_of, xml_of
 from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def read_docx(path: Path) -> Converted:
     Raises:
         ConversionError: It is damaged, or no Word document.
     """
-    with opened(path) as archive:
+    with open_archive(path) as archive:
         body = xml_of(archive, "word/document.xml").find("{*}body")
         if body is None:
             raise ConversionError("it is damaged or no Word document (it has no word/document.xml). Cure: ignore it.")
@@ -158,23 +158,23 @@ def _numbering(archive: ZipFile) -> set[tuple[str, str]]:
     """Return the lists and levels that are numbered, not bulleted."""
     root = xml_of(archive, "word/numbering.xml")
     abstract = {
-        attribute(one, "abstractNumId"): {
-            attribute(level, "ilvl"): _value(level, "numFmt") or "bullet" for level in one.iterfind("{*}lvl")
+        attribute(style, "abstractNumId"): {
+            attribute(level, "ilvl"): _value(level, "numFmt") or "bullet" for level in style.iterfind("{*}lvl")
         }
-        for one in root.iterfind("{*}abstractNum")
+        for style in root.iterfind("{*}abstractNum")
     }
     return {
-        (attribute(one, "numId"), level)
-        for one in root.iterfind("{*}num")
-        for level, kind in abstract.get(_value(one, "abstractNumId"), {}).items()
+        (attribute(number, "numId"), level)
+        for number in root.iterfind("{*}num")
+        for level, kind in abstract.get(_value(number, "abstractNumId"), {}).items()
         if kind not in {"bullet", "none"}
     }
 
 
 def _value(element: Element, name: str) -> str:
     """Return what a property of an element says; "" where it has none of this name."""
-    found = element.find(f"{{*}}{name}")
-    return "" if found is None else attribute(found, "val")
+    child = element.find(f"{{*}}{name}")
+    return "" if child is None else attribute(child, "val")
 
 
 def _notes(archive: ZipFile) -> dict[str, str]:
@@ -193,7 +193,7 @@ def read_pptx(path: Path) -> Converted:
     Raises:
         ConversionError: It is damaged, or no presentation.
     """
-    with opened(path) as archive:
+    with open_archive(path) as archive:
         parts = []
         for number, name in enumerate(_slides(archive), start=1):
             if name in archive.NameToInfo:
@@ -225,7 +225,7 @@ def _targets(archive: ZipFile, name: str) -> dict[str, str]:
 
 def _slide(slide: Element, notes: Element, number: int) -> str:
     title, blocks = "", []
-    for shape in (one for one in slide.iter() if local(one) in {"sp", "tbl"}):
+    for shape in (element for element in slide.iter() if local(element) in {"sp", "tbl"}):
         if local(shape) == "tbl":
             rows = [[_runs(cell) for cell in row.iterfind("{*}tc")] for row in shape.iterfind("{*}tr")]
             blocks.append(table_of(rows))
@@ -235,7 +235,9 @@ def _slide(slide: Element, notes: Element, number: int) -> str:
             title = " ".join(_runs(shape).split())
         elif kind not in {"sldNum", "dt", "ftr"}:
             blocks.append(_paragraphs(shape, is_list=kind in {"body", "obj"}))
-    spoken = [_paragraphs(one, is_list=False) for one in notes.iterfind(".//{*}sp") if _placeholder(one) == "body"]
+    spoken = [
+        _paragraphs(shape, is_list=False) for shape in notes.iterfind(".//{*}sp") if _placeholder(shape) == "body"
+    ]
     blocks = [f"# {title or f'Slide {number}'}", *blocks]
     if any(spoken):
         blocks += ["Notes:", *spoken]

@@ -74,8 +74,8 @@ def _folders_once(regex: str) -> str:
         any_folders = "" if number == 0 else "(?:/.+?)??/"
         if number == 0 and piece.startswith(_FIRST_FOLDERS):
             any_folders, piece = "(?:.+?/)??", piece.removeprefix(_FIRST_FOLDERS)  # noqa: PLW2901
-        found = f"(?=(?P<folders{number}>{any_folders}{piece})/)(?P=folders{number})"
-        parts.append(found if any_folders else piece)
+        group = f"(?=(?P<folders{number}>{any_folders}{piece})/)(?P=folders{number})"
+        parts.append(group if any_folders else piece)
     return ("^" if parts and regex.startswith(_FIRST_FOLDERS) else "") + "".join([*parts, _FOLDERS * bool(parts), last])
 
 

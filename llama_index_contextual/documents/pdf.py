@@ -66,14 +66,14 @@ def read_pdf(path: Path) -> Converted:
 
 
 def _metadata(document: Any) -> dict[str, str]:
-    found, values = document.get_metadata_dict(skip_empty=True), {}
-    title = found.get("Title", "").strip()
+    info, values = document.get_metadata_dict(skip_empty=True), {}
+    title = info.get("Title", "").strip()
     if " " in title and not re.search(r"\.\w{2,4}$|^Microsoft \w+ - ", title):  # else a file's name, or a number
         values["title"] = title
-    if author := found.get("Author", "").strip():
+    if author := info.get("Author", "").strip():
         values["author"] = author
     for theirs, ours in (("CreationDate", "created"), ("ModDate", "modified")):
-        if day := _DATE.match(found.get(theirs, "")):
+        if day := _DATE.match(info.get(theirs, "")):
             values[ours] = "-".join(part for part in day.groups() if part)
     return values
 
@@ -198,14 +198,14 @@ def _prose(lines: Sequence[Line]) -> list[str]:
 
 def tables_of(lines: Sequence[Line]) -> list[tuple[int, int]]:
     """Return where tables start and end: three lines or more with values in cells, and the lines between them."""
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for position in (position for position, line in enumerate(lines) if _is_row(line)):
-        if found and position - found[-1][1] <= _BETWEEN and not _ends(lines, *found[-1], position):
-            found[-1] = (found[-1][0], position + 1)
+        if runs and position - runs[-1][1] <= _BETWEEN and not _ends(lines, *runs[-1], position):
+            runs[-1] = (runs[-1][0], position + 1)
         else:
-            found.append((position, position + 1))
+            runs.append((position, position + 1))
     tables, floor = [], 0
-    for start, end in found:
+    for start, end in runs:
         if sum(_is_row(line) for line in lines[start:end]) >= LEAST_ROWS:
             tables.append((_header_start(lines, start, end, floor), end))
             floor = end
@@ -261,8 +261,8 @@ def _is_row(line: Line) -> bool:
 def _is_years(line: Line) -> bool:
     """Return whether years stand above columns, perhaps beside names such as "Change"; no value is among them."""
     texts = [cell.text for cell in line.cells[1:]]
-    named = [text for text in texts if _YEAR.search(text)]
-    return bool(named) and all(text in named or not any(map(str.isdigit, text)) for text in texts)
+    years = [text for text in texts if _YEAR.search(text)]
+    return bool(years) and all(text in years or not any(map(str.isdigit, text)) for text in texts)
 
 
 def markdown_of(lines: Sequence[Line]) -> str:
@@ -274,15 +274,15 @@ def markdown_of(lines: Sequence[Line]) -> str:
     header = [""] * (len(columns) + 1)
     for line in lines[:head]:
         first = line.cells[0]
-        named = line.cells[1:] if first.left + first.right < 2 * columns[0][0] else line.cells
-        if named != line.cells:
+        above = line.cells[1:] if first.left + first.right < 2 * columns[0][0] else line.cells
+        if above != line.cells:
             header[0] = f"{header[0]} {first.text}".strip()
-        nearest = [min(named, key=lambda cell: _apart(column, cell)) for column in columns] if named else []
+        nearest = [min(above, key=lambda cell: _apart(column, cell)) for column in columns] if above else []
         for at, cell in enumerate(nearest, start=1):
             if at == 1 or cell is not nearest[at - 2]:
                 header[at] = f"{header[at]} {cell.text}".strip()  # above several columns it is said of the first
-        for cell in named:
-            if not any(cell is one for one in nearest):
+        for cell in above:
+            if not any(cell is other for other in nearest):
                 at = 1 + min(range(len(columns)), key=lambda at: _apart(columns[at], cell))
                 header[at] = f"{header[at]} {cell.text}".strip()
     cells: list[list[str]] = []

@@ -215,7 +215,7 @@ def _in_two_columns(lines: Sequence[list[Word]], gutter: float) -> list[Line]:
     result: list[Line] = []
     for bridging, group in groupby(lines, key=lambda line: _bridges(line, gutter)):
         some = list(group)
-        starts = [word.left for line in some if (word := next((one for one in line if one.left >= gutter), None))]
+        starts = [first.left for line in some if (first := next((word for word in line if word.left >= gutter), None))]
         aligned = sum(start < gutter + _HANGING * SAME_PLACE for start in starts)
         if bridging or aligned < max(LEAST_ROWS, 0.3 * len(starts)):  # a table over both columns
             result += map(Line, some)

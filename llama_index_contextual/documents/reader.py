@@ -130,11 +130,11 @@ class DocumentReader(BaseReader):
             raise DocumentError(f"{suffix or 'no suffix'} is no format that is read. Cure: {', '.join(FORMATS)}.")
         converter = FORMATS[suffix]
         key = f"{hashlib.sha256(data).hexdigest()}{suffix} {self.mark(path.name)}"
-        kept = self.conversions.get(key, COLLECTION) if self.conversions is not None else None
-        if kept is not None and kept.get("limits") == [*self._limits]:
-            raise DocumentError(kept["problem"])
-        if kept is not None and "limits" not in kept:
-            return Converted.of(kept)
+        cached = self.conversions.get(key, COLLECTION) if self.conversions is not None else None
+        if cached is not None and cached.get("limits") == [*self._limits]:
+            raise DocumentError(cached["problem"])
+        if cached is not None and "limits" not in cached:
+            return Converted.of(cached)
         if not is_installed(converter):
             raise MissingExtraError(f"what reads {suffix} files ({PACKAGES[converter]})", EXTRA)
         try:

@@ -117,8 +117,8 @@ class Reading:
                 deleted where the converter is not installed.
         """
         suffixes = {*self.readers, *({suffix_of(path) for path in known if self.converter.reads(path)})}
-        wanted = [pattern for suffix in sorted(suffixes) if (pattern := f"*{suffix}") not in self.rules.include]
-        rules = self.rules.changed(include=(*self.rules.include, *wanted)) if wanted else self.rules
+        more = [pattern for suffix in sorted(suffixes) if (pattern := f"*{suffix}") not in self.rules.include]
+        rules = self.rules.changed(include=(*self.rules.include, *more)) if more else self.rules
         return self.folders.find(rules, below=below, exclude=self.exclude, until=until)
 
     def reader_of(self, path: str) -> BaseReader | None:
@@ -156,9 +156,9 @@ def gather(
     if source is not None and not isinstance(source, str | Path):
         return document_sources(source, reading.folders, failed), None
     below = reading.folders.part_of(source)
-    found = reading.find(below, known=[key for key, one in known.items() if one.kind == "file"])
-    failed.extend(found.problems)
-    return file_sources(found.files, reading, known), below
+    discovery = reading.find(below, known=[key for key, row in known.items() if row.kind == "file"])
+    failed.extend(discovery.problems)
+    return file_sources(discovery.files, reading, known), below
 
 
 def readable_documents(reading: Reading) -> list[Document]:
@@ -170,15 +170,15 @@ def readable_documents(reading: Reading) -> list[Document]:
 
 def read_all(sources: Iterable[Source], failed: list[Problem]) -> list[tuple[Source, list[Document]]]:
     """Return sources with their documents; one that cannot be read joins ``failed``, and all of those go to the log."""
-    found = []
+    pairs = []
     for source in sources:
         try:
-            found.append((source, source.load().documents))
+            pairs.append((source, source.load().documents))
         except DocumentError as error:  # noqa: PERF203  the next one may be read
             failed.append(Problem(source.id, str(error)))
     for problem in failed:
         logger.warning("Left out: %s", problem)
-    return found
+    return pairs
 
 
 def check_source(source: object, folders: Folders) -> str | Path | Sequence[Document] | None:
@@ -195,7 +195,7 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
     if isinstance(source, Document) or not isinstance(source, Iterable):
         raise SettingError(f"source={type(source).__name__} is no path and no list. Cure: refresh([document]).")
     documents = list(source)
-    wrong = next((one for one in documents if not isinstance(one, Document)), None)
+    wrong = next((item for item in documents if not isinstance(item, Document)), None)
     if wrong is not None:
         raise SettingError(f"source holds a {type(wrong).__name__}. Cure: give LlamaIndex Documents, or a path.")
     return documents

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
-from llama_index_contextual.documents.archive import attribute, core_metadata, opened, table_of, xml_of
+from llama_index_contextual.documents.archive import attribute, core_metadata, open_archive, table_of, xml_of
 from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
 from llama_index_contextual.text import decode
 
@@ -153,7 +153,7 @@ class _Page:
     def _add_fence(self, element: ET.Element) -> None:
         self._end_block()
         text = "".join(element.itertext()).replace(_BREAK, "\n").strip("\n")
-        classes = " ".join(one.get("class", "") for one in element.iter() if one.tag in {"pre", "code"})
+        classes = " ".join(part.get("class", "") for part in element.iter() if part.tag in {"pre", "code"})
         language = match[1] if (match := _LANGUAGE.search(classes)) else ""
         ticks = "````" if "```" in text else "```"
         if text.strip():
@@ -249,7 +249,7 @@ def read_html(path: Path) -> Converted:
 
 def read_epub(path: Path) -> Converted:
     """Return a book: a part for each chapter, in the order of reading."""
-    with opened(path) as archive:
+    with open_archive(path) as archive:
         container = xml_of(archive, "META-INF/container.xml")
         name = attribute(next(container.iterfind(".//{*}rootfile"), container), "full-path")
         if name not in archive.NameToInfo:
@@ -278,7 +278,7 @@ def read_mail(path: Path) -> Converted:
     if body is not None and body.get_content_subtype() == "html":
         text, _ = html_to_markdown(text)
     subject = " ".join(str(message.get("subject", "")).split())
-    attached = [name for one in message.iter_attachments() if (name := one.get_filename())]
+    attached = [name for part in message.iter_attachments() if (name := part.get_filename())]
     blocks = [f"# {subject}" if subject else "", text.strip(), f"Attached: {', '.join(attached)}" if attached else ""]
     metadata = {"title": subject, "subject": subject}
     for header, key in (("from", "sender"), ("to", "to"), ("cc", "cc")):

@@ -7,7 +7,7 @@ import zipfile
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from llama_index_contextual.documents.archive import opened
+from llama_index_contextual.documents.archive import open_archive
 from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def read_with_kreuzberg(path: Path) -> Converted:
     from kreuzberg import ExtractionConfig, KreuzbergError, extract_file_sync
 
     if zipfile.is_zipfile(path):
-        with opened(path):
+        with open_archive(path):
             pass  # it refuses bombs
     config = ExtractionConfig(use_cache=False, enable_quality_processing=False, output_format="markdown")
     try:

@@ -116,7 +116,11 @@ class Comparison:
         Raises:
             SettingError: There is no such row, or k was not counted.
         """
-        return list(compress(self.questions, self._is_better(name, than or self.baseline, k)))
+        if k is not None and k not in self.top_k:
+            raise SettingError(f"k={k} was not counted. Cure: use one of {list(self.top_k)}")
+        column = 0 if k is None else self.top_k.index(k)
+        recalls, others = self._row(name).recalls, self._row(than or self.baseline).recalls
+        return list(compress(self.questions, recalls[:, column] > others[:, column]))
 
     def lost(self, name: str, than: str | None = None, *, k: int | None = None) -> list[Question]:
         """Return the questions of which ``name`` found less. See :meth:`gained`."""
@@ -160,7 +164,9 @@ class Comparison:
             part: {"questions": sum(self._parts()[part]), **by_k(map(share, intervals))}
             for part, intervals in self.failures_avoided(row.name).items()
         }
-        changes = {kind: [one.text for one in questions] for kind, questions in self.changes(row.name).items()}
+        changes = {
+            kind: [question.text for question in questions] for kind, questions in self.changes(row.name).items()
+        }
         difference = by_k(map(share, self.difference(row.name)))
         return {**data, "failures_avoided": avoided, "difference": difference, **changes}
 
@@ -239,13 +245,6 @@ class Comparison:
     def others(self) -> list[Measured]:
         """Return the rows that are compared with the baseline."""
         return [row for row in self.rows if row.name != self.baseline]
-
-    def _is_better(self, name: str, than: str, k: int | None) -> list[bool]:
-        if k is not None and k not in self.top_k:
-            raise SettingError(f"k={k} was not counted. Cure: use one of {list(self.top_k)}")
-        column = 0 if k is None else self.top_k.index(k)
-        better: list[bool] = (self._row(name).recalls[:, column] > self._row(than).recalls[:, column]).tolist()
-        return better
 
     def _row(self, name: str) -> Measured:
         rows = {row.name: row for row in self.rows}
@@ -360,7 +359,9 @@ def measure(
     start = time.perf_counter()
     results = [retriever.retrieve(question.text) for question in questions]
     milliseconds = 1000 * (time.perf_counter() - start) / len(questions)
-    answers = [[one.covered_by(hit.node) for hit in hits] for one, hits in zip(questions, results, strict=True)]
+    answers = [
+        [question.covered_by(hit.node) for hit in hits] for question, hits in zip(questions, results, strict=True)
+    ]
     golds = [frozenset(question.gold) for question in questions]
     return Measured(
         name,

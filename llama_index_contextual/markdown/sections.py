@@ -179,7 +179,7 @@ def _tokens(group: Sequence[Section], cumulative: Sequence[int]) -> int:
 def _joins(group: list[Section], section: Section, cumulative: Sequence[int], min_size: int, size: int) -> bool:
     tokens = _tokens(group, cumulative)
     if section.alone or section.day != group[-1].day:
-        return tokens < size and all(one.bare and one.day is None for one in group)
+        return tokens < size and all(part.bare and part.day is None for part in group)
     if group[-1].bare:
         return tokens < size
     if tokens >= min_size or not _related(group[0], section):

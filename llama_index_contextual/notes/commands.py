@@ -253,10 +253,10 @@ class MemoryCommands:
 
     def _notes(self, below: str) -> dict[str, str]:
         """Return where the notes at or below a path are, by path."""
-        found = self._folders.find(self._rules, below=below, exclude=self._exclude)
+        discovery = self._folders.find(self._rules, below=below, exclude=self._exclude)
         return {
             file.path: file.place
-            for file in found.files
+            for file in discovery.files
             if (not below or f"{file.path}/".startswith(f"{below}/")) and "node_modules" not in file.path.split("/")
         }
 
@@ -270,8 +270,8 @@ class MemoryCommands:
         with turn(folder):
             if place.exists() and path not in self._notes(path):
                 raise DocumentError(f"{name} {_NO_PLACE}")
-            made = change(folder, inner, edit)
-            if made and path not in self._notes(path):
+            is_new = change(folder, inner, edit)
+            if is_new and path not in self._notes(path):
                 place.unlink()
                 raise DocumentError(f"{name} {_NO_PLACE}")
 
@@ -323,8 +323,8 @@ def _cut(lines: list[str], cure: str) -> str:
     text = "\n".join(lines)
     if len(text) <= _MOST_CHARS:
         return text
-    kept = text[:_MOST_CHARS].rpartition("\n")[0] or text[:_MOST_CHARS]
-    return f"{kept}\n(cut after {_MOST_CHARS:,} characters; {cure} shows the rest)"
+    head = text[:_MOST_CHARS].rpartition("\n")[0] or text[:_MOST_CHARS]
+    return f"{head}\n(cut after {_MOST_CHARS:,} characters; {cure} shows the rest)"
 
 
 def _size(count: float) -> str:

@@ -237,7 +237,7 @@ class Notes:
         """Return the paths of the notes, all or those below a folder."""
         below = below.strip("/")
         paths = self._readable(below) or [
-            one for one in self._readable() if f"{shown_path(one)}/".startswith(f"{below}/")
+            path for path in self._readable() if f"{shown_path(path)}/".startswith(f"{below}/")
         ]
         kinds = Counter(suffix_of(path).removeprefix(".") or "without a suffix" for path in paths)
         return Listing([*map(shown_path, paths[:MOST_LISTED])], len(paths), dict(kinds.most_common()))
@@ -281,15 +281,12 @@ class Notes:
         with turn(folders.home(self._of_day(now))[0]):
             path = self._of_day(now)  # others may have made it meanwhile
             folder, inner = folders.home(path)
-            heading = f"# {now.date()}\n".encode()
-            change_made = change(
-                folder,
-                inner,
-                lambda before: appended(heading if before is None else before, item),
-                backup=lambda: False,
+            start = f"# {now.date()}\n".encode()
+            is_new = change(
+                folder, inner, lambda note: appended(start if note is None else note, item), backup=lambda: False
             )
             reason = self._unread(path)
-            if change_made and reason:
+            if is_new and reason:
                 folders.place(path).unlink()
                 raise SettingError(f"path={path!r} is no note that the index reads: {reason}. Cure: other files=.")
         return f"Added to {path}." + (f" The index does not read this note: {reason}" if reason else "")

@@ -228,8 +228,8 @@ class _Page:
         return ("extended", known) if same else ("replaced", 0)
 
     def _head(self) -> str:
-        said = next((one.text for one in self.messages if one.speaker == "User"), "")
-        title = _headline(redact(_printable(self._session.title))[0] or said)
+        question = next((message.text for message in self.messages if message.speaker == "User"), "")
+        title = _headline(redact(_printable(self._session.title))[0] or question)
         facts = {"title": title, "session": self._session.id, "project": self._session.project}
         lines = [f"{key}: {_quoted(redact(value)[0])}" for key, value in facts.items() if value]
         lines += [f"date: {self.messages[0].time.date()}", f"source: {self._kind}", self._state()]
@@ -239,7 +239,7 @@ class _Page:
         return f"messages: {len(self.messages)}\ndigest: {self._digest(len(self.messages))}"
 
     def _digest(self, count: int) -> str:
-        lines = (json.dumps([one.speaker, one.text]) for one in self.messages[:count])
+        lines = (json.dumps([message.speaker, message.text]) for message in self.messages[:count])
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
     def _body(self) -> str:

@@ -106,8 +106,8 @@ def read_codex(file: Path, damaged: list[str]) -> Iterator[Session]:
             session.start = _moment(item.get("timestamp")) or session.start
         elif item.get("type") == "message" and (speaker := _speaker(item.get("role"))):
             parts = [_text(part.get("text")) for part in _mappings(item.get("content"))]
-            said = [part for part in parts if speaker == "Assistant" or not part.lstrip().startswith(_OF_PROGRAMS)]
-            session.add(speaker, "\n\n".join(said), line.get("timestamp"))
+            texts = [part for part in parts if speaker == "Assistant" or not part.lstrip().startswith(_OF_PROGRAMS)]
+            session.add(speaker, "\n\n".join(texts), line.get("timestamp"))
     session.id = session.id or file.stem
     yield session
 
@@ -269,7 +269,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _mappings(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 _KEY_BEGIN: Final = "-----BEGIN "

@@ -7,7 +7,7 @@ from llama_index.core import Document
 from llama_index.core.node_parser import MarkdownNodeParser
 from llama_index.core.schema import TextNode
 
-from llama_index_contextual.context import HeadingContextGenerator, SourceDocument, resolve_generator
+from llama_index_contextual.context import DocumentChunks, HeadingContextGenerator, SourceDocument, resolve_generator
 from llama_index_contextual.context.free import is_id
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import heading_titles
@@ -97,8 +97,8 @@ def test_unknown_field_of_a_template_is_named():
 
 
 def test_long_breadcrumb_keeps_path_and_own_heading():
-    words = describe({"header_path": "Outer heading > Middle > Own"}, max_chars=35)
-    assert words == "Document: memory/2026-01-28.md > … > Own"
+    words = describe({"header_path": f"{'Outer heading ' * 20} > Middle > Own"})
+    assert words == "Document: memory/2026-01-28.md > … > Middle > Own"
 
 
 def test_endless_heading_is_cut_visibly():
@@ -123,7 +123,9 @@ def test_works_on_the_nodes_of_llamaindex_own_parser():
 async def test_async_says_the_same():
     nodes = [TextNode(text="text", metadata={"header_path": "A"})]
     generator = HeadingContextGenerator()
-    assert await generator.agenerate(nodes, DOCUMENT) == generator.generate(nodes, DOCUMENT)
+    assert await generator.agenerate_all([DocumentChunks(DOCUMENT, tuple(nodes))]) == [
+        generator.generate(nodes, DOCUMENT)
+    ]
 
 
 @pytest.mark.parametrize(("spec", "kind"), [("off", None), (None, None), ("headings", "headings")])
@@ -136,15 +138,12 @@ def test_one_setting_chooses(spec, kind):
     ("spec", "options", "message"),
     [
         ("heading", {}, "'headings'"),
-        ("headings", {"tempate": "x"}, "does not take tempate. Cure: use some of max_chars, template"),
-        ("headings", {"max_chars": "10"}, "max_chars='10'.*Cure: "),
-        ("headings", {"max_chars": 0}, "max_chars=0.*Cure: "),
+        ("headings", {"tempate": "x"}, "does not take tempate. Cure: use some of template"),
         ("headings", {"template": 5}, "template=5.*Cure: "),
         ("headings", {"template": "{breadcrumb:q}"}, "template='{breadcrumb:q}': .*Cure: "),
         ("headings", {"template": "{title!z}"}, "template='{title!z}': .*Cure: "),
         ("headings", {"template": "{title:{size}}"}, "template='{title:{size}}': .*Cure: "),
-        ("pattern", {"max_symbols": 1.5}, "max_symbols=1.5.*Cure: "),
-        ("pattern", {"max_lexical_chars": "9"}, "max_lexical_chars='9'.*Cure: "),
+        ("pattern", {"max_symbols": 9}, "does not take max_symbols. Cure: "),
         (["headings"], {}, r"context=\['headings'\] is not known"),
         ("off", {"template": "x"}, "leave them out"),
         ("headings", {"llm": "ollama:x"}, "does not take llm. Cure: context='llm'"),

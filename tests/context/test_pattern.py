@@ -11,7 +11,6 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import PatternContextGenerator, SourceDocument, resolve_generator
 from llama_index_contextual.context.outline import first_sentence, outline
-from llama_index_contextual.errors import SettingError
 
 PYTHON = '''\
 # Copyright 2026 Nobody. All rights reserved.
@@ -130,10 +129,10 @@ def test_licence_is_no_purpose():
 
 
 def test_long_lists_are_cut_visibly():
-    text = "\n".join(f"def f{number}(): pass" for number in range(30))
-    [context] = contexts(text, [text], max_symbols=2, max_lexical_chars=50)
-    assert context.text == "From file: search/engine.py. Defines: function f0, function f1, …."
-    assert len(context.lexical) == 50
+    text = "\n".join(f"def f{number}(): pass" for number in range(900))
+    [context] = contexts(text, [text])
+    assert context.text.endswith("function f10, function f11, ….")
+    assert len(context.lexical) == 2000
 
 
 def test_a_chunk_of_a_text_that_is_not_known_is_read_by_itself():
@@ -148,11 +147,6 @@ def test_pages_get_headings_and_the_keyword_arm_all_of_them():
     first, second = resolve_generator("pattern").generate(nodes, document)
     assert second.text == "Document: guide.md > Guide > Install"
     assert first.lexical == "Guide Install Read this first."
-
-
-def test_wrong_setting_is_named():
-    with pytest.raises(SettingError, match="max_symbols=0"):
-        PatternContextGenerator(max_symbols=0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
-from llama_index_contextual.documents.files import FileRules, find_files, said_of_skipped
+from llama_index_contextual.documents.files import FileRules, find_files, summary_of_skipped
 from llama_index_contextual.documents.patterns import pattern_of
 from llama_index_contextual.errors import SettingError
 
@@ -225,14 +225,14 @@ def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path, monkeypatch):
     found = find_files(tmp_path, FileRules(include=("*.md",)))
     assert found.skipped == ["Makefile", "b.pdf", "c.PDF", "d.docx", "old/e.eml"]
     counts = "5 files not read: 2 pdf, 1 docx, 1 eml, 1 of other kinds"
-    assert said_of_skipped(found.skipped) == counts
+    assert summary_of_skipped(found.skipped) == counts
     monkeypatch.setattr("llama_index_contextual.documents.conversion.is_installed", lambda _: False)
     assert find_files(tmp_path, FileRules()).skipped == found.skipped
-    assert said_of_skipped(found.skipped) == (
+    assert summary_of_skipped(found.skipped) == (
         f"{counts}; pip install 'llama-index-contextual[documents]' reads some of them"
     )
-    assert said_of_skipped(["a.exe"]) == "1 file not read: 1 exe"
-    assert said_of_skipped([]) == ""
+    assert summary_of_skipped(["a.exe"]) == "1 file not read: 1 exe"
+    assert summary_of_skipped([]) == ""
 
 
 @pytest.mark.parametrize(

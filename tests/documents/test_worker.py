@@ -93,11 +93,11 @@ def test_bombs_are_refused_by_what_they_say_of_themselves(tmp_path, monkeypatch)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b"0" * 100_000)
     monkeypatch.setattr(archive, "_MOST_BYTES", 99_999)
-    with pytest.raises(ConversionError, match="100,000 bytes, more than any document"), archive.opened(path):
+    with pytest.raises(ConversionError, match="100,000 bytes, more than any document"), archive.open_archive(path):
         pass
     monkeypatch.undo()
     monkeypatch.setattr(archive, "_MOST_MEMBERS", 0)
-    with pytest.raises(ConversionError, match="1 files"), archive.opened(path):
+    with pytest.raises(ConversionError, match="1 files"), archive.open_archive(path):
         pass
 
 

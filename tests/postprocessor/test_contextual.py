@@ -223,8 +223,8 @@ class Coloured(ContextualNodePostprocessor):
 
 
 def test_a_subclass_has_fields_of_its_own():
-    step = Coloured("pattern", colour="blue", max_symbols=3)
-    assert (step.colour, step.size, step.generator.max_symbols) == ("blue", 1, 3)
+    step = Coloured("headings", colour="blue", template="{path}")
+    assert (step.colour, step.size, step.generator.template) == ("blue", 1, "{path}")
     assert Coloured.from_dict(step.to_dict()).to_dict() == step.to_dict()
     assert pickle.loads(pickle.dumps(step)).colour == "blue"  # noqa: S301
     with pytest.raises(SettingError, match=r"size=0 cannot work\. Cure: "):
@@ -274,7 +274,7 @@ def test_an_estimate_names_documents_that_are_none(document, nodes):
 def test_document_from_slices_that_tile_it(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     [chunks] = group_by_document(nodes)
-    assert chunks.document.origin == "slices"
+    assert chunks.document.is_joined
     assert chunks.document.text.split() == TEXT.split()
     assert list(chunks.nodes) == nodes
 
@@ -282,16 +282,16 @@ def test_document_from_slices_that_tile_it(document):
 def test_some_chunks_of_a_document_are_no_whole_document(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     [chunks] = group_by_document(nodes[1:])
-    assert (chunks.document.whole, chunks.document.origin) == (False, "neighbourhood")
+    assert chunks.document.is_joined
     [chunks] = group_by_document(nodes[1:], documents=[document])
-    assert (chunks.document.whole, chunks.document.text) == (True, TEXT)
+    assert (chunks.document.is_joined, chunks.document.text) == (False, TEXT)
 
 
 def test_a_stale_document_is_not_used(document):
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     edited = Document(text="# Guide\n\nSomething else.", id_=document.id_)
     [chunks] = group_by_document(nodes[1:], documents=[edited])
-    assert (chunks.document.whole, chunks.document.origin) == (False, "neighbourhood")
+    assert chunks.document.is_joined
 
 
 def test_nodes_of_several_documents_in_any_order():
@@ -303,16 +303,17 @@ def test_nodes_of_several_documents_in_any_order():
 def test_document_by_path_where_the_nodes_name_none():
     page = Document(text="One.\n\nTwo.\n\nThree.", metadata={"path": "a.md"})
     [chunks] = group_by_document([TextNode(text="Two.", metadata={"path": "a.md"})], documents=[page])
-    assert (chunks.document.text, chunks.document.origin) == (page.text, "documents")
+    assert (chunks.document.text, chunks.document.is_joined) == (page.text, False)
 
 
-@pytest.mark.parametrize(("stored", "origin"), [(TEXT, "docstore"), ("# Guide\n\nAn older text.", "neighbourhood")])
-def test_document_from_a_docstore_unless_it_is_stale(document, stored, origin):
+@pytest.mark.parametrize(("stored", "is_stale"), [(TEXT, False), ("# Guide\n\nAn older text.", True)])
+def test_document_from_a_docstore_unless_it_is_stale(document, stored, is_stale):
     docstore = SimpleDocumentStore()
     docstore.add_documents([Document(text=stored, id_=document.id_)])
     nodes = SentenceSplitter(chunk_size=12, chunk_overlap=0)([document])
     [chunks] = group_by_document(nodes[1:], docstore=docstore)
-    assert chunks.document.origin == origin
+    assert chunks.document.is_joined == is_stale
+    assert (chunks.document.text == TEXT) != is_stale
 
 
 def test_instruction_prefixes_go_around_context_and_text(nodes):

@@ -363,5 +363,5 @@ def _another_client(llm: LLM, name: str, client: Any) -> Any:
     connections = getattr(client, "_client", None)
     if not (hasattr(client, "copy") and isinstance(connections, httpx.AsyncClient)):
         return client
-    packages = {type(one).__module__.partition(".")[0] for one in (connections, client)}
+    packages = {type(part).__module__.partition(".")[0] for part in (connections, client)}
     return client.copy(http_client=type(connections)()) if len(packages) == 1 else client

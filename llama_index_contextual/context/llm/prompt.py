@@ -305,8 +305,7 @@ def _section(node: BaseNode) -> str:
 
 def _without_padding(document: SourceDocument) -> str:
     """Return a document's text; where it was put together from chunks, without the lines that only keep offsets."""
-    glued = document.origin not in ("documents", "docstore")
-    return _PADDING.sub("\n\n", document.text).strip("\n") if glued else document.text
+    return _PADDING.sub("\n\n", document.text).strip("\n") if document.is_joined else document.text
 
 
 def _outline(nodes: Sequence[BaseNode], room: int) -> str:

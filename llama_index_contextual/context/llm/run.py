@@ -306,14 +306,14 @@ class Run:
         writing = _LOCAL_WRITING if local else _REMOTE_WRITING
         seconds = (total.prompt - total.cached) / reading + total.completion / writing
         listed = Prices(0, 0) if local else list_prices(model)
-        known = prices or listed
+        rates = prices or listed
         return ContextEstimate(
             chunks=sum(len(lookup.missing) for lookup in lookups),
             from_cache=sum(context is not None for lookup in lookups for context in lookup.contexts),
             calls=calls,
             tokens=total,
             seconds=seconds if local else seconds / self._workers,  # a local server does one call after the other
-            price=None if known is None else known.of(total),
+            price=None if rates is None else rates.of(total),
             priced_by="given" if prices else "local" if local else f"list of {PRICES_OF}" if listed else "",
             model=model,
             local=local,
@@ -323,7 +323,7 @@ class Run:
 
 async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Do several works at once. When one fails, cancel the others with their requests, and raise its error."""
-    tasks = [asyncio.ensure_future(one) for one in work]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         await asyncio.gather(*tasks)
     finally:
