@@ -159,9 +159,14 @@ def build_server(
             paths = (await asyncio.to_thread(notes.listing)).paths
             return [Resource(uri=f"note:///{quote(path)}", name=path, mime_type="text/markdown") for path in paths]
 
-        async def call_tool(self, name: str, *arguments: Any, **more: Any) -> Any:
+        async def call_tool(self, name: str, arguments: dict[str, Any], *more: Any, **others: Any) -> Any:
+            # The SDK drops what it does not know, and an agent would take the answer for that to its whole question.
+            names = {tool.name: [*tool.input_schema.get("properties", {})] for tool in await self.list_tools()}
+            if strange := [key for key in arguments or {} if name in names and key not in names[name]]:
+                cure = ", ".join(names[name]) or "no argument"
+                raise ToolError(f"{name} takes no {', '.join(strange)}. Cure: {cure}")
             try:
-                return await super().call_tool(name, *arguments, **more)
+                return await super().call_tool(name, arguments, *more, **others)
             except UnexpectedToolError:  # the SDK logs it
                 raise
             except ToolError as error:
@@ -211,5 +216,8 @@ def _sentence(tool: str, error: ToolError) -> str:
     """Return what is wrong with a call as one sentence: the SDK's holds lines, classes and a link of its library."""
     if not isinstance(error.__cause__, ValidationError):
         return str(error).removeprefix(f"Error executing tool {tool}: ")
-    wrong = {".".join(map(str, one["loc"][:1])): one["msg"] for one in error.__cause__.errors()}
+    wrong: dict[str, str] = {}
+    for one in error.__cause__.errors():  # of a union's place the SDK names the class, too
+        place = ".".join(str(part) for part in one["loc"] if str(part).islower() or isinstance(part, int))
+        wrong[place or str(one["loc"][0])] = one["msg"]
     return f"{tool} cannot be called so: " + "; ".join(f"{name}: {text}" for name, text in wrong.items())

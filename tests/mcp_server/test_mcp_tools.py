@@ -315,6 +315,24 @@ async def test_an_error_is_one_sentence_without_links_of_a_library(index):
             assert "Error executing tool" not in content.text
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("memory_search", {"query": "x", "folder": "a"}, "memory_search takes no folder. Cure: query, "),
+        ("memory_add", {"text": "x", "path": "a.md"}, "memory_add takes no path. Cure: text"),
+        ("status", {"verbose": True}, "status takes no verbose. Cure: no argument"),
+        ("memory_search", {"queries": [{"query": "x"}]}, "queries.0.text: Field required"),
+    ],
+)
+async def test_what_a_tool_does_not_take_is_refused_by_its_name(folder, index, tool, arguments, said):
+    before = {path: path.read_bytes() for path in folder.rglob("*.md")}
+    async with mcp.Client(mcp_server.build_server(index, refresh="never", allow_write=True)) as client:
+        answer = await client.call_tool(tool, arguments)
+    assert answer.is_error
+    assert said in answer.content[0].text
+    assert {path: path.read_bytes() for path in folder.rglob("*.md")} == before
+
+
 async def test_the_list_leaves_out_what_could_not_be_read(folder, index):
     (folder / "binary.md").write_bytes(b"\0\0")
     index.refresh()
