@@ -16,7 +16,7 @@ from datasets import codebases
 from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.context.documents import group_by_document, position
-from llama_index_contextual.context.outline import outline
+from llama_index_contextual.context.source_code import read_code
 from llama_index_contextual.evaluation import recall_at
 from llama_index_contextual.metadata import CONTEXT, LEXICAL_CONTEXT
 from llama_index_contextual.postprocessor import ContextualNodePostprocessor
@@ -82,7 +82,7 @@ def _with(step: ContextualNodePostprocessor, chunks: Sequence[TextNode]) -> list
 def _purposes(chunks: Sequence[BaseNode], documents: Sequence[BaseNode]) -> list[str]:
     purposes = {}
     for group in group_by_document(chunks, documents=documents):
-        code = outline(group.document.text, group.document.path)
+        code = read_code(group.document.text, group.document.path)
         for node in group.nodes:
             purposes[id(node)] = code.purpose(*position(node, group.document)) if code else ""
     return [purposes[id(chunk)] for chunk in chunks]

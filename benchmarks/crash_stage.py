@@ -23,7 +23,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import CompletionResponse, CompletionResponseGen, CustomLLM, LLMMetadata
 
 from llama_index_contextual.cli.settings import commented_file, write_first
-from llama_index_contextual.evaluation.tune import Tuned
+from llama_index_contextual.evaluation.tune import Tuning
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
 from llama_index_contextual.memory import MemoryContext
 from llama_index_contextual.notes import Notes
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DIMENSIONS = 64
 FIRST_DAY = datetime(2026, 1, 1, 9, tzinfo=timezone.utc)
 QUESTION = "Which shard holds the lease?"
-TUNED = Tuned({"retrieval.fusion": "learned", "chunks.size": 300}, {}, (2.0, 1.0, 3.0), 50, (5,))
+TUNED = Tuning({"retrieval.fusion": "learned", "chunks.size": 300}, {}, (2.0, 1.0, 3.0), 50, (5,))
 WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
 
 

@@ -27,8 +27,8 @@ from datasets import DATA
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.documents import DocumentReader
-from llama_index_contextual.documents.reader import _WORKER
-from llama_index_contextual.documents.worker import Limits, Worker
+from llama_index_contextual.documents.reader import _PROCESS
+from llama_index_contextual.documents.worker import ConversionProcess, Limits
 
 THREE = ("AMAZON_2019_10K.pdf", "JPMORGAN_2021Q1_10Q.pdf", "VERIZON_2021_10K.pdf")
 CUTS = (1, 5, 10)
@@ -37,7 +37,7 @@ HITS = 60  # chunks, of which some are of one page
 
 def speed(corpus: Path) -> str:
     """Convert all reports in one process."""
-    worker, pages = Worker(), 0
+    worker, pages = ConversionProcess(), 0
     started = time.perf_counter()
     for path in sorted(corpus.glob("*.pdf")):
         pages += len(worker.convert(path, ".pdf", Limits(600.0, 4000)).parts)
@@ -61,12 +61,12 @@ def mixed(count: int) -> str:
         for path in sorted(Path(one).iterdir()):
             text = "\n\n".join(part.text for part in reader.load_data(path))
             (Path(other) / f"{path.name.replace('.', '-')}.md").write_text(text, "utf-8")
-        _WORKER.close()
+        _PROCESS.close()
         for name, folder in (("mixed files", one), ("their text as Markdown", other)):
             before = _cpu()
             with ContextualIndex.open(folder, embed_model="local") as index:
                 report = index.refresh()
-            _WORKER.close()
+            _PROCESS.close()
             rows.append([name, str(len(report.added)), f"{report.chunks:,}", f"{_cpu() - before:.0f}"])
     return markdown_table(["folder", "files", "chunks", "CPU seconds to index"], rows)
 

@@ -34,7 +34,7 @@ _SHOWN: Final = 3  # questions gained and lost, of each context
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuringOptions:
     """What is measured, and with which questions: a group of options."""
 
     argument: Annotated[Path | None, typer.Argument(metavar="folder", help="A folder of documents.")] = None
@@ -96,7 +96,7 @@ class Measured:
 
 @with_options()
 def evaluate(
-    measured: Measured,
+    options: MeasuringOptions,
     *,
     variant: Annotated[
         list[str] | None,
@@ -117,10 +117,10 @@ def evaluate(
     from llama_index_contextual.evaluation import html_report, markdown_report
 
     variants = dict(map(_variant, variant or []))
-    comparison = measured.run(run, made=measured.maker, storage=storage, variants=variants, rerank=rerank)
+    comparison = options.run(run, made=options.maker, storage=storage, variants=variants, rerank=rerank)
     for file, make in ((html, html_report), (markdown, markdown_report)):
         if file:
-            write_page(file, make(comparison, f"What contexts find in {measured.folder}"))
+            write_page(file, make(comparison, f"What contexts find in {options.folder}"))
     if as_json:
         print_json(comparison.to_dict())
         return
@@ -132,7 +132,7 @@ def evaluate(
 
 @with_options()
 def tune(
-    measured: Measured,
+    options: MeasuringOptions,
     *,
     write: Annotated[
         bool,
@@ -143,17 +143,17 @@ def tune(
     """Choose contexts, fusion and grouping by questions, and say what that gains on questions that did not choose."""
     from llama_index_contextual.evaluation import tune as run
 
-    result = measured.run(run)
+    result = options.run(run)
     if as_json:
-        print_json({**result.to_dict(), "made": measured.maker})
+        print_json({**result.to_dict(), "made": options.maker})
     else:
         print_text(str(result))
-        if measured.maker:
-            print_text(f"{measured.maker} made the questions: people may ask otherwise.")
+        if options.maker:
+            print_text(f"{options.maker} made the questions: people may ask otherwise.")
     if write and not result.is_more_than_chance:
         tell("Nothing is written: the present settings stay.")
     elif write:
-        file = measured.config or measured.folder / FILE
+        file = options.config or options.folder / FILE
         result.write(file)
         tell(f"Written: {file}")
 

@@ -11,7 +11,7 @@ from llama_index.core.schema import MetadataMode
 
 from llama_index_contextual.context.base import ChunkContext, ContextGenerator, SourceDocument
 from llama_index_contextual.context.documents import position, start_of
-from llama_index_contextual.context.outline import Outline, first_sentence, outline
+from llama_index_contextual.context.source_code import SourceCode, first_sentence, read_code
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import (
     CONTINUES,
@@ -175,17 +175,17 @@ class PatternContextGenerator(ContextGenerator):
 
     def generate(self, nodes: Sequence[BaseNode], document: SourceDocument) -> list[ChunkContext | None]:
         """Return one context per node."""
-        code = outline(document.text, document.path)
+        code = read_code(document.text, document.path)
         if code is None:
             return self._from_headings(nodes, document)
         version = self.version
         return [self._from_code(node, document, code, version) for node in nodes]
 
-    def _from_code(self, node: BaseNode, document: SourceDocument, code: Outline, version: str) -> ChunkContext:
+    def _from_code(self, node: BaseNode, document: SourceDocument, code: SourceCode, version: str) -> ChunkContext:
         start, end = position(node, document)
         if start == end:  # the chunk is not part of the text that is known: read it by itself
             text = node.get_content(metadata_mode=MetadataMode.NONE)
-            code, start, end = outline(text, document.path) or code, 0, len(text)
+            code, start, end = read_code(text, document.path) or code, 0, len(text)
         parts = [
             f"From file: {document.path}.",
             _listed("In", code.enclosing(start)),

@@ -46,7 +46,7 @@ class Part(NamedTuple):
     place: dict[str, str | int] = {}  # noqa: RUF012  nobody changes it
 
 
-class Converted(NamedTuple):
+class Conversion(NamedTuple):
     """A converted document.
 
     Attributes:
@@ -62,7 +62,7 @@ class Converted(NamedTuple):
         return {"parts": [list(part) for part in self.parts], "metadata": self.metadata}
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Converted:
+    def of(cls, data: Mapping[str, Any]) -> Conversion:
         """Return what :meth:`to_dict` gave."""
         return cls([Part(*part) for part in data["parts"]], dict(data["metadata"]))
 

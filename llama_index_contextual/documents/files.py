@@ -83,7 +83,7 @@ class FileRules(Files):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundFile:
+class FolderFile:
     """One file to read: its path relative to the folder (POSIX), where it is, its size and times, and its rules."""
 
     path: str
@@ -121,7 +121,7 @@ class Discovery:
     templates and drawings of Obsidian vaults, which patterns name.
     """
 
-    files: list[FoundFile] = field(default_factory=list)
+    files: list[FolderFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     not_notes: list[str] = field(default_factory=list)
@@ -337,7 +337,7 @@ class _Walk:
                 path, f"{status.st_size:,} bytes are more than max_bytes={most:,}. Cure: split it, or raise that."
             )
             return
-        self.discovery.files.append(FoundFile(path, entry.path, stamp_of(status), vault is not None))
+        self.discovery.files.append(FolderFile(path, entry.path, stamp_of(status), vault is not None))
 
     def _problem(self, path: str, reason: str) -> None:
         self.discovery.problems.append(Problem(path or "./", reason))

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.documents.archive import table_of
-from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
+from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _TEX_COMMENT: Final = re.compile(r"(?<!\\)%.*$")
 _TEX_SAID: Final = re.compile(r"\\(title|author|date)\{([^{}]*)\}")
 
 
-def read_notebook(path: Path) -> Converted:
+def read_notebook(path: Path) -> Conversion:
     """Return a Jupyter notebook: cells in order, code as fences, outputs left out.
 
     A part begins at a heading, and at the next cell where it is long; ``cell`` is the number of its first one.
@@ -76,13 +76,13 @@ def read_notebook(path: Path) -> Converted:
     authors = [
         str(name) for author in about.get("authors") or [] if isinstance(author, dict) and (name := author.get("name"))
     ]
-    return Converted(
+    return Conversion(
         [Part("\n\n".join(texts) + "\n", str(number), {"cell": number}) for number, texts in parts],
         {**metadata, **({"author": ", ".join(authors)} if authors else {})},
     )
 
 
-def read_csv(path: Path) -> Converted:
+def read_csv(path: Path) -> Conversion:
     """Return a table; its delimiter is guessed among the usual ones."""
     text = decode(path.read_bytes()).text
     try:
@@ -92,10 +92,10 @@ def read_csv(path: Path) -> Converted:
     rows = list(islice(csv.reader(io.StringIO(text, newline=""), dialect), _MOST_ROWS + 1))
     if len(rows) > _MOST_ROWS:
         raise ConversionError(f"it has more than {_MOST_ROWS:,} rows. Cure: split it, or ignore it.")
-    return Converted([Part(table_of(rows) + "\n")])
+    return Conversion([Part(table_of(rows) + "\n")])
 
 
-def read_rst(path: Path) -> Converted:
+def read_rst(path: Path) -> Conversion:
     """Return reStructuredText with Markdown's headings and fences."""
     lines = decode(path.read_bytes()).text.splitlines()
     styles: list[str] = []
@@ -139,7 +139,7 @@ def read_rst(path: Path) -> Converted:
         number += 1
     if fenced is not None:
         result.append("```")
-    return Converted([Part("\n".join(result) + "\n")])
+    return Conversion([Part("\n".join(result) + "\n")])
 
 
 def _rst_table(lines: list[str]) -> list[str]:
@@ -165,7 +165,7 @@ def _rst_heading(title: str, style: str, styles: list[str]) -> str:
     return f"{'#' * min(styles.index(style) + 1, 6)} {title.strip()}"
 
 
-def read_org(path: Path) -> Converted:
+def read_org(path: Path) -> Conversion:
     """Return an Org file with Markdown's headings, fences and tables."""
     metadata: dict[str, str] = {}
     result: list[str] = []
@@ -187,10 +187,10 @@ def read_org(path: Path) -> Converted:
             result.append(line.replace("+", "|"))
         else:
             result.append(line)
-    return Converted([Part("\n".join(result) + "\n")], {key: value for key, value in metadata.items() if value})
+    return Conversion([Part("\n".join(result) + "\n")], {key: value for key, value in metadata.items() if value})
 
 
-def read_tex(path: Path) -> Converted:
+def read_tex(path: Path) -> Conversion:
     """Return LaTeX with Markdown's headings, lists, tables and fences; formulas stay as they are."""
     text = decode(path.read_bytes()).text
     metadata = {{"date": "created"}.get(key, key): " ".join(value.split()) for key, value in _TEX_SAID.findall(text)}
@@ -198,7 +198,7 @@ def read_tex(path: Path) -> Converted:
     lines = [] if _BEGIN in text else [_BEGIN]
     for line in [*lines, *_tex_lines(text)]:
         tex.read(line)
-    return Converted([Part("\n".join(tex.lines) + "\n")], {key: value for key, value in metadata.items() if value})
+    return Conversion([Part("\n".join(tex.lines) + "\n")], {key: value for key, value in metadata.items() if value})
 
 
 class _Tex:
@@ -266,7 +266,7 @@ def _tex_lines(text: str) -> list[str]:
     return lines
 
 
-CONVERTERS: Final[dict[str, Callable[[Path], Converted]]] = {
+CONVERTERS: Final[dict[str, Callable[[Path], Conversion]]] = {
     ".ipynb": read_notebook,
     ".csv": read_csv,
     ".rst": read_rst,

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.documents.archive import attribute, core_metadata, local, open_archive, table_of, xml_of
-from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
+from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _LEVELS: Final = 6
 _SKIPPED: Final = frozenset({"del", "moveFrom", "instrText", "delText", "pict", "Fallback", "rPr", "pPr"})
 
 
-def read_docx(path: Path) -> Converted:
+def read_docx(path: Path) -> Conversion:
     """Return a Word document: a part for each page, where Word has written down where pages begin, else one part.
 
     Raises:
@@ -37,8 +37,8 @@ def read_docx(path: Path) -> Converted:
         metadata = core_metadata(xml_of(archive, _CORE))
     pages = word.pages()
     if len(pages) == 1:
-        return Converted([Part(pages[0])], metadata)
-    return Converted([Part(text, str(page), {"page": page}) for page, text in enumerate(pages, start=1)], metadata)
+        return Conversion([Part(pages[0])], metadata)
+    return Conversion([Part(text, str(page), {"page": page}) for page, text in enumerate(pages, start=1)], metadata)
 
 
 class _Word:
@@ -187,7 +187,7 @@ def _notes(archive: ZipFile) -> dict[str, str]:
     return notes
 
 
-def read_pptx(path: Path) -> Converted:
+def read_pptx(path: Path) -> Conversion:
     """Return a presentation: a part for each slide, with its notes.
 
     Raises:
@@ -200,7 +200,7 @@ def read_pptx(path: Path) -> Converted:
                 notes = next((target for target in _targets(archive, name).values() if "notesSlide" in target), "")
                 text = _slide(xml_of(archive, name), xml_of(archive, notes), number)
                 parts.append(Part(text, str(number), {"slide": number}))
-        return Converted(parts, core_metadata(xml_of(archive, _CORE)))
+        return Conversion(parts, core_metadata(xml_of(archive, _CORE)))
 
 
 def _slides(archive: ZipFile) -> list[str]:
@@ -268,4 +268,4 @@ def _runs(element: Element) -> str:
     )
 
 
-CONVERTERS: Final[dict[str, Callable[[Path], Converted]]] = {".docx": read_docx, ".pptx": read_pptx}
+CONVERTERS: Final[dict[str, Callable[[Path], Conversion]]] = {".docx": read_docx, ".pptx": read_pptx}

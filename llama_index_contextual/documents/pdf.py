@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.documents.archive import table_of
-from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
+from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part
 from llama_index_contextual.documents.pdf_lines import LARGER, LEAST_ROWS, SAME_PLACE, Line, Word, lines_of
 from llama_index_contextual.text import counted
 
@@ -39,7 +39,7 @@ _VALUE: Final = re.compile(r"[$€£¥(]*\s*[-–—]?\s*[\d.,]*\d[\d.,]*\s*[)%]
 _LONGEST_VALUE: Final = 60  # characters; what is longer is read up to here
 
 
-def read_pdf(path: Path) -> Converted:
+def read_pdf(path: Path) -> Conversion:
     """Return the pages of a PDF.
 
     Raises:
@@ -62,7 +62,7 @@ def read_pdf(path: Path) -> Converted:
     _drop_edges(pages)
     _find_headings(pages)
     metadata = _metadata(document)
-    return Converted([Part(_page(lines), str(n), {"page": n}) for n, lines in enumerate(pages, start=1)], metadata)
+    return Conversion([Part(_page(lines), str(n), {"page": n}) for n, lines in enumerate(pages, start=1)], metadata)
 
 
 def _metadata(document: Any) -> dict[str, str]:

@@ -15,11 +15,11 @@ from llama_index_contextual.documents.conversion import (
     FORMATS,
     PACKAGES,
     REVISIONS,
-    Converted,
+    Conversion,
     is_installed,
     suffix_of,
 )
-from llama_index_contextual.documents.worker import Limits, LostError, Worker
+from llama_index_contextual.documents.worker import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError, MissingExtraError, amount, whole
 from llama_index_contextual.metadata import PAGE_LABEL, TITLE
 from llama_index_contextual.text import MARKDOWN_TYPE
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
 COLLECTION: Final = "conversions"  # in the key-value store
-_WORKER: Final = Worker()  # of this process
+_PROCESS: Final = ConversionProcess()  # of this process
 _SHOWN: Final = frozenset({TITLE, "subject"})  # to an embedding; the rest says nothing of what a text is about
 
 
@@ -118,7 +118,7 @@ class DocumentReader(BaseReader):
             )
         return documents
 
-    def converted(self, path: Path, data: bytes) -> Converted:
+    def converted(self, path: Path, data: bytes) -> Conversion:
         """Return a file's text and metadata: as they were kept, or converted now.
 
         Raises:
@@ -134,11 +134,11 @@ class DocumentReader(BaseReader):
         if cached is not None and cached.get("limits") == [*self._limits]:
             raise DocumentError(cached["problem"])
         if cached is not None and "limits" not in cached:
-            return Converted.of(cached)
+            return Conversion.of(cached)
         if not is_installed(converter):
             raise MissingExtraError(f"what reads {suffix} files ({PACKAGES[converter]})", EXTRA)
         try:
-            converted = _WORKER.convert(path.absolute(), suffix, self._limits)
+            converted = _PROCESS.convert(path.absolute(), suffix, self._limits)
         except LostError as error:  # it would take as long each time
             self._keep(key, {"problem": str(error), "limits": [*self._limits]})
             raise

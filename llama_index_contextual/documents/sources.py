@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index.core.schema import Document, MediaResource
 
 from llama_index_contextual.documents.conversion import suffix_of
-from llama_index_contextual.documents.files import FoundFile, Problem, stamp_of
+from llama_index_contextual.documents.files import FolderFile, Problem, stamp_of
 from llama_index_contextual.documents.reader import DocumentReader
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.markdown import without_comments
@@ -47,7 +47,7 @@ _SETTLED: Final = 2_000_000_000  # nanoseconds: the coarsest clock of a file sys
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class SourceContent:
     """The documents of a source, and what they were read from.
 
     Attributes:
@@ -80,7 +80,7 @@ class Source:
     id: str
     sha256: str
     kind: str
-    load: Callable[[], Loaded]
+    load: Callable[[], SourceContent]
     stamp: str = ""
 
     @property
@@ -202,7 +202,7 @@ def check_source(source: object, folders: Folders) -> str | Path | Sequence[Docu
 
 
 def file_sources(
-    files: Sequence[FoundFile],
+    files: Sequence[FolderFile],
     reading: Reading,
     known: Mapping[str, Any],
 ) -> list[Source]:
@@ -227,7 +227,7 @@ def file_sources(
     return sources
 
 
-def _load(file: FoundFile, reader: BaseReader | None) -> Loaded:
+def _load(file: FolderFile, reader: BaseReader | None) -> SourceContent:
     """Read one file, when its turn comes."""
     stamp = _stamp(file)
     data = read_bytes(file.absolute)
@@ -235,22 +235,22 @@ def _load(file: FoundFile, reader: BaseReader | None) -> Loaded:
     if reader is not None:
         documents, repair = _with_reader(file, reader, data)
         same = stamp == _stamp(file)
-        return Loaded(documents, sha256 if same else "", size, settled(stamp) if same else "", repair)
+        return SourceContent(documents, sha256 if same else "", size, settled(stamp) if same else "", repair)
     content = decode(data)
     text, comments = without_comments(content.text) if file.in_vault else (content.text, 0)
     repair = f"{counted(comments, 'comment')} (%%) left out" if comments else ""
     document = Document(id_=file.path, text=text, metadata={PATH: file.path})
-    return Loaded([document], sha256, size, settled(stamp), "; ".join(filter(None, (content.repair, repair))))
+    return SourceContent([document], sha256, size, settled(stamp), "; ".join(filter(None, (content.repair, repair))))
 
 
-def _stamp(file: FoundFile) -> str:
+def _stamp(file: FolderFile) -> str:
     try:
         return stamp_of(file.absolute.stat())
     except OSError:
         return ""
 
 
-def _with_reader(file: FoundFile, reader: BaseReader, data: bytes) -> tuple[list[Document], str]:
+def _with_reader(file: FolderFile, reader: BaseReader, data: bytes) -> tuple[list[Document], str]:
     try:
         if isinstance(reader, DocumentReader):
             return _parts(file.path, reader.documents(file.absolute, data))
@@ -276,7 +276,7 @@ def load_file(place: Path, path: str, reader: BaseReader | None, *, in_vault: bo
     Raises:
         DocumentError: It cannot be read.
     """
-    return _load(FoundFile(path, str(place), "", in_vault), reader).documents
+    return _load(FolderFile(path, str(place), "", in_vault), reader).documents
 
 
 def settled(stamp: str) -> str:
@@ -318,7 +318,7 @@ def _document_source(identity: str, group: list[Document]) -> Source:
     documents, repair = _parts(identity, group)
     content = json.dumps([[d.doc_id, d.text, d.metadata] for d in documents], sort_keys=True, default=str)
     data = content.encode("utf-8", "backslashreplace")
-    loaded = Loaded(documents, sha256_of(data), len(data), repair=repair)
+    loaded = SourceContent(documents, sha256_of(data), len(data), repair=repair)
     return Source(identity, loaded.sha256, "document", lambda: loaded)
 
 

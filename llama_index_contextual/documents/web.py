@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 from llama_index_contextual.documents.archive import attribute, core_metadata, open_archive, table_of, xml_of
-from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
+from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part
 from llama_index_contextual.text import decode
 
 if TYPE_CHECKING:
@@ -241,13 +241,13 @@ def _decoded(data: bytes) -> str:
     return decode(data).text
 
 
-def read_html(path: Path) -> Converted:
+def read_html(path: Path) -> Conversion:
     """Return the text of a page."""
     text, metadata = html_to_markdown(_decoded(path.read_bytes()))
-    return Converted([Part(text)], metadata)
+    return Conversion([Part(text)], metadata)
 
 
-def read_epub(path: Path) -> Converted:
+def read_epub(path: Path) -> Conversion:
     """Return a book: a part for each chapter, in the order of reading."""
     with open_archive(path) as archive:
         container = xml_of(archive, "META-INF/container.xml")
@@ -265,10 +265,10 @@ def read_epub(path: Path) -> Converted:
                 if text.strip():
                     number = len(parts) + 1
                     parts.append(Part(text, str(number), {"chapter": number}))
-        return Converted(parts, core_metadata(package, {"date": "created"}))
+        return Conversion(parts, core_metadata(package, {"date": "created"}))
 
 
-def read_mail(path: Path) -> Converted:
+def read_mail(path: Path) -> Conversion:
     """Return a mail: its text, and the names of what is attached; subject, people and day as metadata."""
     message = email.message_from_bytes(path.read_bytes(), policy=email.policy.default)
     if not isinstance(message, EmailMessage) or not message.keys():
@@ -287,12 +287,12 @@ def read_mail(path: Path) -> Converted:
         metadata["date"] = parsedate_to_datetime(str(message["date"])).date().isoformat() if message["date"] else ""
     except (ValueError, TypeError):
         metadata["date"] = ""
-    return Converted(
+    return Conversion(
         [Part("\n\n".join(filter(None, blocks)) + "\n")], {key: value for key, value in metadata.items() if value}
     )
 
 
-CONVERTERS: Final[dict[str, Callable[[Path], Converted]]] = {
+CONVERTERS: Final[dict[str, Callable[[Path], Conversion]]] = {
     ".html": read_html,
     ".htm": read_html,
     ".epub": read_epub,

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.documents.archive import open_archive
-from llama_index_contextual.documents.conversion import ConversionError, Converted, Part
+from llama_index_contextual.documents.conversion import Conversion, ConversionError, Part
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ _MIDNIGHT: Final = re.compile(r"(\d{4}-\d\d-\d\d) 00:00:00(?= \|)")
 _KNOWN: Final = {"created_at": "created", "modified_at": "modified", "title": "title", "subject": "subject"}
 
 
-def read_with_kreuzberg(path: Path) -> Converted:
+def read_with_kreuzberg(path: Path) -> Conversion:
     """Return a document that Kreuzberg reads; sheets of a workbook are parts of their own.
 
     Raises:
@@ -37,8 +37,8 @@ def read_with_kreuzberg(path: Path) -> Converted:
         raise ConversionError(f"{why}. Cure: ignore it, or give its type a reader.") from error
     metadata = _metadata(dict(result.metadata))
     if names := result.metadata.get("sheet_names"):
-        return Converted(_sheets(_MIDNIGHT.sub(r"\1", result.content), list(names)), metadata)
-    return Converted([Part(result.content)], metadata)
+        return Conversion(_sheets(_MIDNIGHT.sub(r"\1", result.content), list(names)), metadata)
+    return Conversion([Part(result.content)], metadata)
 
 
 def _sheets(text: str, names: list[str]) -> list[Part]:

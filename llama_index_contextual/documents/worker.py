@@ -19,7 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
-from llama_index_contextual.documents.conversion import MOST_CHARS, MOST_PARTS, ConversionError, Converted
+from llama_index_contextual.documents.conversion import MOST_CHARS, MOST_PARTS, Conversion, ConversionError
 from llama_index_contextual.errors import DocumentError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Limits(NamedTuple):
     megabytes: int = 2000
 
 
-class Worker:
+class ConversionProcess:
     """A process that converts documents, started when it is first needed. Threads wait for one another."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Worker:
         self._jobs = 0
         self._owner = os.getpid()
 
-    def convert(self, path: Path, suffix: str, limits: Limits) -> Converted:
+    def convert(self, path: Path, suffix: str, limits: Limits) -> Conversion:
         """Return a document as Markdown.
 
         Args:
@@ -90,7 +90,7 @@ class Worker:
         result = json.loads(answer or b"{}")
         if "problem" in result:
             raise DocumentError(result["problem"])
-        return Converted.of(result)
+        return Conversion.of(result)
 
     def close(self) -> None:
         """End the process; the next document starts another one."""
@@ -210,7 +210,7 @@ def _answer(job: dict[str, Any]) -> dict[str, Any]:
     return converted.to_dict()
 
 
-def converter_of(suffix: str) -> Callable[[Path], Converted]:
+def converter_of(suffix: str) -> Callable[[Path], Conversion]:
     """Return the function that reads a kind of file."""
     from llama_index_contextual.documents import markup, office, pdf, web, with_kreuzberg
 

@@ -2,7 +2,7 @@
 
 from llama_index_contextual.evaluation.comparison import (
     Comparison,
-    Measured,
+    RetrieverScores,
     compare,
     html_report,
     markdown_report,
@@ -10,14 +10,14 @@ from llama_index_contextual.evaluation.comparison import (
 from llama_index_contextual.evaluation.folder import evaluate
 from llama_index_contextual.evaluation.metrics import mean_reciprocal_rank, recall_at
 from llama_index_contextual.evaluation.questions import Passage, Question, load_questions, make_questions
-from llama_index_contextual.evaluation.tune import Tuned, tune
+from llama_index_contextual.evaluation.tune import Tuning, tune
 
 __all__ = [
     "Comparison",
-    "Measured",
     "Passage",
     "Question",
-    "Tuned",
+    "RetrieverScores",
+    "Tuning",
     "compare",
     "evaluate",
     "html_report",

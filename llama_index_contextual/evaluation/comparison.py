@@ -64,7 +64,7 @@ _FEW: Final = 30  # with fewer questions an interval says little
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RetrieverScores:
     """The results of one retriever.
 
     Attributes:
@@ -100,7 +100,7 @@ class Comparison:
 
     questions: tuple[Question, ...]
     top_k: tuple[int, ...]
-    rows: tuple[Measured, ...]
+    rows: tuple[RetrieverScores, ...]
     baseline: str
     parts: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     made: str = ""
@@ -149,7 +149,7 @@ class Comparison:
         rows = [self._row_to_dict(row) for row in self.rows]
         return {"baseline": self.baseline, "questions": len(self.questions), "made": self.made, "rows": rows}
 
-    def _row_to_dict(self, row: Measured) -> dict[str, Any]:
+    def _row_to_dict(self, row: RetrieverScores) -> dict[str, Any]:
         def by_k(values: Iterable[Any]) -> dict[str, Any]:
             return dict(zip(map(str, self.top_k), values, strict=True))
 
@@ -242,11 +242,11 @@ class Comparison:
     def _parts(self) -> dict[str, Sequence[bool]]:
         return {"all questions": [True] * len(self.questions), **self.parts}
 
-    def others(self) -> list[Measured]:
+    def others(self) -> list[RetrieverScores]:
         """Return the rows that are compared with the baseline."""
         return [row for row in self.rows if row.name != self.baseline]
 
-    def _row(self, name: str) -> Measured:
+    def _row(self, name: str) -> RetrieverScores:
         rows = {row.name: row for row in self.rows}
         if name not in rows:
             raise SettingError(f"there is no row {name!r}. Cure: use one of {list(rows)}")
@@ -348,7 +348,7 @@ def measure(
     questions: Sequence[Question],
     top_k: tuple[int, ...],
     notes: Mapping[str, float] | None = None,
-) -> Measured:
+) -> RetrieverScores:
     """Ask one retriever all questions. See :func:`compare`."""
     most, limit = max(top_k), getattr(retriever, "similarity_top_k", None)
     if isinstance(limit, int) and limit < most:
@@ -363,7 +363,7 @@ def measure(
         [question.covered_by(hit.node) for hit in hits] for question, hits in zip(questions, results, strict=True)
     ]
     golds = [frozenset(question.gold) for question in questions]
-    return Measured(
+    return RetrieverScores(
         name,
         np.array([[recall_at(k, hits, gold) for k in top_k] for hits, gold in zip(answers, golds, strict=True)]),
         mean_reciprocal_rank([hits[:RANK_DEPTH] for hits in answers], golds),

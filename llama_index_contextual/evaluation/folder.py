@@ -24,7 +24,7 @@ from llama_index_contextual.evaluation.comparison import (
     SHARED,
     TOP_K,
     Comparison,
-    Measured,
+    RetrieverScores,
     check_asking,
     measure,
 )
@@ -103,24 +103,24 @@ def evaluate(
     depths = check_asking(questions, top_k)
     announce = say or (lambda _: None)
     with ExitStack() as stack:
-        workshop = Workshop(folder, storage, {"embed_model": embed_model, **options}, stack)
+        experiment = Experiment(folder, storage, {"embed_model": embed_model, **options}, stack)
         # All are opened before any is filled: a wrong setting must not cost the work of those before it.
         # Beside an empty context all metadata can be left out of what is embedded.
-        workshop.open(BASELINE, context=HeadingContextGenerator(template=""), leave_out_keys=[EVERY_KEY])
-        *_, last = [BASELINE, *(workshop.open_context(kind) for kind in dict.fromkeys(contexts))]
+        experiment.open(BASELINE, context=HeadingContextGenerator(template=""), leave_out_keys=[EVERY_KEY])
+        *_, last = [BASELINE, *(experiment.open_context(kind) for kind in dict.fromkeys(contexts))]
         for name, file in (variants or {}).items():
-            workshop.open_variant(name, file)
-        rerankers = dict(map(workshop.reranker, rerank))
-        costs = {name: index.estimate() for name, index in workshop.indexes.items()}
+            experiment.open_variant(name, file)
+        rerankers = dict(map(experiment.reranker, rerank))
+        costs = {name: index.estimate() for name, index in experiment.indexes.items()}
         if say is not None:
-            say(workshop.work(costs))
-        rows: list[Measured] = []
+            say(experiment.work(costs))
+        rows: list[RetrieverScores] = []
         parts: dict[str, tuple[bool, ...]] = {}
         for name, cost in costs.items():
             announce(f"Indexing {folder}: {name}")
-            index = workshop.fill(name, show_progress=show_progress)
+            index = experiment.fill(name, show_progress=show_progress)
             nodes = index.nodes()
-            notes = workshop.notes(name, nodes, cost)
+            notes = experiment.notes(name, nodes, cost)
             hybrid = index.as_retriever(max(*depths, RANK_DEPTH))
             vectors = next((arm for arm in hybrid.retrievers if isinstance(arm, ContextualVectorRetriever)), None)
             for question in questions if vectors else ():  # else the times would tell which row came first
@@ -137,7 +137,7 @@ def evaluate(
     return Comparison(tuple(questions), depths, tuple(rows), BASELINE, parts, made)
 
 
-class Workshop:
+class Experiment:
     """Indexes of one folder by different settings, apart from its own index. Each text is embedded once.
 
     Args:

@@ -14,7 +14,7 @@ import tomlkit
 from llama_index_contextual.durable import write_atomically
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation.comparison import RANK_DEPTH, TOP_K, check_asking, measure
-from llama_index_contextual.evaluation.folder import CONTEXTS, Workshop
+from llama_index_contextual.evaluation.folder import CONTEXTS, Experiment
 from llama_index_contextual.evaluation.metrics import interval
 from llama_index_contextual.index.asked import chosen_postprocessors
 from llama_index_contextual.retrievers import POOL
@@ -43,7 +43,7 @@ _SHOWN: Final = 5
 
 
 @dataclass(frozen=True)
-class Tuned:
+class Tuning:
     """The settings that tuning chose. It prints itself.
 
     Attributes:
@@ -130,7 +130,7 @@ def tune(
     say: Callable[[str], object] | None = None,
     show_progress: bool = False,
     **options: Any,
-) -> Tuned:
+) -> Tuning:
     """Try contexts, ways of fusion with weights, and grouping by file; return the best and what it gains.
 
     The questions are dealt into five parts. Four of them choose a setting, and the fifth measures it against the
@@ -153,14 +153,14 @@ def tune(
     scores: dict[str, Recalls] = {}
     settings: dict[str, dict[str, Any]] = {}
     with ExitStack() as stack:
-        workshop = Workshop(folder, None, {"embed_model": embed_model, **options}, stack)
-        workshop.open(NOW)
+        experiment = Experiment(folder, None, {"embed_model": embed_model, **options}, stack)
+        experiment.open(NOW)
         for kind in dict.fromkeys(contexts):
-            workshop.open_context(kind)
-        for name in workshop.indexes:
+            experiment.open_context(kind)
+        for name in experiment.indexes:
             if say is not None:
                 say(f"Indexing and asking {folder}: {name}")
-            index = workshop.fill(name, show_progress=show_progress)
+            index = experiment.fill(name, show_progress=show_progress)
             for title, choice, retriever in _candidates(name, index, max(*depths, RANK_DEPTH)):
                 scores[title] = measure(title, retriever, questions, depths).recalls.mean(axis=1)
                 settings[title] = choice
@@ -190,7 +190,7 @@ def _candidates(
         yield ", ".join(filter(None, parts)), settings, retriever
 
 
-def _choose(scores: Mapping[str, Recalls], settings: Mapping[str, dict[str, Any]], top_k: tuple[int, ...]) -> Tuned:
+def _choose(scores: Mapping[str, Recalls], settings: Mapping[str, dict[str, Any]], top_k: tuple[int, ...]) -> Tuning:
     """Choose by all questions, and measure by cross-validation what a choice gains.
 
     Args:
@@ -209,4 +209,4 @@ def _choose(scores: Mapping[str, Recalls], settings: Mapping[str, dict[str, Any]
     [gain] = interval(100 * gains[:, None])
     means = recalls.mean(axis=1).tolist()
     ranking = dict(sorted(zip(names, means, strict=True), key=lambda score: -score[1]))
-    return Tuned(settings[next(iter(ranking))], ranking, gain, count, top_k)
+    return Tuning(settings[next(iter(ranking))], ranking, gain, count, top_k)

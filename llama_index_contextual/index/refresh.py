@@ -21,7 +21,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.distributed.ray_workers import Here, resolve_workers
 from llama_index_contextual.documents.files import Problem
-from llama_index_contextual.documents.sources import UNREAD, Loaded, check_source, gather, settled
+from llama_index_contextual.documents.sources import UNREAD, SourceContent, check_source, gather, settled
 from llama_index_contextual.embeddings import VendorEmbedding
 from llama_index_contextual.errors import (
     ConfirmationError,
@@ -128,7 +128,7 @@ class _Cut:
     """A source that was read and parsed, or why it could not be."""
 
     source: Source
-    loaded: Loaded = field(default_factory=lambda: Loaded([], "", 0))
+    loaded: SourceContent = field(default_factory=lambda: SourceContent([], "", 0))
     nodes: list[BaseNode] = field(default_factory=list)
     problem: str = ""
 

@@ -206,7 +206,7 @@ def _related(before: Section, section: Section) -> bool:
     return before.path[:-1] == section.path[:-1] or section.path[: len(before.path)] == before.path
 
 
-def heading_titles(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
+def titles_of_headings(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator[str]:
     """Yield the title of each heading at ``text[start:end]``, on one line and without marks, link targets, anchors.
 
     A title of more than :data:`~llama_index_contextual.metadata.MOST_CHARS` characters is cut, as it is copied to every

@@ -17,7 +17,7 @@ from llama_index_contextual.markdown.sections import (
     common_path,
     find_sections,
     group_sections,
-    heading_titles,
+    titles_of_headings,
 )
 from llama_index_contextual.markdown.settings import ChunkSettings
 from llama_index_contextual.text.tokens import make_scale, weigh
@@ -89,7 +89,7 @@ def split_markdown(
         return []
     scale = make_scale(text, settings.tokenizer)
     outline = _outline(text, body, settings, markdown=markdown)
-    titles = heading_titles(text, ((start, end) for _, _, start, end in outline.headings))
+    titles = titles_of_headings(text, ((start, end) for _, _, start, end in outline.headings))
     sections = find_sections(outline, titles, cut_at_rules=settings.cut_at_rules, above=above)
     sums = scale.cumulative(outline.offsets)
     groups = group_sections(sections, sums, settings.min_chunk_size, settings.chunk_size)
@@ -113,7 +113,7 @@ def headings_of(text: str) -> list[tuple[str, int, int]]:
     """Return the title, the level (1 to 6) and the line (from 1) of each heading of a Markdown text."""
     body = read_front_matter(text).end
     headings = blocks.outline(blocks.mask(text, body), body).headings
-    titles = heading_titles(text, ((start, end) for _, _, start, end in headings))
+    titles = titles_of_headings(text, ((start, end) for _, _, start, end in headings))
     ends = [match.end() for match in _LINE_END.finditer(text)]
     return [
         (title, level, bisect_right(ends, start) + 1)

@@ -109,7 +109,7 @@ def related(index: ContextualIndex, target: str) -> Related:
                 texts[file.path] = decode(read_bytes(file.absolute)).text
             except DocumentError:  # it went this moment, or is no text
                 continue
-    notes = _Notes(texts, [file.path for file in files])
+    notes = _NoteNames(texts, [file.path for file in files])
     path = notes.named(target)
     links = [link for source, text in texts.items() for link in notes.links_in(source, text)]
     return Related(
@@ -147,7 +147,7 @@ def section_of(text: str, heading: str) -> tuple[int, int] | None:
     return first, next(after, len(lines_of(text)) + 1) - 1
 
 
-class _Notes:
+class _NoteNames:
     """The notes of a folder, and how they name one another."""
 
     def __init__(self, texts: Mapping[str, str], paths: Sequence[str]) -> None:

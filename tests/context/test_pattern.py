@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import PatternContextGenerator, SourceDocument, resolve_generator
-from llama_index_contextual.context.outline import first_sentence, outline
+from llama_index_contextual.context.source_code import first_sentence, read_code
 
 PYTHON = '''\
 # Copyright 2026 Nobody. All rights reserved.
@@ -91,12 +91,12 @@ SYMBOLS = {
 @pytest.mark.parametrize(("path", "case"), SYMBOLS.items(), ids=SYMBOLS)
 def test_what_code_defines(path, case):
     text, expected = case
-    assert [str(symbol) for symbol in outline(text, path).symbols] == expected
+    assert [str(symbol) for symbol in read_code(text, path).symbols] == expected
 
 
 @pytest.mark.parametrize("path", ["notes.md", "notes.txt", "LICENSE", "data.json", "page.html", ""])
 def test_other_files_are_no_code(path):
-    assert outline("class A: pass", path) is None
+    assert read_code("class A: pass", path) is None
 
 
 def contexts(text, chunks, path="search/engine.py", **settings):
@@ -124,7 +124,7 @@ def test_keyword_arm_gets_purpose_and_once_a_file_all_its_names():
 
 
 def test_licence_is_no_purpose():
-    code = outline(PYTHON, "a.py")
+    code = read_code(PYTHON, "a.py")
     assert code.purpose(0, len(PYTHON)) == "Search in notes."
 
 
@@ -166,14 +166,14 @@ def test_first_sentence(text, sentence):
 
 @given(st.text(max_size=400), st.sampled_from(["a.py", "a.rs", "a.cpp", "a.java", "a.js", "a.go"]), st.integers(0, 400))
 def test_no_text_is_too_strange_to_read(text, path, position):
-    code = outline(text, path)
+    code = read_code(text, path)
     code.enclosing(min(position, len(text)))
     assert all(text.startswith(symbol.name, symbol.start) for symbol in code.symbols)
 
 
 def test_real_code(data):
     rows = [json.loads(line) for line in (data("codebases") / "documents.jsonl").open(encoding="utf-8")]
-    codes = [outline(row["text"], row["path"]) for row in rows[:30]]
+    codes = [read_code(row["text"], row["path"]) for row in rows[:30]]
     assert sum(bool(code.symbols) for code in codes) >= 27
     assert all(
         row["text"].startswith(s.name, s.start) for row, code in zip(rows, codes, strict=False) for s in code.symbols
@@ -183,7 +183,7 @@ def test_real_code(data):
 def test_what_stands_after_the_part_that_is_read_is_said_to_be_in_nothing():
     filler = "    x = 1\n" * 25_000  # 250,000 characters
     text = f"class Early:\n{filler}\nclass Late:\n    def late(self):\n        return 1\n"
-    code = outline(text, "big.py")
+    code = read_code(text, "big.py")
     assert code is not None
     assert [str(symbol) for symbol in code.enclosing(text.index("    x"))] == ["class Early"]
     assert code.enclosing(text.index("    def late")) == []

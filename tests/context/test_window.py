@@ -9,7 +9,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_contextual.context import SourceDocument
 from llama_index_contextual.context.documents import position
-from llama_index_contextual.context.llm.prompt import Window, batches, shown
+from llama_index_contextual.context.llm.prompt import DocumentWindow, batches, shown
 
 
 def words(text):
@@ -34,14 +34,14 @@ PARAGRAPHS = [f"Paragraph {number} says a few words about thing {number}." for n
 
 def test_a_document_that_fits_is_shown_whole():
     document, nodes = cut(PARAGRAPHS)
-    window = Window(10_000, words)
+    window = DocumentWindow(10_000, words)
     assert shown(nodes[:3], document, nodes, window) == document.text
     assert [len(group) for group in batches(nodes, document, 8, window)] == [8] * 7 + [4]
 
 
 def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
     document, nodes = cut(PARAGRAPHS)
-    window = Window(120, words)
+    window = DocumentWindow(120, words)
     text = shown(nodes[30:32], document, nodes, window)
     assert text.startswith("(The document is longer than what is shown here.)\n\nIts outline:\nTitle")
     assert PARAGRAPHS[30] in text
@@ -54,7 +54,7 @@ def test_a_document_that_does_not_is_shown_by_outline_and_neighbourhood():
 
 def test_one_chunk_over_the_window_is_shown_by_its_ends():
     document, nodes = cut(["word " * 3000, "end"])
-    text = shown(nodes[:1], document, nodes, Window(100, words))
+    text = shown(nodes[:1], document, nodes, DocumentWindow(100, words))
     assert words(text) < 150
     assert "[…]" in text
 
@@ -73,7 +73,7 @@ def test_a_chunk_is_found_by_its_text_where_its_offsets_are_wrong():
 )
 def test_every_chunk_is_in_exactly_one_call_and_calls_keep_their_order(paragraphs, size, tokens):
     document, nodes = cut(paragraphs)
-    window = Window(tokens, words)
+    window = DocumentWindow(tokens, words)
     groups = batches(nodes, document, size, window)
     assert [node for group in groups for node in group] == nodes
     assert all(1 <= len(group) <= size for group in groups)
@@ -84,6 +84,6 @@ def test_every_chunk_is_in_exactly_one_call_and_calls_keep_their_order(paragraph
 @pytest.mark.parametrize("tokens", [40, 80, 200])
 def test_what_is_shown_grows_with_the_window_and_stays_in_it(tokens):
     document, nodes = cut(PARAGRAPHS)
-    for group in batches(nodes, document, 8, Window(tokens, words)):
-        text = shown(group, document, nodes, Window(tokens, words))
+    for group in batches(nodes, document, 8, DocumentWindow(tokens, words)):
+        text = shown(group, document, nodes, DocumentWindow(tokens, words))
         assert words(text) <= tokens * 1.3 + 12  # the marks, and characters per token are an estimate

@@ -7,7 +7,7 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 from rich.console import Console
 
 from llama_index_contextual.documents import DocumentReader, FileRules, reader
-from llama_index_contextual.documents.worker import Limits, LostError, Worker
+from llama_index_contextual.documents.worker import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
 from llama_index_contextual.evaluation import Passage, load_questions
 from llama_index_contextual.index import ContextualIndex
@@ -30,13 +30,13 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def conversions(monkeypatch):
-    converted, real = [], Worker.convert
+    converted, real = [], ConversionProcess.convert
 
     def counted(self, path, *rest):
         converted.append(path.name)
         return real(self, path, *rest)
 
-    monkeypatch.setattr(Worker, "convert", counted)
+    monkeypatch.setattr(ConversionProcess, "convert", counted)
     return converted
 
 
@@ -141,7 +141,7 @@ def test_what_took_too_long_is_not_tried_again_with_the_same_limits(tmp_path, mo
         tried.append(limits)
         raise LostError("too long")
 
-    monkeypatch.setattr(Worker, "convert", lost)
+    monkeypatch.setattr(ConversionProcess, "convert", lost)
     for seconds in (1, 1, 2):
         with pytest.raises(DocumentError, match="too long"):
             DocumentReader(seconds=seconds, conversions=store).load_data(path)

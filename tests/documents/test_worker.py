@@ -12,7 +12,7 @@ import samples
 
 from llama_index_contextual.documents import archive
 from llama_index_contextual.documents.conversion import ConversionError
-from llama_index_contextual.documents.worker import Limits, LostError, Worker
+from llama_index_contextual.documents.worker import ConversionProcess, Limits, LostError
 from llama_index_contextual.errors import DocumentError
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.skipif(sys.platform == "win32", r
 
 @pytest.fixture
 def worker():
-    worker = Worker()
+    worker = ConversionProcess()
     yield worker
     worker.close()
 

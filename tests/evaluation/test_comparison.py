@@ -5,7 +5,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index_contextual import ContextualBM25Retriever
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.evaluation import Comparison, Measured, Passage, Question, compare
+from llama_index_contextual.evaluation import Comparison, Passage, Question, RetrieverScores, compare
 
 
 class Fixed(BaseRetriever):
@@ -44,7 +44,8 @@ def test_the_interval_holds_the_difference_and_narrows_with_more_questions():
     def widths(count):
         rng = np.random.default_rng(1)
         recalls = [
-            Measured(name, (rng.random((count, 1)) < p).astype(float), 0.0) for name, p in (("a", 0.4), ("b", 0.7))
+            RetrieverScores(name, (rng.random((count, 1)) < p).astype(float), 0.0)
+            for name, p in (("a", 0.4), ("b", 0.7))
         ]
         asked = tuple(question(str(n), "x") for n in range(count))
         ((mean, low, high),) = Comparison(asked, (5,), tuple(recalls), "a").difference("b")

@@ -5,7 +5,7 @@ import pytest
 
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.evaluation import Passage, Question, tune
-from llama_index_contextual.evaluation.tune import NOW, Tuned, _candidates, _choose
+from llama_index_contextual.evaluation.tune import NOW, Tuning, _candidates, _choose
 from llama_index_contextual.index import ContextualIndex
 
 NAMES = ("Gateway", "Scheduler", "Archive", "Console", "Mailer", "Printer", "Indexer", "Router")
@@ -104,6 +104,6 @@ def test_a_real_gain_is_found_and_few_questions_never_choose():
 
 
 def test_a_file_is_made_where_there_is_none(tmp_path):
-    found = Tuned({"context.mode": "pattern", "retrieval.keyword_weight": None}, {}, (3.0, 1.0, 5.0), 40, (5,))
+    found = Tuning({"context.mode": "pattern", "retrieval.keyword_weight": None}, {}, (3.0, 1.0, 5.0), 40, (5,))
     found.write(tmp_path / "contextual.toml")
     assert (tmp_path / "contextual.toml").read_text("utf-8") == '[context]\nmode = "pattern"\n\n[retrieval]\n'

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.common.utils import unescapeAll
 
 from llama_index_contextual.markdown import blocks
-from llama_index_contextual.markdown.sections import heading_titles
+from llama_index_contextual.markdown.sections import titles_of_headings
 
 PARSER = MarkdownIt("commonmark").enable("table")
 KINDS = {"heading_open": "heading", "fence": "code", "code_block": "code", "table_open": "table"}
@@ -64,7 +64,7 @@ def ours(text):
         return trimmed(lines, masked.count("\n", 0, start), masked.count("\n", 0, max(start, end - 1)) + 1)
 
     headings = outline.headings
-    titles = heading_titles(text, ((start, end) for _, _, start, end in headings))
+    titles = titles_of_headings(text, ((start, end) for _, _, start, end in headings))
     found = {
         ("heading", *place(start, end), (level, title))
         for (_, level, start, end), title in zip(headings, titles, strict=True)

@@ -15,7 +15,7 @@ from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, op
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.context.llm.model import Connection, ModelSpec, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
-from llama_index_contextual.context.llm.request import PROBE_SECONDS, Caller, ServerWatch
+from llama_index_contextual.context.llm.request import PROBE_SECONDS, Caller, CircuitBreaker
 from llama_index_contextual.context.llm.run import AskingGenerator, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
 from llama_index_contextual.errors import (
@@ -144,7 +144,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
 
     def _reset(self) -> None:
         """Begin to count and to learn about the server anew, as each copy does."""
-        self.server, self.budget = ServerWatch(), PromptBudget(self.batch_size, self.max_output_tokens)
+        self.server, self.budget = CircuitBreaker(), PromptBudget(self.batch_size, self.max_output_tokens)
         self.own_usage = ContextUsage()
         self.last_failures: Mapping[str, int] = {}
         self.cache_error: StorageError | None = None
@@ -222,7 +222,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
             sentences = await run(batches)
         finally:
             self._copies.store(self.own_usage)
-        self.last_failures, self.cache_error = run.books.failed, run.cache_error
+        self.last_failures, self.cache_error = run.record.failed, run.cache_error
         return await asyncio.to_thread(lambda: list(map(self._composed, batches, sentences)))
 
     def _composed(self, batch: DocumentChunks, sentences: Sequence[str | None]) -> list[ChunkContext | None]:

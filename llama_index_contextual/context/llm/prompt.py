@@ -13,7 +13,7 @@ from llama_index.core.schema import MetadataMode
 from llama_index.core.utils import get_tokenizer
 
 from llama_index_contextual.context.documents import position
-from llama_index_contextual.context.outline import is_code
+from llama_index_contextual.context.source_code import is_code
 from llama_index_contextual.errors import SettingError
 from llama_index_contextual.metadata import DATE, HEADER_PATH, TITLE, value_of
 from llama_index_contextual.text import date_in_words
@@ -74,7 +74,7 @@ def count_tokens(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class DocumentWindow:
     """How much of a document may be shown, in tokens, and how tokens are counted."""
 
     tokens: int
@@ -104,7 +104,7 @@ class PromptBudget:
 
     def __init__(self, batch_size: int, output_tokens: int) -> None:
         self._batch_size, self._output_tokens = batch_size, output_tokens
-        self.window, self.size = Window(0), batch_size
+        self.window, self.size = DocumentWindow(0), batch_size
         self._taught: int | None = None  # tokens of a document that the server takes, where the LLM named more
         self._singly = False  # whether the model cannot answer about several chunks at once
         self._unmatched_batches = 0
@@ -113,9 +113,9 @@ class PromptBudget:
         """Divide a model's window of so many tokens between the document and the rest, before a run."""
         room, size = self._divided(tokens)
         self.size = 1 if self._singly else size
-        self.window = Window(min(room, self._taught or room))
+        self.window = DocumentWindow(min(room, self._taught or room))
 
-    def shrink(self, window: Window, server_tokens: int | None) -> None:
+    def shrink(self, window: DocumentWindow, server_tokens: int | None) -> None:
         """Show less from now on, because a prompt did not fit.
 
         Args:
@@ -128,7 +128,7 @@ class PromptBudget:
         if server_tokens is not None:
             divided, size = self._divided(server_tokens)
             room, self.size = min(room, divided), min(self.size, size)  # it may be 1 already, for another reason
-        self.window, self._taught = Window(room), room
+        self.window, self._taught = DocumentWindow(room), room
 
     def note_batch(self, *, matched: bool) -> None:
         """Note whether an answer about several chunks could be matched to them; else they are asked about singly."""
@@ -215,7 +215,7 @@ class FilledPrompt:
         nodes: Sequence[BaseNode],
         document: SourceDocument,
         outline: Sequence[BaseNode],
-        window: Window,
+        window: DocumentWindow,
         prompt: BasePromptTemplate,
     ) -> FilledPrompt:
         """Ask about some chunks; see :func:`shown` and :func:`check_prompt`."""
@@ -250,7 +250,9 @@ class FilledPrompt:
         return [ChatMessage(role=MessageRole.USER, content=blocks)]
 
 
-def batches(nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: Window) -> list[list[BaseNode]]:
+def batches(
+    nodes: Sequence[BaseNode], document: SourceDocument, size: int, window: DocumentWindow
+) -> list[list[BaseNode]]:
     """Split chunks into calls of at most ``size``; chunks of one call lie together where the document does not fit."""
     if window.fits(_without_padding(document)):
         return [list(nodes[start : start + size]) for start in range(0, len(nodes), size)]
@@ -267,7 +269,9 @@ def batches(nodes: Sequence[BaseNode], document: SourceDocument, size: int, wind
     return result
 
 
-def shown(nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: Window) -> str:
+def shown(
+    nodes: Sequence[BaseNode], document: SourceDocument, outline: Sequence[BaseNode], window: DocumentWindow
+) -> str:
     """Return what a call for some chunks shows of their document; what is left out is marked.
 
     Args:

@@ -173,7 +173,7 @@ def _int(source: Any, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-class ServerWatch:
+class CircuitBreaker:
     """Whether a model's server is there: known from a probe before a run, and from how its calls end.
 
     One watch serves all runs of a generator, because an index asks for contexts file by file. A server that has failed
@@ -213,8 +213,8 @@ class ServerWatch:
         self._reason, self._until = reason, time.monotonic() + seconds
 
 
-class Books:
-    """The books of one run: ``source`` is the generator's name, ``usage`` what it has used in all its runs.
+class RunRecord:
+    """What one run does and uses: ``source`` is the generator's name, ``usage`` what it has used in all its runs.
 
     Attributes:
         failed: Chunks that got no context, by reason.

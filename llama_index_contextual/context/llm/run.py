@@ -29,10 +29,10 @@ from llama_index_contextual.context.llm.request import (
     NO_ANSWER,
     PROBE_SECONDS,
     READING_RATE,
-    Books,
     CallFailedError,
     ContextOverflowError,
     DirectCaller,
+    RunRecord,
     may_pass,
 )
 from llama_index_contextual.context.usage import PRICES_OF, ContextEstimate, Prices, Tokens, list_prices
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import DocumentChunks, Progress
     from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
-    from llama_index_contextual.context.llm.request import Answer, Caller, ServerWatch
+    from llama_index_contextual.context.llm.request import Answer, Caller, CircuitBreaker
     from llama_index_contextual.context.usage import ContextUsage
 
 _MAX_SHRINKS: Final = 4
@@ -64,7 +64,7 @@ class AskingGenerator(ContextGenerator):
     cache: ContextCache
     prompts: Prompts
     budget: PromptBudget
-    server: ServerWatch
+    server: CircuitBreaker
     own_usage: ContextUsage
     chunk_timeout: float
     attempts: int
@@ -111,7 +111,7 @@ class Run:
         progress: Called whenever chunks are done.
 
     Attributes:
-        books: What the run has done.
+        record: What the run has done.
         cache_error: Why contexts could not be stored; None where they were.
     """
 
@@ -120,20 +120,20 @@ class Run:
         self._local = is_local(self._llm)
         self._workers = settings.num_workers or (1 if self._local else 4)
         self._caller = settings.caller or DirectCaller(self._llm)
-        self.books = Books(settings.name, settings.own_usage, progress, settings.max_calls, settings.max_tokens)
+        self.record = RunRecord(settings.name, settings.own_usage, progress, settings.max_calls, settings.max_tokens)
         self.cache_error: StorageError | None = None
         slots = self._workers * self._caller.servers
         self._documents, self._calls = asyncio.Semaphore(slots), asyncio.Semaphore(slots)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
-        """Return one context per chunk; None where there is none, for a reason that the books give."""
-        settings, books = self._settings, self.books
+        """Return one context per chunk; None where there is none, for a reason that the record gives."""
+        settings, record = self._settings, self.record
         lookups = await asyncio.to_thread(lambda: [Lookup.of(batch, settings) for batch in documents])
         chunks = sum(len(lookup.contexts) for lookup in lookups)
         cached = sum(context is not None for lookup in lookups for context in lookup.contexts)
-        books.start(documents=len(documents), chunks=chunks, cached=cached)
+        record.start(documents=len(documents), chunks=chunks, cached=cached)
         for reason in [reason for lookup in lookups for reason in lookup.left_alone]:
-            books.fail(f"{reason}, 3 times", 1, again=False)
+            record.fail(f"{reason}, 3 times", 1, again=False)
         lookups_to_ask = [lookup for lookup in lookups if lookup.missing]
         if lookups_to_ask:
             obstacle = await asyncio.to_thread(self._obstacle)
@@ -142,10 +142,10 @@ class Run:
                 await _all(map(self._document, lookups_to_ask))
             else:
                 for lookup in lookups_to_ask:
-                    books.fail(obstacle, len(lookup.missing))
-        if books.may_change:
+                    record.fail(obstacle, len(lookup.missing))
+        if record.may_change:
             await self._store(settings.cache.mark_failed, settings.version)
-        books.end()
+        record.end()
         return [lookup.contexts for lookup in lookups]
 
     async def _store(self, work: Callable[..., object], *arguments: Any) -> None:
@@ -192,13 +192,13 @@ class Run:
             for part in self._split(lookup, group):
                 await self._group(lookup, part, shrinks + 1)
         except CallFailedError as error:
-            self.books.fail(error.reason, len(group))
+            self.record.fail(error.reason, len(group))
         else:
             await self._accept(lookup, group, answer)
 
     async def _ask(self, lookup: Lookup, group: list[int]) -> Answer:
         """Send one request, again after an error that may pass."""
-        settings, books, server = self._settings, self.books, self._settings.server
+        settings, record, server = self._settings, self.record, self._settings.server
         prompt = self._prompt(lookup, group)
         tokens = prompt.tokens
         if not server.allows_call():
@@ -208,12 +208,12 @@ class Run:
         timeout = (settings.chunk_timeout * len(group) + tokens / READING_RATE) * waiting
         attempts = 1 if retries_by_itself(self._llm) else settings.attempts
         retrying = AsyncRetrying(
-            stop=lambda state: state.attempt_number >= attempts or not books.another_attempt(),
+            stop=lambda state: state.attempt_number >= attempts or not record.another_attempt(),
             wait=pause(MAX_WAIT),
             retry=retry_if_exception(may_pass),
             reraise=True,
         )
-        with books.request(tokens):
+        with record.request(tokens):
             started = time.monotonic()
             try:
                 answer: Answer = await retrying(
@@ -221,11 +221,11 @@ class Run:
                 )
             except CallFailedError as error:
                 server.call_ended(failed=error.fatal)
-                books.call(lookup.batch.document, len(group), error=error.reason)
+                record.call(lookup.batch.document, len(group), error=error.reason)
                 raise
         server.call_ended(failed=False)
         answer = replace(answer, seconds=time.monotonic() - started)
-        books.charge(answer, tokens)
+        record.charge(answer, tokens)
         return answer
 
     async def _accept(self, lookup: Lookup, group: list[int], answer: Answer) -> None:
@@ -247,11 +247,11 @@ class Run:
         nodes, document = lookup.batch.nodes, lookup.batch.document
         pairs = [(nodes[index], context) for index, context in contexts.items()]
         await self._store(self._settings.cache.keep, pairs, document)
-        self.books.call(document, len(group), answer, accepted=len(contexts))
+        self.record.call(document, len(group), answer, accepted=len(contexts))
         if len(group) == 1 and omitted:
             reasons, omitted = {group[0]: "malformed" if answer.text.strip() else "empty"}, []
         await self._refuse(lookup, reasons)
-        self.books.done(len(contexts))
+        self.record.done(len(contexts))
         for index in omitted:
             await self._group(lookup, [index])
 
@@ -269,7 +269,7 @@ class Run:
         pairs = [(lookup.batch.nodes[index], reason) for index, reason in reasons.items()]
         await self._store(self._settings.cache.note_failed, pairs, lookup.batch.document)
         for reason in reasons.values():
-            self.books.fail(reason, 1)
+            self.record.fail(reason, 1)
 
     def _divide_window(self) -> None:
         """Divide the model's window; this may ask its server, so never call it on an event loop."""

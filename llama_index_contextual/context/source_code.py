@@ -73,7 +73,7 @@ class Comments(NamedTuple):
     text: str
 
 
-class Outline(NamedTuple):
+class SourceCode(NamedTuple):
     """What a file of source code, or a part of one, defines and says."""
 
     text: str
@@ -108,7 +108,7 @@ class Outline(NamedTuple):
         return ""
 
 
-def outline(text: str, path: str) -> Outline | None:
+def read_code(text: str, path: str) -> SourceCode | None:
     """Read source code; return None where the file's name does not say that it is code.
 
     Args:
@@ -129,7 +129,7 @@ def outline(text: str, path: str) -> Outline | None:
             tokens.append(Token(start + len(value) - len(value.lstrip()), kind, value.strip()))
     symbols = {symbol.start: symbol for symbol in _definitions(text, tokens, lexer.name)}
     ordered = sorted(symbols.values(), key=lambda symbol: symbol.start)
-    return Outline(text, lexer.name, tuple(ordered), tuple(_comments(text, comments)))
+    return SourceCode(text, lexer.name, tuple(ordered), tuple(_comments(text, comments)))
 
 
 def is_code(path: str) -> bool:
