@@ -119,7 +119,10 @@ class _Page:
             return
         if tag == "table" and max(map(len, rows := _rows_of(element)), default=0) > 1:  # others are of layout
             self._end_block()
-            self.blocks += [*map(_words_of, element.findall("caption")), table_of(rows)]
+            self.blocks += [
+                *map(_words_of, element.findall("caption")),
+                table_of([list(map(_words_of, row)) for row in rows]),
+            ]
             return
         if tag in _BLOCKS:
             self._end_block(self._prefix_of(tag))
@@ -185,11 +188,11 @@ def _without_hidden(root: ET.Element) -> ET.Element:
     return root
 
 
-def _rows_of(table: ET.Element) -> list[list[str]]:
-    """Return the cells of a table as text."""
+def _rows_of(table: ET.Element) -> list[list[ET.Element]]:
+    """Return the cells of a table."""
     parts = [[part] if part.tag == "tr" else list(part) for part in table]
     rows = (row for part in parts for row in part if row.tag == "tr")
-    return [[_words_of(cell) for cell in row if cell.tag in {"td", "th"}] for row in rows]
+    return [[cell for cell in row if cell.tag in {"td", "th"}] for row in rows]
 
 
 def _words_of(element: ET.Element) -> str:
