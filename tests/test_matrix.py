@@ -257,3 +257,14 @@ def test_a_folder_that_cannot_be_made_is_named(vectors, tmp_path):
     (tmp_path / "file").write_text("", "utf-8")
     with pytest.raises(StorageError, match=r"file.*Cure"):
         of(vectors[:5]).save(tmp_path / "file" / "matrix", "one")
+
+
+@pytest.mark.parametrize("among", [None, np.arange(7, 12_000, 997), np.arange(6, 12_000, 3)])
+@pytest.mark.parametrize("count", [2, 7, 40])
+def test_questions_asked_together_are_answered_as_each_alone(vectors, count, among):
+    matrix = of(vectors).without(np.arange(FIRST + 30, FIRST + 40)).with_rows([20_000], vectors[:1])
+    rng = np.random.default_rng(9)
+    questions = vectors[:count] + rng.standard_normal((count, DIMENSIONS)) * 0.3
+    together = matrix.nearest_to_each(questions, 100, among)
+    for one, (rows, scores) in zip(questions, together, strict=True):
+        assert (rows.tolist(), scores.tolist()) == answer(matrix, one, 100, among)

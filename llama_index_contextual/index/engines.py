@@ -16,9 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.errors import FingerprintError, StorageError
-from llama_index_contextual.index.tables import to_node
+from llama_index_contextual.index.tables import AT_ONCE, to_node
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.engine import KeywordEngine
 from llama_index_contextual.keyword.filters import Column
@@ -28,7 +29,7 @@ from llama_index_contextual.text import counted
 from llama_index_contextual.vector_stores.engine import catch_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from llama_index_contextual.index.snapshot import Snapshot
@@ -43,8 +44,9 @@ _T = TypeVar("_T")
 _SHARE: Final = 10.0
 _TEXTS: Final = 1000  # nodes that are in memory while an engine is derived
 _COLUMNS: Final = 32  # metadata keys whose values are remembered
+_ANSWERS: Final = 64  # what was found among all nodes
 _UNUSED: Final = 1000  # values of a column that no row has any more
-_IDS: Final = 50_000  # nodes whose ids are remembered: some 15 MB
+_IDS: Final = 50_000  # nodes whose ids are remembered: some 15 MB; of so many the values of a metadata key
 
 
 class Engines:
@@ -61,13 +63,11 @@ class Engines:
         self.model = model
         self._folder, self._store, self._limit = folder, store, exact_limit
         self.analyzer = Analyzer()
-        self._keywords = _Derived(self._load_keywords, _with_texts)
-        self._matrix = _Derived(self._load_matrix, self._with_vectors)
+        self._keywords = _Derived(self._load_keywords, _with_texts, self.known)
+        self._matrix = _Derived(self._load_matrix, self._with_vectors, self.known)
         self._opened: VectorEngine | None = None
         self._guard = threading.Lock()
-        self._columns: tuple[object, dict[str, Any]] = None, {}
-        self._metadata: dict[str, tuple[list[Any], Rows, Column]] = {}
-        self._ids: tuple[object, dict[str, int], dict[int, str]] = None, {}, {}
+        self._known = Known([], np.empty(0, np.int64))
 
     def keywords(self, snapshot: Snapshot) -> KeywordEngine:
         """Return the keyword engine, as near to a moment of the database as there is time for."""
@@ -87,64 +87,35 @@ class Engines:
         return self._store_at(snapshot) if is_filled and is_asked else None
 
     def nearest(
-        self, snapshot: Snapshot, count: int, embedding: Sequence[float], top_k: int, among: Rows | None
-    ) -> tuple[Rows, Any]:
-        """Return the nearest rows and their cosines. Where the store cannot answer, every vector is compared."""
+        self, snapshot: Snapshot, count: int, embeddings: Sequence[Sequence[float]], top_k: int, among: Rows | None
+    ) -> list[tuple[Rows, Any]]:
+        """Return the nearest rows to each vector, and their cosines.
+
+        Where the store cannot answer, every vector is compared.
+        """
         store = self.store(snapshot, count)
         if store is not None:
             try:
-                hits = store.nearest(embedding, top_k, among)
+                hits = [store.nearest(embedding, top_k, among) for embedding in embeddings]
             except FingerprintError:
                 raise
             except StorageError as error:
                 logger.warning("Every vector is compared, because the store does not answer: %s", error)
             else:
-                if len(hits[0]) >= min(top_k, count if among is None else len(among)):
+                if min(len(rows) for rows, _ in hits) >= min(top_k, count if among is None else len(among)):
                     return hits
                 logger.warning("Every vector is compared, because the store has lost some. Cure: refresh.")
-        return self.matrix(snapshot).nearest(embedding, top_k, among)
+        return self.matrix(snapshot).nearest_to_each(embeddings, top_k, among)
 
-    def column(self, snapshot: Snapshot, key: str, read: Callable[[], _T]) -> _T:
-        """Return something that was read of all nodes at the moment of a snapshot; it is remembered."""
+    def known(self, snapshot: Snapshot) -> Known:
+        """Return what is remembered of the nodes at the moment of a snapshot; whoever reads more of them adds it."""
         moment = _moment(snapshot)
         with self._guard:
-            if self._columns[0] != moment or len(self._columns[1]) > _COLUMNS:
-                self._columns = moment, {}
-            known: dict[str, _T] = self._columns[1]
-        if key not in known:
-            known[key] = read()
-        return known[key]
-
-    def metadata(self, snapshot: Snapshot, key: str, rows: Rows, read: Callable[[str, Rows], Sequence[Any]]) -> Column:
-        """Return the values of a metadata key of all nodes. A row never changes, so only new rows are read.
-
-        Args:
-            snapshot: The moment.
-            key: In the metadata.
-            rows: The numbers of all nodes, ascending.
-            read: Returns the values of a key of some rows.
-        """
-
-        def updated() -> Column:
-            moment = _moment(snapshot)
-            earlier, known, column = self._metadata.get(key, ([], rows[:0], Column.encode([])))
-            if not _leads_to(earlier, moment) or len(column.values) > len(known) + _UNUSED:
-                known, column = rows[:0], Column.encode([])
-            column = column.moved(known, rows, partial(read, key))
-            if len(self._metadata) > _COLUMNS:
-                self._metadata.clear()
-            self._metadata[key] = moment, rows, column
-            return column
-
-        return self.column(snapshot, f"metadata {key}", updated)
-
-    def ids(self, snapshot: Snapshot) -> tuple[dict[str, int], dict[int, str]]:
-        """Return what is known so far of numbers and ids at the moment of a snapshot; whoever looks one up adds it."""
-        moment = _moment(snapshot)
-        with self._guard:
-            if self._ids[0] != moment or len(self._ids[2]) > _IDS:
-                self._ids = moment, {}, {}
-            return self._ids[1:]
+            known = self._known
+            if known.moment != moment or len(known.id_of) > _IDS:
+                rows = known.rows if known.moment == moment else snapshot.rows()
+                self._known = Known(moment, rows, known)
+            return self._known
 
     def save(self, snapshot: Snapshot, *, embeds: bool) -> dict[str, Any]:
         """Bring all engines up to date and keep them on disk. Where that fails, the next process derives them.
@@ -217,16 +188,102 @@ class Engines:
         return matrix
 
 
+class Known:
+    """What is remembered of the nodes at one moment. A row never changes, so the next moment takes over what it has.
+
+    Args:
+        moment: Of the database.
+        rows: The numbers of all nodes, ascending.
+        earlier: Of the moment before.
+    """
+
+    def __init__(self, moment: list[Any], rows: Rows, earlier: Known | None = None) -> None:
+        self.moment, self.rows = moment, rows
+        self.answers: dict[str, Any] = {}
+        """What was found among all nodes."""
+        self.id_of: dict[int, str] = {}
+        self.row_of: dict[str, int] = {}
+        self.by_key: dict[str, dict[int, Any]] = {}
+        self.columns: dict[str, tuple[Rows, Column]] = {}
+        if earlier is not None and _leads_to(earlier.moment, moment):
+            self.by_key, self.columns = earlier.by_key, earlier.columns
+            if len(earlier.id_of) <= _IDS:
+                self.id_of, self.row_of = earlier.id_of.copy(), earlier.row_of.copy()
+            for row in np.setdiff1d(earlier.rows, rows, assume_unique=True).tolist():
+                node_id = self.id_of.pop(row, None)
+                if node_id is not None and self.row_of.get(node_id) == row:
+                    del self.row_of[node_id]
+
+    def add_ids(self, id_of: Mapping[int, str]) -> None:
+        """Remember ids of rows."""
+        self.id_of.update(id_of)
+        self.row_of.update({node_id: row for row, node_id in id_of.items()})
+
+    def answer(self, question: str, read: Callable[[], _T]) -> _T:
+        """Return what ``read`` finds among all nodes; it is called once for each question."""
+        answers = self.answers
+        if question not in answers:
+            if len(answers) >= _ANSWERS:
+                answers = self.answers = {}
+            answers[question] = read()
+        found: _T = answers[question]
+        return found
+
+    def values(self, key: str, rows: Sequence[int], read: Callable[[str, Rows], Sequence[Any]]) -> list[Any]:
+        """Return the values of a metadata key of some rows; those that were not read before are read.
+
+        Args:
+            key: In the metadata.
+            rows: Their numbers.
+            read: Returns the values of a key of some rows, ascending.
+        """
+        known = self.by_key.get(key, {})
+        if len(known) > _IDS or key not in self.by_key:
+            if len(self.by_key) >= _COLUMNS:
+                self.by_key.clear()
+            known = self.by_key[key] = {}
+        missing = sorted({row for row in rows if row not in known})
+        for part in iter_batch(missing, AT_ONCE):
+            known.update(zip(part, read(key, np.array(part, dtype=np.int64)), strict=True))
+        return [known[row] for row in rows]
+
+    def column(self, key: str, read: Callable[[str, Rows], Sequence[Any]]) -> Column:
+        """Return the values of a metadata key of all nodes; of those that an earlier moment did not have they are read.
+
+        Args:
+            key: In the metadata.
+            read: Returns the values of a key of some rows, ascending.
+        """
+
+        def updated() -> Column:
+            before, column = self.columns.get(key, (self.rows[:0], Column.encode([])))
+            if len(column.values) > len(before) + _UNUSED:
+                before, column = self.rows[:0], Column.encode([])
+            column = column.moved(before, self.rows, partial(read, key))
+            if len(self.columns) >= _COLUMNS:
+                self.columns.clear()
+            self.columns[key] = self.rows, column
+            return column
+
+        return self.answer(f"metadata {key}", updated)
+
+
 class _Derived:
     """One engine, the moment that it shows, and the stamp of its copy on disk.
 
     Args:
         load: Returns the copy on disk and its stamp, or an empty engine.
         add: Returns an engine with more nodes.
+        known: Returns what is remembered of a moment.
     """
 
-    def __init__(self, load: Callable[[], tuple[Any, str]], add: Callable[[Any, Snapshot, Rows], Any]) -> None:
-        self._load, self._add = load, add
+    def __init__(
+        self,
+        load: Callable[[], tuple[Any, str]],
+        add: Callable[[Any, Snapshot, Rows], Any],
+        known: Callable[[Snapshot], Known],
+    ) -> None:
+        self._load, self._add, self._known = load, add, known
         self._engine: Any = None
         self._moment: list[Any] = []
         self.went_back = False  # an older copy of the database was put back
@@ -250,10 +307,11 @@ class _Derived:
             if self._engine is not None and _went_back(self._moment, wanted):
                 self.went_back = True
             engine, self._saved = (self._engine, self._saved) if following else self._read(wanted)
-            rows = snapshot.rows()
-            if self._saved == json.dumps(wanted) and len(np.setdiff1d(engine.rows, rows)):
+            rows = self._known(snapshot).rows
+            gone = np.setdiff1d(engine.rows, rows, assume_unique=True)
+            if self._saved == json.dumps(wanted) and len(gone):
                 snapshot.refuse("it lacks nodes that its engines have")
-            engine = engine.without(np.setdiff1d(engine.rows, rows, assume_unique=True))
+            engine = engine.without(gone)
             self._engine = self._add(engine, snapshot, np.setdiff1d(rows, engine.rows, assume_unique=True))
             self._moment, self._derived_at = wanted, time.monotonic()
             self._cost = self._derived_at - started

@@ -303,7 +303,7 @@ def _recall(view: View, model: str) -> float | None:
     if not pages:
         return None
     questions = made_questions(np.concatenate(pages))
-    answers = [[one.node_id for one in view.dense_query(question.tolist(), TOP)] for question in questions]
+    answers = [[one.node_id for one in nearest] for nearest in view.dense_queries(questions.tolist(), TOP)]
     return found_share(_by_id(snapshot, model), questions, answers)
 
 

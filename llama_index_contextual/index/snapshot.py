@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
@@ -177,11 +176,11 @@ class Snapshot:
 
     def rows(self) -> Rows:
         """Return the numbers of all nodes, ascending."""
-        query = f"SELECT id FROM {self._nodes} WHERE edition = {int(self.edition)}"  # noqa: S608  a number
-        # A list of a million numbers would take 100 MB, and SQLAlchemy's own rows ten times as long as the driver's.
-        with self._lock, self._explained(), closing(self.connection.exec_driver_sql(query)) as result:
-            cursor: Any = result.cursor
-            return np.sort(np.fromiter((row for (row,) in cursor), dtype=np.int64))
+        # As one text: a million numbers would be a list of 100 MB, and take three times as long one by one.
+        joined = "group_concat(id)" if self.connection.dialect.name == "sqlite" else "string_agg(id::text, ',')"
+        query = f"SELECT {joined} FROM {self._nodes} WHERE edition = {int(self.edition)}"  # noqa: S608  a number
+        [(text,)] = self._fetch(query)
+        return np.sort(np.fromstring(text, dtype=np.int64, sep=",")) if text else np.empty(0, dtype=np.int64)
 
     def node_ids(self, rows: Collection[int]) -> dict[int, str]:
         """Return the ids of nodes by number; numbers that no node has are absent."""

@@ -207,7 +207,7 @@ class ContextualVectorStore(BasePydanticVectorStore):
 
 
 def _by_vector(view: View, query: VectorStoreQuery, top_k: int) -> list[Candidate]:
-    return view.dense_query(query.query_embedding or [], top_k, _filters(query), query.node_ids or None)
+    return view.dense_queries([query.query_embedding or []], top_k, _filters(query), query.node_ids or None)[0]
 
 
 def _by_words(view: View, query: VectorStoreQuery, top_k: int) -> list[Candidate]:

@@ -6,14 +6,14 @@ import contextlib
 import contextvars
 import threading
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from llama_index_contextual.embeddings import NoEmbedding, model_id
 from llama_index_contextual.errors import CopyError, FingerprintError, StorageError
-from llama_index_contextual.index.engines import Engines
+from llama_index_contextual.index.engines import Engines, Known
 from llama_index_contextual.index.tables import to_node
 from llama_index_contextual.keyword.evidence import Candidate
 from llama_index_contextual.keyword.filters import Column, admitted
@@ -61,7 +61,6 @@ class View:
         self._leave = leave
         self._users, self._retired = 0, False
         self._guard = threading.Lock()
-        self._row_of, self._id_of = engines.ids(snapshot)
 
     def enter(self) -> bool:
         """Keep the transaction open; return False where it has ended, as for a thread that outlived its question."""
@@ -81,9 +80,13 @@ class View:
 
     # Nodes and filters
 
-    def count(self) -> int:
-        """Return the number of nodes."""
-        return len(self._rows())
+    @cached_property
+    def _known(self) -> Known:
+        return self._engines.known(self.snapshot)
+
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        """Return the number of nodes that filters admit."""
+        return len(self._known.rows if filters is None else self._admitted(filters))
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist."""
@@ -96,29 +99,17 @@ class View:
 
     def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that filters admit, in the order in which they were written."""
-        rows = self._rows() if filters is None else self._admitted(filters)
+        rows = self._known.rows if filters is None else self._admitted(filters)
         return list(self._ids_of(rows.tolist()).values())
 
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key; None where one has none."""
         wanted = list(node_ids)
-        column, rows = self._column(key), self._rows()
-        if not len(rows):
-            return {}
-        numbers = np.array(self._rows_of(wanted), dtype=np.int64)
-        at = np.minimum(np.searchsorted(rows, numbers), len(rows) - 1)
-        places = zip(wanted, numbers.tolist(), at.tolist(), strict=True)
-        known = [(node_id, place) for node_id, number, place in places if rows[place] == number]
-        if column is None:
-            return dict.fromkeys([node_id for node_id, _ in known])
-        values = (*column.values, None)  # code -1 reads the last
-        return {node_id: values[column.codes[place]] for node_id, place in known}
-
-    def _rows(self) -> Rows:
-        return self._engines.column(self.snapshot, "(rows)", self.snapshot.rows)
+        rows = {node_id: row for node_id, row in zip(wanted, self._rows_of(wanted), strict=True) if row}
+        return dict(zip(rows, self._known.values(key, list(rows.values()), self._values), strict=True))
 
     def _column(self, key: str) -> Column | None:
-        column = self._engines.metadata(self.snapshot, key, self._rows(), self._values)
+        column = self._known.column(key, self._values)
         return column if column.values else None
 
     def _values(self, key: str, rows: Rows) -> list[Any]:
@@ -129,9 +120,9 @@ class View:
     def _admitted(self, filters: MetadataFilters) -> Rows:
         def read() -> Rows:
             holding = partial(holding_words, self._keywords, texts=self._texts)
-            return admitted(filters, self._rows(), self._column, holding)
+            return admitted(filters, self._known.rows, self._column, holding)
 
-        return self._engines.column(self.snapshot, f"filters {filters.model_dump()!r}", read)
+        return self._known.answer(f"filters {filters.model_dump()!r}", read)
 
     def _among(self, filters: MetadataFilters | None, node_ids: Sequence[str] | None) -> Rows | None:
         rows = None if filters is None else self._admitted(filters)
@@ -148,24 +139,23 @@ class View:
 
     def _ids_of(self, rows: Iterable[int]) -> dict[int, str]:
         """Return the ids of nodes by number, in the order given; those that were deleted meanwhile are left out."""
+        known = self._known
         wanted = [int(row) for row in rows]
-        missing = [row for row in wanted if row not in self._id_of]
+        missing = [row for row in wanted if row not in known.id_of]
         if missing:
-            known = self.snapshot.node_ids(missing)
-            if len(known) < len(missing) and np.isin([row for row in missing if row not in known], self._rows()).any():
+            read = self.snapshot.node_ids(missing)
+            if len(read) < len(missing) and np.isin([row for row in missing if row not in read], known.rows).any():
                 self.snapshot.refuse("nodes are lost")
-            self._id_of.update(known)
-            self._row_of.update({node_id: row for row, node_id in known.items()})
-        return {row: self._id_of[row] for row in wanted if row in self._id_of}
+            known.add_ids(read)
+        return {row: known.id_of[row] for row in wanted if row in known.id_of}
 
     def _rows_of(self, node_ids: Sequence[str]) -> list[int]:
         """Return the numbers of nodes, 0 for unknown ids."""
-        missing = [node_id for node_id in node_ids if node_id not in self._row_of]
+        known = self._known
+        missing = [node_id for node_id in node_ids if node_id not in known.row_of]
         if missing:
-            known = self.snapshot.rows_of(missing)
-            self._row_of.update(known)
-            self._id_of.update({row: node_id for node_id, row in known.items()})
-        return [self._row_of.get(node_id, 0) for node_id in node_ids]
+            known.add_ids({row: node_id for node_id, row in self.snapshot.rows_of(missing).items()})
+        return [known.row_of.get(node_id, 0) for node_id in node_ids]
 
     def _best(self, rows: Rows, scores: Any, top_k: int) -> list[Candidate]:
         """Return the nodes of rows, best first, ties by id."""
@@ -209,14 +199,14 @@ class View:
 
     # Vectors
 
-    def dense_query(
+    def dense_queries(
         self,
-        embedding: Sequence[float],
+        embeddings: Sequence[Sequence[float]],
         top_k: int,
         filters: MetadataFilters | None = None,
         node_ids: Sequence[str] | None = None,
-    ) -> list[Candidate]:
-        """Return the ``top_k`` nodes nearest to a vector, best first, ties by id; scores are cosines, -1 to 1.
+    ) -> list[list[Candidate]]:
+        """Return the ``top_k`` nodes nearest to each vector, best first, ties by id; scores are cosines, -1 to 1.
 
         Raises:
             FingerprintError: The vectors are by now another model's.
@@ -227,8 +217,8 @@ class View:
                 f"{self._engines.model}: their vectors do not compare. Cure: open it again, with the former."
             )
         among = self._among(filters, node_ids)
-        rows, scores = self._engines.nearest(self.snapshot, self.count(), embedding, top_k, among)
-        return self._best(rows, scores, top_k)
+        hits = self._engines.nearest(self.snapshot, self.count(), embeddings, top_k, among) if embeddings else []
+        return [self._best(rows, scores, top_k) for rows, scores in hits]
 
     def engine_problems(self, *, embeds: bool) -> list[str]:
         """Return how the engines differ from the database, a sentence each."""

@@ -249,9 +249,9 @@ class KeywordIndex:
 
     # Reading it
 
-    def count(self) -> int:
-        """Return the number of nodes."""
-        return len(self.engine)
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        """Return the number of nodes that filters admit."""
+        return len(self.engine if filters is None else self.state.admitted(filters))
 
     def keyword_query(
         self, groups: Sequence[Group], top_k: int, filters: MetadataFilters | None = None

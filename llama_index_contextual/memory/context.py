@@ -96,10 +96,8 @@ class MemoryContext:
             return closed
         present = self._now(now)
         asked, how = await asyncio.to_thread(self._read, message, present)
-        pool, dated = await asyncio.gather(
-            self._search.asearch(asked.text, **how),
-            self._search.asearch(asked.text, _days(asked), **how) if asked.dates else _nothing(),
-        )
+        pool = await self._search.asearch(asked.text, **how)
+        dated = await self._search.asearch(asked.text, _days(asked), **how) if asked.dates else HitPool()
         return await asyncio.to_thread(self._digest, asked, pool, dated, seen, present)
 
     def search(self, query: str, *, max_results: int = 10, filters: MetadataFilters | None = None) -> MemoryDigest:
@@ -219,10 +217,6 @@ def _doubt(pool: HitPool) -> str:
 
 def _local_time() -> datetime:
     return datetime.now().astimezone()
-
-
-async def _nothing() -> HitPool:
-    return HitPool()
 
 
 def _days(asked: Asked) -> MetadataFilters:

@@ -107,7 +107,6 @@ class PoolSearch:
             )
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever], on_arm_failure="raise")
-        self._index = source if is_index else None
         self.pool = pool
         self._fusion = retriever
         self._aging: dict[str, Any] = {
@@ -128,7 +127,7 @@ class PoolSearch:
     @property
     def can_filter(self) -> bool:
         """Whether it can be asked of some notes only; if not, it finds none of them."""
-        return self._index is not None or all(hasattr(arm, "with_filters") for arm in self._fusion.retrievers)
+        return all(hasattr(arm, "with_filters") for arm in self._fusion.retrievers)
 
     def terms(self, text: str) -> Collection[str]:
         """Cut a text into terms as the index does."""
@@ -179,14 +178,9 @@ class PoolSearch:
             today: From which "last week" and ages count; default the day it is.
             least: The relevance that a hit needs. A digest leaves that to its ranking, which knows of named days.
         """
-        if filters is None:
-            fusion = self._fusion
-        elif self._index is not None:
-            fusion = self._index.as_retriever(similarity_top_k=self.pool, filters=filters)
-        elif self.can_filter:
-            fusion = self._fusion.with_filters(filters)
-        else:
+        if filters is not None and not self.can_filter:
             return None
+        fusion = self._fusion if filters is None else self._fusion.with_filters(filters)
         # Recency is left to memory: applied twice it would count twice.
         others = [one for one in fusion.node_postprocessors if not isinstance(one, RecencyPostprocessor)]
         mode = Mode(fusion.mode)

@@ -222,62 +222,86 @@ def ask_arms(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> l
 
     Without a time limit the caller's own thread asks the arms of :func:`_together`.
     """
-    together = _together(queries) if timeout is None else []
-    running = {query: in_thread(_attempt, query, pool) for query in queries if query not in together}
-    answers = {query: _attempt(query, pool) for query in together}
+    requests = _requests(queries)
+    together = _together(requests) if timeout is None else []
+    running = [(request, in_thread(_attempt, request, pool)) for request in requests if request not in together]
+    answers = [answer for request in together for answer in _attempt(request, pool)]
     deadline = None if timeout is None else time.monotonic() + timeout
-    return [answers.get(query) or _result(query, running[query], deadline) for query in queries]
+    answers += [answer for request, future in running for answer in _result(request, future, deadline)]
+    return sorted(answers, key=lambda answer: queries.index(answer.query))
 
 
 async def ask_arms_async(queries: Sequence[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
     """Ask all at once on an event loop, which is not blocked; return answers in order of the queries."""
-    return list(await asyncio.gather(*(_attempt_async(query, pool, timeout) for query in queries)))
+    parts = await asyncio.gather(*(_attempt_async(request, pool, timeout) for request in _requests(queries)))
+    return sorted((answer for part in parts for answer in part), key=lambda answer: queries.index(answer.query))
 
 
-def _together(queries: Sequence[ArmQuery]) -> list[ArmQuery]:
-    """Return the queries that one thread asks one after the other: those of keyword arms, and the last of the others.
+def _requests(queries: Sequence[ArmQuery]) -> list[list[ArmQuery]]:
+    """Return queries as requests: those of an arm that answers several at once are one."""
+    requests: list[list[ArmQuery]] = []
+    shared: dict[Arm, list[ArmQuery]] = {}
+    for query in queries:
+        if (own := shared.get(query.arm)) is not None:
+            own.append(query)
+            continue
+        requests.append([query])
+        if hasattr(query.arm.by_id, "candidates_of_each"):
+            shared[query.arm] = requests[-1]
+    return requests
+
+
+def _together(requests: Sequence[list[ArmQuery]]) -> list[list[ArmQuery]]:
+    """Return the requests that one thread makes one after the other: those to keyword arms, and the last of the others.
 
     Keyword arms compute for about a millisecond, and Python runs one thread at a time. One more thread would win
     nothing, and on a busy machine each change of threads costs several milliseconds.
     """
-    quick = [query for query in queries if query.arm.is_keyword]
-    others = [query for query in queries if query not in quick]
+    quick = [request for request in requests if request[0].arm.is_keyword]
+    others = [request for request in requests if request not in quick]
     return quick + others[-1:]
 
 
-def _attempt(query: ArmQuery, pool: int) -> ArmAnswer:
+def _attempt(request: list[ArmQuery], pool: int) -> list[ArmAnswer]:
+    first, bundles = request[0], [query.bundle for query in request]
     try:
-        with step("arm", arm=_name(query.arm.retriever), query=query.number) as facts:
-            by_id = query.arm.by_id
-            candidates = (
-                _plain(query.arm, query.arm.retriever.retrieve(query.bundle), pool)
-                if by_id is None
-                else by_id.candidates(query.bundle, pool)
-            )
-            facts["candidates"] = len(candidates)
+        with step("arm", arm=_name(first.arm.retriever), query=first.number, queries=len(request)) as facts:
+            by_id = first.arm.by_id
+            if by_id is None:
+                candidates = [_plain(first.arm, first.arm.retriever.retrieve(first.bundle), pool)]
+            elif hasattr(by_id, "candidates_of_each"):
+                candidates = by_id.candidates_of_each(bundles, pool)
+            else:
+                candidates = [by_id.candidates(first.bundle, pool)]
+            facts["candidates"] = sum(map(len, candidates))
     except Exception as error:  # noqa: BLE001  whatever an arm raises, the others' answers stand
-        return ArmAnswer(query, [], error)
-    return ArmAnswer(query, candidates)
+        return _failed(request, error)
+    return list(map(ArmAnswer, request, candidates))
 
 
-async def _attempt_async(query: ArmQuery, pool: int, timeout: float | None) -> ArmAnswer:
+async def _attempt_async(request: list[ArmQuery], pool: int, timeout: float | None) -> list[ArmAnswer]:
+    first = request[0]
     try:
-        if _blocks(query.arm):
-            return await asyncio.wait_for(asyncio.wrap_future(in_thread(_attempt, query, pool)), timeout)
-        with step("arm", arm=_name(query.arm.retriever), query=query.number) as facts:
-            results = await asyncio.wait_for(query.arm.retriever.aretrieve(query.bundle), timeout)
-            candidates = _plain(query.arm, results, pool)
+        if _blocks(first.arm):
+            return await asyncio.wait_for(asyncio.wrap_future(in_thread(_attempt, request, pool)), timeout)
+        with step("arm", arm=_name(first.arm.retriever), query=first.number, queries=1) as facts:
+            results = await asyncio.wait_for(first.arm.retriever.aretrieve(first.bundle), timeout)
+            candidates = _plain(first.arm, results, pool)
             facts["candidates"] = len(candidates)
     except Exception as error:  # noqa: BLE001  as above
-        return ArmAnswer(query, [], error)
-    return ArmAnswer(query, candidates)
+        return _failed(request, error)
+    return [ArmAnswer(first, candidates)]
 
 
-def _result(query: ArmQuery, future: Future[ArmAnswer], deadline: float | None) -> ArmAnswer:
+def _result(request: list[ArmQuery], future: Future[list[ArmAnswer]], deadline: float | None) -> list[ArmAnswer]:
     try:
         return future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
     except Exception as error:  # noqa: BLE001  a TimeoutError, of which Python 3.10 has three kinds
-        return ArmAnswer(query, [], error)
+        return _failed(request, error)
+
+
+def _failed(request: Sequence[ArmQuery], error: Exception) -> list[ArmAnswer]:
+    return [ArmAnswer(query, [], error) for query in request]
 
 
 def _blocks(arm: Arm) -> bool:

@@ -215,13 +215,11 @@ class ContextualBM25Retriever(BM25Retriever):
         """Return those of this view's filters that no node passes, in words; each is tried by itself."""
         parts = self.filters.filters if self.filters is not None and self.filters.condition == "and" else []
         alone = {filter_in_words(part): MetadataFilters(filters=[part]) for part in parts}
-        return self._reader.ask(lambda store: [words for words, part in alone.items() if not store.selected_ids(part)])
+        return self._reader.ask(lambda store: [words for words, part in alone.items() if not store.count(part)])
 
     def keys_that_no_node_has(self) -> list[str]:
         """Return the metadata keys that this view's filters name and no node has."""
-        return self._reader.ask(
-            lambda store: [key for key in keys_of(self.filters) if not store.selected_ids(having(key))]
-        )
+        return self._reader.ask(lambda store: [key for key in keys_of(self.filters) if not store.count(having(key))])
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that are indexed."""
@@ -277,7 +275,7 @@ class ContextualBM25Retriever(BM25Retriever):
         parsed = parse_query(text, self.analyzer)
         filters = both(self.filters, parsed.filters)
         matches = store.keyword_query(_groups(self.analyzer, parsed.text), top_k, filters)
-        if matches or not parsed.operators or store.selected_ids(filters):
+        if matches or not parsed.operators or store.count(filters):
             return matches
         return store.keyword_query(self.analyzer.query_groups(text), top_k, self.filters)
 

@@ -64,17 +64,17 @@ class KeywordSearch(NodeSearch, Protocol):
     def values(self, key: str, node_ids: Iterable[str]) -> dict[str, Any]:
         """Return the nodes' values of a metadata key, without reading the nodes where the store can."""
 
-    def count(self) -> int:
-        """Return the number of nodes."""
+    def count(self, filters: MetadataFilters | None = None) -> int:
+        """Return the number of nodes that the filters admit."""
 
 
 class DenseSearch(NodeSearch, Protocol):
-    """Search by vector."""
+    """Search by vectors."""
 
-    def dense_query(
-        self, embedding: Sequence[float], top_k: int, filters: MetadataFilters | None = None
-    ) -> list[Candidate]:
-        """Return the ``top_k`` nodes nearest to a vector, best first, ties by id.
+    def dense_queries(
+        self, embeddings: Sequence[Sequence[float]], top_k: int, filters: MetadataFilters | None = None
+    ) -> list[list[Candidate]]:
+        """Return the ``top_k`` nodes nearest to each of some vectors, best first, ties by id.
 
         The score is the cosine similarity, -1 to 1, where the store can tell it.
         """

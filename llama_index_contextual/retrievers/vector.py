@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -25,6 +26,7 @@ from llama_index_contextual.errors import ContextualWarning, SettingError, amoun
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
 from llama_index_contextual.retrievers.any_store import AnyStore, ChromaStore, NodesElsewhere
 from llama_index_contextual.retrievers.chroma import is_chroma
+from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
+_REMEMBERED: Final = 16  # queries whose vectors are remembered
 
 
 class ContextualVectorRetriever(BaseRetriever):
@@ -131,6 +134,7 @@ class ContextualVectorRetriever(BaseRetriever):
         )
         self._reader: StoreReader[DenseSearch] | None = None
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
+        self._embedded = _Embedded()
 
     @classmethod
     def over(
@@ -154,7 +158,7 @@ class ContextualVectorRetriever(BaseRetriever):
         BaseRetriever.__init__(retriever)
         retriever.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         retriever.filters, retriever.companion = filters, None
-        retriever.__dict__.update(_store=None, _reader=reader, _embed_model=embed_model)
+        retriever.__dict__.update(_store=None, _reader=reader, _embed_model=embed_model, _embedded=_Embedded())
         return retriever
 
     @property
@@ -186,16 +190,38 @@ class ContextualVectorRetriever(BaseRetriever):
 
     def candidates(self, query: QueryBundle, top_k: int) -> list[Candidate]:
         """Return ids and scores of the best ``top_k``, best first; [] for an empty query."""
-        if not _asks(query):
-            return []
-        embedding = query.embedding
-        if embedding is None and (self._store is None or _needs_vector(self._store.store, self._query.mode)):
-            embedding = self.embed_model.get_agg_embedding_from_queries(query.embedding_strs)
+        return self.candidates_of_each([query], top_k)[0]
+
+    def candidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
+        """Return for each of some queries what :meth:`candidates` returns; the vectors are read once for all."""
+        asked = [query for query in queries if _asks(query)]
+        needs_vectors = self._store is None or _needs_vector(self._store.store, self._query.mode)
+        embeddings = self._embeddings(asked) if needs_vectors else [query.embedding for query in asked]
         if self._store is None:
-            vector = cast("list[float]", embedding)
-            return self._ask(lambda store: store.dense_query(vector, top_k, self.filters))
-        store_query = replace(self._query, query_embedding=embedding, similarity_top_k=top_k, filters=self.filters)
-        return self._store.search(replace(store_query, query_str=query.query_str))
+            vectors = cast("list[list[float]]", embeddings)
+            answers = self._ask(lambda store: store.dense_queries(vectors, top_k, self.filters)) if vectors else []
+        else:
+            settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
+            texts = (query.query_str for query in asked)
+            answers = [
+                self._store.search(replace(settings, query_embedding=embedding, query_str=text))
+                for embedding, text in zip(embeddings, texts, strict=True)
+            ]
+        left = iter(answers)
+        return [next(left) if _asks(query) else [] for query in queries]
+
+    def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
+        """Return the vector that came with each query, else one that is made; several are made at the same time."""
+        model = self.embed_model
+        texts = dict.fromkeys(tuple(query.embedding_strs) for query in queries if query.embedding is None)
+        known = {text: vector for text in texts if (vector := self._embedded.get(model, text)) is not None}
+        missing = [text for text in texts if text not in known]
+        futures = {text: in_thread(model.get_agg_embedding_from_queries, list(text)) for text in missing[1:]}
+        made = {text: model.get_agg_embedding_from_queries(list(text)) for text in missing[:1]}
+        made |= {text: future.result() for text, future in futures.items()}
+        self._embedded.update(model, made)
+        known |= made
+        return [known[tuple(query.embedding_strs)] if query.embedding is None else query.embedding for query in queries]
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist."""
@@ -221,6 +247,32 @@ class ContextualVectorRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         # The synchronous embedding in a thread: many models' asynchronous one computes on the event loop.
         return await asyncio.to_thread(self._retrieve, query_bundle)
+
+
+class _Embedded:
+    """The vectors of the last queries, which a digest asks twice: of all notes, and of those of the days it names."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._model: BaseEmbedding | None = None
+        self._vectors: dict[tuple[str, ...], list[float]] = {}
+
+    def __reduce__(self) -> tuple[type[_Embedded], tuple[()]]:
+        return (_Embedded, ())  # a copy in another process begins anew
+
+    def get(self, model: BaseEmbedding, text: tuple[str, ...]) -> list[float] | None:
+        """Return the vector of a query; None where it is not known."""
+        with self._guard:
+            return self._vectors.get(text) if model is self._model else None
+
+    def update(self, model: BaseEmbedding, vectors: Mapping[tuple[str, ...], list[float]]) -> None:
+        """Remember vectors of a model, and forget the oldest."""
+        with self._guard:
+            if model is not self._model:
+                self._model, self._vectors = model, {}
+            self._vectors |= vectors
+            for text in list(self._vectors)[:-_REMEMBERED]:
+                del self._vectors[text]
 
 
 def _asks(query: QueryBundle) -> bool:

@@ -205,7 +205,7 @@ def test_an_older_copy_of_the_database_that_was_put_back_and_written_again_has_e
         assert index.verify().ok
         [node] = [one for one in index.nodes() if "Submarines" in one.text]
         embedding = index.settings.embedding.get_text_embedding(node.get_content(metadata_mode=MetadataMode.EMBED))
-        [nearest_one] = index._storage.reader.ask(lambda view: view.dense_query(embedding, 1))
+        [[nearest_one]] = index._storage.reader.ask(lambda view: view.dense_queries([embedding], 1))
         assert (nearest_one.node_id, nearest_one.score) == (node.node_id, pytest.approx(1.0, abs=1e-3))
         assert words(index, "submarines")[0].text == node.text
         assert not any(hit.score for hit in words(index, "zebras"))

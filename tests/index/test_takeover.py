@@ -30,14 +30,14 @@ def in_flight(monkeypatch):
     """Callable: has something done once, in the middle of the next search for vectors."""
 
     def arrange(happens):
-        waiting, nearest = [happens], View.dense_query
+        waiting, nearest = [happens], View.dense_queries
 
         def interrupted(self, *arguments):
             if waiting:
                 waiting.pop()()
             return nearest(self, *arguments)
 
-        monkeypatch.setattr(View, "dense_query", interrupted)
+        monkeypatch.setattr(View, "dense_queries", interrupted)
         return waiting
 
     return arrange

@@ -38,9 +38,10 @@ class Vectors:
         self.collection, self.keyword = collection, keyword
         self.nodes, self.selected_ids = keyword.nodes, keyword.selected_ids
 
-    def dense_query(self, embedding, top_k, filters=None):
+    def dense_queries(self, embeddings, top_k, filters=None):
         ids = None if filters is None else self.selected_ids(filters)
-        return [Candidate(*pair) for pair in nearest(self.collection, embedding, top_k, ids=ids)]
+        hits = (nearest(self.collection, embedding, top_k, ids=ids) for embedding in embeddings)
+        return [[Candidate(*pair) for pair in pairs] for pairs in hits]
 
 
 def pairs(found):

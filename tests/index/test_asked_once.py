@@ -1,0 +1,110 @@
+"""A message in an index: its sentences are asked together and answered as each alone; each text is embedded once."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pytest
+from hashed_words import HashedWords
+from llama_index.core.bridge.pydantic import PrivateAttr
+from llama_index.core.schema import QueryBundle
+
+from llama_index_contextual import ContextualIndex
+from llama_index_contextual.index.snapshot import Snapshot
+from llama_index_contextual.memory import MemoryContext
+
+MESSAGE = "I came back from the lake with Ana. The red boat needs new paint. Marta lent me her old brushes for it."
+DATED = "On 2026-03-04 we were at the lake. The red boat needs new paint. Marta lent me her old brushes for it."
+NOW = date(2026, 4, 10)
+
+
+class Counting(HashedWords):
+    """Remembers what it embedded."""
+
+    _texts: list[str] = PrivateAttr(default_factory=list)
+
+    def _get_query_embedding(self, query):
+        self._texts.append(query)
+        return super()._get_query_embedding(query)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """200 dated notes of a few words each."""
+    folder, rng = tmp_path_factory.mktemp("notes"), np.random.default_rng(3)
+    words = ["lake", "boat", "red", "paint", "brushes", "Marta", "kitchen", "tiles", "budget", "tea", "sleep", "rain"]
+    for number in range(200):
+        day = date.fromordinal(date(2026, 1, 1).toordinal() + number // 2)
+        said = " ".join(rng.choice(words, 9).tolist())
+        (folder / f"{day.isoformat()}-{number % 2}.md").write_text(f"# {words[number % 12]}\n\n{said}.\n", "utf-8")
+    with ContextualIndex.open(folder, embed_model=Counting()) as index:
+        index.refresh()
+        yield index
+
+
+def arms_of(index):
+    return index._storage.reader.arms(None)
+
+
+def test_sentences_asked_together_are_answered_as_each_alone(index):
+    queries = [QueryBundle(MESSAGE), *map(QueryBundle, MESSAGE.split(". ")), QueryBundle(" ")]
+    together = arms_of(index)[0].candidates_of_each(queries, 20)
+    alone = [arms_of(index)[0].candidates(query, 20) for query in queries]  # another retriever, which remembers nothing
+    assert together == alone
+    assert [len(found) for found in together] == [20, 20, 20, 20, 0]
+
+
+async def test_a_message_is_embedded_once_and_each_of_its_sentences_too(index):
+    texts = index.settings.embedding._texts
+    for message in (MESSAGE, DATED):
+        texts.clear()
+        digest = MemoryContext(index).get(message, now=NOW)
+        assert digest.form == "message"
+        assert digest.dates == (("2026-03-04",) if message is DATED else ())
+        assert sorted(texts) == sorted(digest.queries)
+        texts.clear()
+        assert await MemoryContext(index).aget(message, now=NOW) == digest
+        assert sorted(texts) == sorted(digest.queries)
+
+
+def test_what_is_found_on_the_days_that_a_message_names_is_as_if_nothing_were_remembered(index):
+    fresh = MemoryContext(index).get(DATED, now=NOW)
+    memory = MemoryContext(index)
+    memory.get(MESSAGE, now=NOW)
+    assert memory.get(DATED, now=NOW) == memory.get(DATED, now=NOW) == fresh
+    assert fresh.entries
+
+
+def test_a_message_reads_the_chunks_that_it_looks_at_once_and_after_a_change_the_new_ones_alone(index, monkeypatch):
+    read = []
+
+    def noting(name, sizes):
+        original = getattr(Snapshot, name)
+
+        def noted(snapshot, *arguments):
+            read.extend(sizes(*arguments))
+            return original(snapshot, *arguments)
+
+        monkeypatch.setattr(Snapshot, name, noted)
+
+    noting("column", lambda _, rows: map(int, rows))
+    noting("node_ids", lambda rows: map(int, rows))
+    memory = MemoryContext(index)
+    first = memory.get(MESSAGE, now=NOW)
+    read.clear()
+    assert memory.get(MESSAGE, now=NOW) == first
+    assert read == []
+    new = index.folder / "2026-04-09-9.md"
+    new.write_text("# Boat\n\nMarta has painted the red boat at the lake.\n", encoding="utf-8")
+    try:
+        index.refresh()
+        newest = int(index._storage.reader.ask(lambda view: view.snapshot.rows())[-1])
+        found = memory.get(MESSAGE, now=NOW)
+        assert found.entries[0].path == new.name
+        assert set(read) == {newest}
+    finally:
+        new.unlink()
+        index.refresh()
+    assert memory.get(MESSAGE, now=NOW) == first
+    assert set(read) == {newest}
