@@ -127,11 +127,6 @@ class Discovery:
     not_notes: list[str] = field(default_factory=list)
     unfinished: bool = False
 
-    @property
-    def blocked(self) -> set[str]:
-        """Paths of which nothing is known, so that what an index holds of them must stay."""
-        return {problem.path for problem in self.problems}
-
 
 def _small_text(file: Path, root: Path) -> str:
     """Return the text of a file of the folder that says how to read it; "" where there is none.

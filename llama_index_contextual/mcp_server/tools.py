@@ -17,6 +17,7 @@ from typing_extensions import NotRequired, TypedDict
 from llama_index_contextual.errors import ContextualError, SettingError
 from llama_index_contextual.memory import MemoryDigest, note_filters
 from llama_index_contextual.notes import part_of
+from llama_index_contextual.notes import related as find_related
 from llama_index_contextual.notes.folder import By  # noqa: TC001  the SDK reads the annotations
 
 if TYPE_CHECKING:
@@ -223,7 +224,7 @@ def add_reading(server: MCPServer[None], notes: Notes) -> None:
     async def related(path: str) -> Annotated[CallToolResult, RelatedData]:
         """A note's links, the links to it, and the notes that share its front matter."""
         with _told():
-            answer = await asyncio.to_thread(notes.related, path)
+            answer = await asyncio.to_thread(find_related, notes.index, path)
             return _answer(str(answer), asdict(answer))
 
     @server.tool("list", title="List the notes", annotations=_READS)

@@ -21,7 +21,7 @@ from llama_index_contextual.memory.context import gate_digest
 from llama_index_contextual.memory.digest import MemoryEntry, shown_path
 from llama_index_contextual.metadata import PATH, split_page
 from llama_index_contextual.notes.commands import ROOT, MemoryCommands
-from llama_index_contextual.notes.links import Related, note_named, related, section_of
+from llama_index_contextual.notes.links import note_named, section_of
 from llama_index_contextual.notes.writing import appended, change, turn
 from llama_index_contextual.retrievers import ContextualBM25Retriever, ContextualFusionRetriever
 from llama_index_contextual.text import counted, decode, lines_of, replace_surrogates
@@ -207,14 +207,6 @@ class Notes:
         if not matching:
             raise SettingError("cannot be: this index has no embedding. Cure: by='words'", by=by)
         return MemoryContext(ContextualFusionRetriever(matching), self.memory.settings)
-
-    def related(self, target: str) -> Related:
-        """Return what a note links to, what links to it, and what says the same in its front matter.
-
-        Raises:
-            DocumentError: There is no such note.
-        """
-        return related(self.index, target)
 
     def several(self, glob: str) -> tuple[list[tuple[str, str]], int]:
         """Return notes whose path a pattern matches, each path with its text, and how many there are."""
