@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import BaseModel, Field
+
 from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.errors import SettingError, StorageError
 
@@ -23,13 +25,12 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"\w[\w.-]{0,99}")
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
+class Collection(BaseModel, frozen=True, extra="forbid"):
     """One of several folders of an index.
 
     Attributes:
         name: What the paths of its documents begin with.
-        folder: Where it is.
+        folder: Where it is; settings call it ``path``.
         description: What it holds, in one line, or "".
         include: Patterns of the files to read, as :class:`FileRules` takes them; none for those of the index.
         exclude: Patterns to leave out, beside those of the index.
@@ -37,7 +38,7 @@ class Collection:
     """
 
     name: str
-    folder: Path
+    folder: Path = Field(alias="path")
     description: str = ""
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -47,15 +48,11 @@ class Collection:
     def of(cls, name: str, value: Any) -> Collection:
         """Return a collection as settings have it: the path of its folder, or a mapping with ``path`` and more."""
         values = dict(value) if isinstance(value, Mapping) else {"path": value}
-        folder = Path(values.pop("path")).expanduser().resolve()
-        values |= {key: tuple(values[key]) for key in ("include", "exclude") if key in values}
-        return cls(name, folder, **values)
+        return cls(**{**values, "name": name, "path": Path(values["path"]).expanduser().resolve()})
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as :meth:`of` takes it, without what is as by default."""
-        values = {"description": self.description, "include": [*self.include], "exclude": [*self.exclude]}
-        weight = {} if self.weight == 1 else {"weight": self.weight}
-        return {"path": str(self.folder), **{key: value for key, value in values.items() if value}, **weight}
+        return self.model_dump(mode="json", by_alias=True, exclude={"name"}, exclude_defaults=True)
 
     def rules(self, rules: FileRules) -> FileRules:
         """Return which of its files count, where ``rules`` are those of the index."""

@@ -100,46 +100,42 @@ def read_rst(path: Path) -> Conversion:
     lines = decode(path.read_bytes()).text.splitlines()
     styles: list[str] = []
     result: list[str] = []
-    fenced: int | None = None  # the indent of the code that is open; -1 before its first line
-    number = 0
-    while number < len(lines):
-        line, after = lines[number], lines[number + 1] if number + 1 < len(lines) else ""
-        if fenced is not None:
-            indent = len(line) - len(line.lstrip())
-            if line.strip() and indent == 0:
-                result[-1] = "```" if not result[-1].strip() else f"{result[-1]}\n```"
-                fenced = None
-            else:
-                result.append(line)
-                number += 1
-                continue
-        if _RST_COLUMNS.match(line):
-            end = next((at for at in range(number + 1, len(lines)) if not lines[at].strip()), len(lines))
-            result += _rst_table(lines[number:end])
-            number = end
-            continue
-        underline, overline = _UNDERLINE.match(after), _UNDERLINE.match(line)
-        if directive := _DIRECTIVE.match(line):
-            result.append(f"```{directive[1]}")
-            fenced = -1
-        elif overline and number + 2 < len(lines) and lines[number + 2].rstrip() == line.rstrip() and after.strip():
-            result += ["", _rst_heading(after, f"{line[0]}{line[0]}", styles), ""]
-            number += 2
-        elif (
-            underline
-            and line.strip()
-            and not line[0].isspace()
-            and len(after.rstrip()) >= len(line.rstrip()) - 1
-            and not overline
-        ):
-            result += [_rst_heading(line, after[0], styles), ""]
-            number += 1
-        else:
+    at, is_code = 0, False
+    while at < len(lines):
+        line, end = lines[at], at + 1
+        if is_code and line[:1].strip():  # the first line that is not indented
+            result[-1] = f"{result[-1]}\n```" if result[-1].strip() else "```"
+            is_code = False
+        if is_code:
             result.append(line)
-        number += 1
-    if fenced is not None:
-        result.append("```")
-    return Conversion([Part("\n".join(result) + "\n")])
+        elif _RST_COLUMNS.match(line):
+            end = next((number for number in range(end, len(lines)) if not lines[number].strip()), len(lines))
+            result += _rst_table(lines[at:end])
+        elif directive := _DIRECTIVE.match(line):
+            result.append(f"```{directive[1]}")
+            is_code = True
+        else:
+            heading = _rst_heading(lines[at : at + 3], styles)
+            end += max(len(heading) - 1, 0)
+            result += heading or [line]
+        at = end
+    return Conversion([Part("\n".join([*result, *(["```"] if is_code else [])]) + "\n")])
+
+
+def _rst_heading(lines: list[str], styles: list[str]) -> list[str]:
+    """Return the heading that lines begin with, as many lines as it has there; none where they begin with none."""
+    line, after, third = [*lines, "", ""][:3]
+    if _UNDERLINE.match(line):
+        title, style = (after, line[0] * 2) if third.rstrip() == line.rstrip() else ("", "")
+    else:
+        is_underlined = _UNDERLINE.match(after) and line[:1].strip() and len(after.rstrip()) >= len(line.rstrip()) - 1
+        title, style = (line, after[0]) if is_underlined else ("", "")
+    if not title.strip():
+        return []
+    if style not in styles:
+        styles.append(style)
+    heading = f"{'#' * min(styles.index(style) + 1, 6)} {title.strip()}"
+    return ["", heading, ""] if title == after else [heading, ""]
 
 
 def _rst_table(lines: list[str]) -> list[str]:
@@ -157,12 +153,6 @@ def _rst_table(lines: list[str]) -> list[str]:
             row = rule if has_header and at == rules[1] else "" if at else "" if has_header else rule
         result.append(row)
     return result
-
-
-def _rst_heading(title: str, style: str, styles: list[str]) -> str:
-    if style not in styles:
-        styles.append(style)
-    return f"{'#' * min(styles.index(style) + 1, 6)} {title.strip()}"
 
 
 def read_org(path: Path) -> Conversion:

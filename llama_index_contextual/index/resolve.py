@@ -278,11 +278,9 @@ class _Chosen:
             )
             if one.description:
                 self.descriptions[f"{name}/"] = one.description
-            collections[name] = replace(
-                one,
-                include=one.include or said.get("files.include", ()),
-                exclude=(*said.get("files.exclude", ()), *one.exclude),
-            )
+            include = one.include or said.get("files.include", ())
+            exclude = (*said.get("files.exclude", ()), *one.exclude)
+            collections[name] = one.model_copy(update={"include": include, "exclude": exclude})
         return replace(folders, collections=collections)
 
     def embedding(self, argument: str | BaseEmbedding | None) -> BaseEmbedding:
