@@ -219,13 +219,12 @@ def _main_part(root: ET.Element) -> ET.Element:
 def html_to_markdown(text: str) -> tuple[str, dict[str, str]]:
     """Return a page as Markdown, and what it says of itself; of a page that marks its main text, that alone."""
     root = _Tree().read(text)
-    metadata: dict[str, str] = {}
+    title = " ".join((root.findtext(".//title") or "").split())
+    metadata = {"title": title} if title else {}
     for element in root.iter("meta"):
         name = _METADATA.get((element.get("name") or element.get("property") or "").lower())
         if name and (content := element.get("content", "").strip()):
             metadata.setdefault(name, content)
-    if title := " ".join((root.findtext(".//title") or "").split()):
-        metadata["title"] = title
     for part in (_main_part(root), root):
         page = _Page()
         page.write(_without_hidden(part))
