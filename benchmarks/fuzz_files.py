@@ -11,6 +11,7 @@ import json
 import sqlite3
 import tempfile
 from contextlib import closing
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,7 +81,7 @@ def whole() -> tuple[Path, bytes, bytes]:
     with opened(folder) as index:
         index.refresh()
         with index.settings.database.reading() as snapshot:
-            state = json.dumps(snapshot.state).encode()
+            state = json.dumps(asdict(snapshot.state)).encode()
         file = index.settings.layout.database
     return folder, file.read_bytes(), state
 

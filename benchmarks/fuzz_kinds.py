@@ -24,8 +24,8 @@ from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMark
 from llama_index_contextual.context.llm.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.errors import ContextualError
 from llama_index_contextual.index.database import Database
-from llama_index_contextual.index.tables import Chunk
-from llama_index_contextual.index.vectors import Vectorizer, fault_of
+from llama_index_contextual.index.tables import Chunk, fault_of
+from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.keyword import Analyzer
 from llama_index_contextual.keyword.lexicon import lexicon
 from llama_index_contextual.keyword.query import parse_query

@@ -39,7 +39,7 @@ def timed(start: Any) -> Any:
 
 
 ray_workers._connect = timed(ray_workers._connect)  # noqa: SLF001
-ray_workers._Team.start = timed(ray_workers._Team.start)  # type: ignore[method-assign]  # noqa: SLF001
+ray_workers._Pools.start = timed(ray_workers._Pools.start)  # type: ignore[method-assign]  # noqa: SLF001
 
 
 def index_once(model: str, count: int, embed: int | None) -> tuple[float, int, str]:
@@ -47,8 +47,8 @@ def index_once(model: str, count: int, embed: int | None) -> tuple[float, int, s
     STARTS.clear()
     service = SlowService(model_name="slow", embed_batch_size=64)
     embedding = service if model == "service" else resolve_embedding(model)
-    hiring = None if embed is None else ray_workers.RayWorkers(parse=1, embed=embed, embed_options={"num_cpus": 0})
-    return index_pages(count, embedding, workers=hiring)
+    workers = None if embed is None else ray_workers.RayWorkers(parse=1, embed=embed, embed_options={"num_cpus": 0})
+    return index_pages(count, embedding, workers=workers)
 
 
 def main() -> None:

@@ -184,7 +184,7 @@ def read(storage):
     state = state_in(storage)
     with ContextualIndex.open(None, storage=storage) as index:
         seen = {
-            "fingerprint": index.settings.fingerprint.to_dict(),
+            "fingerprint": index.settings.fingerprint,
             "nodes": sorted(node.node_id for node in index.nodes()),
             "hits": [(id_, pytest.approx(score)) for id_, score in hits_of(index.as_retriever(5))],
             "mcp": asyncio.run(asked(index)),

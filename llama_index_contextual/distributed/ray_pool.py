@@ -11,7 +11,6 @@ import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections import Counter
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from functools import wraps
@@ -65,7 +64,7 @@ class Worker(ABC):
         """Make the parts from the recipe."""
 
 
-def heard(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
+def with_warnings(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
     """Have a worker's method return its warnings, too: those of another process are seen by nobody."""
 
     @wraps(work)
@@ -80,12 +79,11 @@ def heard(work: Callable[..., _T]) -> Callable[..., tuple[_T, list[str]]]:
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A piece of work, and the worker that has it."""
+    """A piece of work, the worker that has it, and what that will answer."""
 
     number: int
     item: Any
-    slot: int
-    actor: Any
+    worker: _Worker
     ref: Any
     given: float
     deaths: int = 0
@@ -93,11 +91,12 @@ class Task:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """An actor, what it will answer when it has made its parts, and the node of Ray that it runs on."""
+    """An actor, what it will answer when it has made its parts, its node of Ray, and how much it has to do."""
 
     actor: Any
     answer: Any
     node: str = ""
+    busy: int = 0  # pieces of work
 
 
 class RayPool:
@@ -111,21 +110,20 @@ class RayPool:
 
     def __init__(self, make: Callable[[], Any], size: int, failure: type[Exception]) -> None:
         self._make, self._failure = make, failure
-        self._busy: Counter[int] = Counter()  # pieces of work by worker
         self._lock = threading.Lock()
         self._closed = False
-        self._ready: dict[int, _Worker] = {}  # by number
-        self._starting: dict[int, _Worker] = {}
+        self._ready: list[_Worker] = []
+        self._starting: list[_Worker] = []
         self._end_of_all: Exception | None = None  # why nobody is left
-        for slot in range(size):
-            self._start(slot)
+        for _ in range(size):
+            self._start()
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._starting)
 
-    def _start(self, slot: int) -> None:
+    def _start(self) -> None:
         actor = self._make()
-        self._starting[slot] = _Worker(actor, actor.ready.remote())
+        self._starting.append(_Worker(actor, actor.ready.remote()))
 
     def check(self) -> None:
         """Wait until all workers have made their parts.
@@ -133,8 +131,8 @@ class RayPool:
         Raises:
             SettingError: They do not start, or are of another version.
         """
-        self._check(list(self._starting.values()), _START_SECONDS)
-        self._ready, self._starting = self._starting, {}
+        self._check(self._starting, _START_SECONDS)
+        self._ready, self._starting = self._starting, []
 
     def _check(self, workers: Sequence[_Worker], seconds: float) -> None:
         from llama_index_contextual import __version__
@@ -168,53 +166,53 @@ class RayPool:
         numbered, tasks = enumerate(items), list[Task]()
         while True:
             while len(tasks) < _AHEAD * len(self) and (taken := next(numbered, None)) is not None:
-                tasks.append(self.given(*taken))
+                tasks.append(self.submit(*taken))
             if not tasks:
                 return
             task = tasks[0] if in_order else self._first_done(tasks)
             tasks.remove(task)
             yield task.number, self.outcome(task)
 
-    def to_each(self, item: Any) -> list[Task]:
+    def submit_to_each(self, item: Any) -> list[Task]:
         """Give an item to every worker."""
         with self._lock:
-            return [self._task(0, item, slot) for slot in self._ready]
+            return [self._task(0, item, worker) for worker in self._ready]
 
-    def given(self, number: int, item: Any) -> Task:
+    def submit(self, number: int, item: Any) -> Task:
         """Give an item to the worker that has the least to do."""
         with self._lock:
-            return self._task(number, item, self._free())
+            return self._task(number, item, self._least_busy())
 
-    def _task(self, number: int, item: Any, slot: int) -> Task:
-        self._busy[slot] += 1
-        actor = self._ready[slot].actor
-        return Task(number, item, slot, actor, actor.do.remote(item), time.monotonic())
+    def _task(self, number: int, item: Any, worker: _Worker) -> Task:
+        worker.busy += 1
+        return Task(number, item, worker, worker.actor.do.remote(item), time.monotonic())
 
-    def _free(self) -> int:
+    def _least_busy(self) -> _Worker:
         """Return the worker that has the least to do; those that start are waited for where there is no other.
 
         Raises:
             SettingError: Nobody is left, and nobody could start.
         """
         while self._starting:
-            answers = {worker.answer: slot for slot, worker in self._starting.items()}
-            done, _ = load_ray().wait(list(answers), timeout=0 if self._ready else _START_SECONDS)
+            answers = [worker.answer for worker in self._starting]
+            done, _ = load_ray().wait(answers, timeout=0 if self._ready else _START_SECONDS)
             if not done and self._ready:
                 break
             # Where none has started all have had their time: one after the other would take minutes each.
-            tried = {slot: self._starting.pop(slot) for slot in ([answers[one] for one in done] or answers.values())}
+            tried = [worker for worker in self._starting if not done or worker.answer in done]
+            self._starting = [worker for worker in self._starting if worker not in tried]
             try:
-                self._check(list(tried.values()), 0)
+                self._check(tried, 0)
             except Exception as error:  # noqa: BLE001  it is raised where nobody is left
-                for worker in tried.values():
+                for worker in tried:
                     self._end(worker)
                 if not len(self):
                     self._end_of_all = error
             else:
-                self._ready |= tried
+                self._ready += tried
         if not self._ready and self._end_of_all is not None:
             raise self._end_of_all
-        return min(self._ready, key=self._busy.__getitem__)
+        return min(self._ready, key=lambda worker: worker.busy)
 
     def outcome(self, task: Task) -> Any:
         """Return what came of a piece of work, or the exception that it raised."""
@@ -228,11 +226,11 @@ class RayPool:
                 except exceptions.RayError as error:  # the worker died or hangs, or the machine is gone
                     hangs = isinstance(error, exceptions.GetTimeoutError)
                     why = f"no answer in {_HANGS:.0f} s" if hangs else reason_of(error)
-                    if not self._again(task):
+                    if not self._resubmit(task):
                         return self._failure(f"it ended {_DEATHS} workers one after the other ({why}).")
         finally:
             with self._lock:
-                self._busy[task.slot] -= 1
+                task.worker.busy -= 1
 
     @staticmethod
     def _left(task: Task) -> float:
@@ -245,28 +243,28 @@ class RayPool:
         done, _ = load_ray().wait([task.ref for task in tasks], num_returns=1, timeout=max(self._left(oldest), 0))
         return next((task for task in tasks if task.ref in done), oldest)
 
-    def _again(self, task: Task) -> bool:
+    def _resubmit(self, task: Task) -> bool:
         """Give a piece of work to another worker than the one that was lost; return False where it is given up."""
         with self._lock:
             if self._closed:
                 raise CancelledError
-            worker = self._ready.get(task.slot)
-            if worker is not None and worker.actor is task.actor:  # else it waited behind what the worker died over
+            if task.worker in self._ready:  # else it waited behind what the worker died over
                 there = {node["NodeID"] for node in load_ray().nodes() if node["Alive"]}
-                task.deaths += worker.node in there  # else the machine is gone, with every worker that it had
-                for slot in [slot for slot, one in self._ready.items() if one is worker or one.node not in there]:
-                    self._end(self._ready.pop(slot))
-                    self._start(slot)
+                task.deaths += task.worker.node in there  # else the machine is gone, with every worker that it had
+                for worker in [one for one in self._ready if one is task.worker or one.node not in there]:
+                    self._ready.remove(worker)
+                    self._end(worker)
+                    self._start()
             if task.deaths < _DEATHS:
-                self._busy[task.slot] -= 1
-                again = self._task(task.number, task.item, self._free())
-                task.slot, task.actor, task.ref, task.given = again.slot, again.actor, again.ref, again.given
+                task.worker.busy -= 1
+                again = self._task(task.number, task.item, self._least_busy())
+                task.worker, task.ref, task.given = again.worker, again.ref, again.given
             return task.deaths < _DEATHS
 
     def close(self) -> None:
         """End the workers; whoever waits for one is told."""
         self._closed = True
-        for worker in [*self._ready.values(), *self._starting.values()]:
+        for worker in [*self._ready, *self._starting]:
             self._end(worker)
 
     def _end(self, worker: _Worker) -> None:

@@ -28,7 +28,6 @@ from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from llama_index.core.llms import ChatMessage
     from llama_index.core.schema import BaseNode, Document
@@ -52,13 +51,13 @@ class Workers(Protocol):
 
     Attributes:
         embedders: How many lists of texts can be embedded at once.
-        write_contexts: Whether nodes come from :meth:`cut` with their contexts.
+        write_contexts: Whether nodes come from :meth:`parse` with their contexts.
     """
 
     embedders: int
     write_contexts: bool
 
-    def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
+    def parse(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
         """Yield the nodes of each source's documents, in their order, or why it cannot be parsed."""
 
     def embed(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
@@ -78,8 +77,7 @@ class Jobs:
         parse: The class of those that parse documents.
         embed: The class of those that embed, or None where nothing is embedded.
         ask: The class of those that ask a language model, or None where none is asked.
-        generator: Whose requests they send.
-        write_contexts: Whether those that parse make contexts, too.
+        generator: Whose requests they send; without one those that parse make the contexts, too.
     """
 
     recipe: Any
@@ -87,35 +85,27 @@ class Jobs:
     embed: type[Worker] | None
     ask: type[Worker] | None
     generator: LLMContextGenerator | None
-    write_contexts: bool
-
-
-class Hiring(Protocol):
-    """What gives a refresh its workers."""
-
-    def hired(self, jobs: Jobs) -> AbstractContextManager[Workers]:
-        """Return workers for one refresh."""
 
 
 @dataclass(slots=True)
-class Here:
+class LocalWorkers:
     """This process: documents are parsed one after the other; the index's vectors come from its own embedding."""
 
-    parse: Callable[[Sequence[Document]], list[BaseNode]]
+    parse_documents: Callable[[Sequence[Document]], list[BaseNode]]
     embed: Callable[[Iterable[list[str]]], Iterator[tuple[int, Vectors]]]
     embedders: int = 1
     write_contexts: bool = False
 
-    def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
-        """Parse one source after the other; see :meth:`Workers.cut`."""
+    def parse(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
+        """Parse one source after the other; see :meth:`Workers.parse`."""
         for some in documents:
             try:
-                yield self.parse(some)
+                yield self.parse_documents(some)
             except DocumentError as error:  # noqa: PERF203  of one document
                 yield error
 
 
-def resolve_workers(workers: str | Hiring | None, said: Configuration) -> Hiring | None:
+def resolve_workers(workers: str | RayWorkers | None, said: Configuration) -> RayWorkers | None:
     """Return what a setting names: ``"ray"``, ``"ray:ADDRESS"``, None for this process, or an object as it is.
 
     Raises:
@@ -165,27 +155,27 @@ class RayWorkers:
         load_ray()
 
     @contextlib.contextmanager
-    def hired(self, jobs: Jobs) -> Iterator[Workers]:
+    def started(self, jobs: Jobs) -> Iterator[Workers]:
         """Start workers for one refresh, and end them; a Ray that was started for it ends, too.
 
         Raises:
             SettingError: The cluster cannot be reached, or has too little room.
         """
-        team = _Team(jobs)
+        pools = _Pools(jobs)
         with _connected(self.address or os.environ.get("RAY_ADDRESS") or None):
             try:
-                team.start(self)
-                with team.asking():
-                    yield team
+                pools.start(self)
+                with pools.asking():
+                    yield pools
             finally:
-                team.close()
+                pools.close()
 
 
-class _Team:
+class _Pools:
     """The workers of one refresh."""
 
     def __init__(self, jobs: Jobs) -> None:
-        self._jobs, self.write_contexts, self.embedders = jobs, jobs.write_contexts, 1
+        self._jobs, self.write_contexts, self.embedders = jobs, jobs.generator is None, 1
         self._pools: dict[type[Worker] | None, RayPool] = {}
 
     def start(self, wanted: RayWorkers) -> None:
@@ -202,16 +192,16 @@ class _Team:
             self.embedders = wanted.embed or max(1, cpus - parse)
             options = {"num_cpus": 1, **wanted.embed_options}
             _refuse_without_room(self.embedders, options, there)
-            self._hire(self._jobs.embed, self.embedders, EmbeddingError, **options)
-        self._hire(self._jobs.parse, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
+            self._start_pool(self._jobs.embed, self.embedders, EmbeddingError, **options)
+        self._start_pool(self._jobs.parse, parse, DocumentError, num_cpus=0)  # they share CPUs with those that embed
         if self._jobs.ask is not None:
             machines = _machines(ray.nodes())
             size, options = wanted.contexts or len(machines), {"num_cpus": 0, "machines": machines}
-            self._hire(self._jobs.ask, size, CallFailedError, **options)
+            self._start_pool(self._jobs.ask, size, CallFailedError, **options)
         for pool in self._pools.values():
             pool.check()
 
-    def _hire(
+    def _start_pool(
         self, kind: type[Worker], size: int, failure: type[Exception], machines: Sequence[str] = (), **options: Any
     ) -> None:
         """Start workers of one kind: on some machines in turn, or where Ray wants them."""
@@ -237,16 +227,16 @@ class _Team:
         finally:
             generator.caller = None
 
-    def cut(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
-        """Have documents parsed; see :meth:`Workers.cut`."""
-        for _, nodes in self._done(self._jobs.parse, documents, in_order=True, failures=DocumentError):
+    def parse(self, documents: Iterable[Sequence[Document]]) -> Iterator[list[BaseNode] | DocumentError]:
+        """Have documents parsed; see :meth:`Workers.parse`."""
+        for _, nodes in self._results(self._jobs.parse, documents, in_order=True, failures=DocumentError):
             yield nodes
 
     def embed(self, lists: Iterable[list[str]]) -> Iterator[tuple[int, Vectors]]:
         """Have texts embedded; see :meth:`Workers.embed`."""
-        return self._done(self._jobs.embed, lists, in_order=False)
+        return self._results(self._jobs.embed, lists, in_order=False)
 
-    def _done(
+    def _results(
         self, kind: type[Worker] | None, items: Iterable[Any], *, in_order: bool, failures: Any = ()
     ) -> Iterator[tuple[int, Any]]:
         """Yield the number of each piece of work, and what came of it; repeat the warnings of workers here.
@@ -256,10 +246,10 @@ class _Team:
         for number, outcome in self._pools[kind].map(items, in_order=in_order):
             if isinstance(outcome, Exception) and not isinstance(outcome, failures):
                 raise outcome
-            made, heard = (outcome, []) if isinstance(outcome, Exception) else outcome
-            for message in heard:
+            result, messages = (outcome, []) if isinstance(outcome, Exception) else outcome
+            for message in messages:
                 warnings.warn(message, ContextualWarning, stacklevel=2)
-            yield number, made
+            yield number, result
 
     def close(self) -> None:
         """End all workers."""
@@ -294,7 +284,7 @@ class _RemoteCaller:
 
     async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:
         request = ("send", (messages, timeout, max_tokens))
-        task = await asyncio.to_thread(self._pool.given, 0, request)  # it waits while a worker is replaced
+        task = await asyncio.to_thread(self._pool.submit, 0, request)  # it waits while a worker is replaced
         outcome = await asyncio.wrap_future(in_thread(self._pool.outcome, task))
         if isinstance(outcome, Exception):
             raise outcome
@@ -302,7 +292,7 @@ class _RemoteCaller:
         return answer
 
     def probe(self, seconds: float) -> str | None:
-        tasks = self._pool.to_each(("probe", (seconds,)))
+        tasks = self._pool.submit_to_each(("probe", (seconds,)))
         reasons = [outcome for task in tasks if (outcome := self._pool.outcome(task)) is not None]
         return str(reasons[0]) if reasons else None
 

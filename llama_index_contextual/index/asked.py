@@ -73,8 +73,8 @@ class Asked:
 
     def unread(self) -> tuple[list[str], list[str]]:
         """List what :meth:`skipped` and :meth:`not_notes` list, by one walk through the folder."""
-        found = self._found()
-        return found.skipped, found.not_notes
+        discovery = self._found()
+        return discovery.skipped, discovery.not_notes
 
     def read(self, path: str) -> str | None:
         """Return the text of one file of the folder; None where there is none that the index would read.
@@ -146,16 +146,16 @@ class Asked:
         refuse_unknown("as_retriever", options, known - {"self", "retrievers"})
         if self._storage.replaces():
             raise FingerprintError("the index is still another embedding model's. Cure: refresh() first.")
-        said = self.settings.configuration.retrieval
+        defaults = self.settings.configuration.retrieval
         if similarity_top_k is None:
-            similarity_top_k = said.top_k or 10
+            similarity_top_k = defaults.top_k or 10
         similarity_top_k = whole("similarity_top_k", similarity_top_k)
         arms = self._storage.reader.arms(filters)
         options.setdefault("candidate_pool", max(POOL, similarity_top_k))  # who asks for 200 hits need not know of it
-        options.setdefault("min_score", said.min_score or 0.0)
+        options.setdefault("min_score", defaults.min_score or 0.0)
         if "node_postprocessors" not in options:
             options["node_postprocessors"] = chosen_postprocessors(
-                said,
+                defaults,
                 recency,
                 rerank,
                 pool=options["candidate_pool"],
@@ -165,9 +165,9 @@ class Asked:
             if weights:
                 options["node_postprocessors"] = [CollectionWeights(weights=weights), *options["node_postprocessors"]]
         if len(arms) > 1 and not {"mode", "retriever_weights", "rrf_k"} & set(options):
-            options["mode"] = said.mode
-            if "keyword_weight" in said.explicit():
-                options["retriever_weights"] = [1 - said.keyword_weight, said.keyword_weight]
+            options["mode"] = defaults.mode
+            if "keyword_weight" in defaults.explicit():
+                options["retriever_weights"] = [1 - defaults.keyword_weight, defaults.keyword_weight]
         return ContextualFusionRetriever(arms, similarity_top_k=similarity_top_k, **options)
 
     @property
@@ -233,17 +233,17 @@ class Asked:
         make = engines[chat_mode].from_defaults
         retriever, rest = self._retriever_of("as_chat_engine", make, similarity_top_k, options)
         if chat_mode == "condense_question":
-            asked = RetrieverQueryEngine.from_args(retriever, llm=llm)
-            return cast("BaseChatEngine", make(query_engine=asked, llm=llm, **rest))
+            query_engine = RetrieverQueryEngine.from_args(retriever, llm=llm)
+            return cast("BaseChatEngine", make(query_engine=query_engine, llm=llm, **rest))
         return cast("BaseChatEngine", make(retriever=retriever, llm=llm, **rest))
 
     def _retriever_of(
         self, what: str, make: Callable[..., Any], similarity_top_k: int, options: Mapping[str, Any]
     ) -> tuple[ContextualFusionRetriever, dict[str, Any]]:
         """Return the retriever of an engine, and those options that are the engine's own."""
-        own = {*signature(make).parameters} - {"kwargs"}
+        engine_names = {*signature(make).parameters} - {"kwargs"}
         known = {*signature(ContextualFusionRetriever.__init__).parameters, "filters", "recency", "rerank"}
-        refuse_unknown(what, options, (known | own) - {"self", "retriever", "retrievers"})
+        refuse_unknown(what, options, (known | engine_names) - {"self", "retriever", "retrievers"})
         retrieving = {key: value for key, value in options.items() if key in known - {"node_postprocessors"}}
         rest = {key: value for key, value in options.items() if key not in retrieving}
         return self.as_retriever(similarity_top_k, **retrieving), rest

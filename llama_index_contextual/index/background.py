@@ -78,9 +78,9 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
         budget: Seconds that this may take.
     """
     until = time.monotonic() + budget
-    found = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
-    changed, certain = 0, not found.unfinished
-    for file in found.files:
+    discovery = settings.reading.find(until=until, known=[key for key, one in documents.items() if one.kind == "file"])
+    changed, certain = 0, not discovery.unfinished
+    for file in discovery.files:
         entry = documents.get(file.path)
         if entry is not None and entry.failed_stamp == file.stamp:  # what it holds cannot be indexed, and is the same
             continue
@@ -94,14 +94,14 @@ def look_at(settings: IndexSettings, documents: Mapping[str, DocumentRow], budge
                 changed += sha256_of(read_bytes(file.absolute)) != entry.sha256
             except DocumentError:
                 certain = False
-    if not found.unfinished:
-        names, spared = {file.path for file in found.files}, tuple(problem.path for problem in found.problems)
+    if not discovery.unfinished:
+        names, spared = {file.path for file in discovery.files}, tuple(problem.path for problem in discovery.problems)
         changed += sum(
             entry.kind == "file" and entry.is_indexed and key not in names and not is_spared(key, spared)
             for key, entry in documents.items()
         )
     is_other = changed and not settings.state().complete and WriteLock(settings.layout.lock).other_writer()
-    return Freshness(changed, certain, files=len(found.files) if is_other else 0)
+    return Freshness(changed, certain, files=len(discovery.files) if is_other else 0)
 
 
 def is_refreshing() -> bool:

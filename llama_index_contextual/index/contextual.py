@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.config import Configuration
     from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.context.usage import ContextEstimate, Prices
-    from llama_index_contextual.distributed.ray_workers import Hiring
+    from llama_index_contextual.distributed.ray_workers import RayWorkers
     from llama_index_contextual.documents.files import FileRules
     from llama_index_contextual.index.inspection import IndexStatus, Likeness, Verification
     from llama_index_contextual.index.migration import MigrationReport
@@ -181,9 +181,9 @@ class ContextualIndex(Asked):
 
     def __copy__(self) -> Self:
         """Another handle on what is open: a copy of an index is a copy of nothing on disk."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        return copy
 
     def __deepcopy__(self, memo: object) -> Self:
         return self.__copy__()
@@ -234,7 +234,7 @@ class ContextualIndex(Asked):
         show_progress: bool = False,
         retry_contexts: bool = True,
         confirm: bool = False,
-        workers: str | Hiring | None = None,
+        workers: str | RayWorkers | None = None,
     ) -> RefreshReport:
         """Bring the index up to date; only chunks whose embedded text is new are embedded.
 

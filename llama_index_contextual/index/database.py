@@ -23,17 +23,16 @@ import sqlalchemy as sa
 from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION
 
 from llama_index_contextual.errors import DamagedError, MissingExtraError, SettingError, StorageError
-from llama_index_contextual.index.snapshot import Snapshot
-from llama_index_contextual.index.sqlite_file import moment_of, open_file
-from llama_index_contextual.index.tables import LAYOUT, STATE, TABLES, check_layout
-from llama_index_contextual.index.transaction import Transaction
+from llama_index_contextual.index.snapshot import Snapshot, Transaction
+from llama_index_contextual.index.sqlite_file import check_content, moment_of, open_file
+from llama_index_contextual.index.state import IndexState
+from llama_index_contextual.index.tables import LAYOUT, STATE, TABLES
 from llama_index_contextual.sqlite_store import LocalKVStore
 
 if TYPE_CHECKING:
     import tempfile
     from collections.abc import Iterable, Iterator
 
-FILE: Final = "index.sqlite3"
 _NEW: Final = (
     "PRAGMA page_size=8192",  # five vectors of 384 numbers; 4096 bytes hold two
     "PRAGMA journal_mode=WAL",
@@ -115,6 +114,17 @@ class Database:
             return bool(connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar())
         return True
 
+    def state(self) -> IndexState:
+        """Return what is true of the whole index; an empty state where nothing was indexed yet.
+
+        Raises:
+            DamagedError: It cannot be read.
+        """
+        if not self.exists:
+            return IndexState()
+        with self.reading() as snapshot:
+            return snapshot.state
+
     @contextlib.contextmanager
     def reading(self) -> Iterator[Snapshot]:
         """Return one moment of the database: whatever others write meanwhile, it shows the same.
@@ -129,8 +139,7 @@ class Database:
             with self._explained():
                 connection = stack.enter_context(self._engine().connect())
                 connection.begin()
-                snapshot = Snapshot(connection, self._schema, self._explained)
-                check_layout(snapshot.state.get("layout"), self.name)
+                snapshot = Snapshot(connection, self.name, self._schema, self._explained)
             yield snapshot
 
     @contextlib.contextmanager
@@ -148,8 +157,7 @@ class Database:
                 begun = connection.begin()
                 if self.shared:
                     connection.exec_driver_sql(_IDLE)
-                transaction = Transaction(connection, self._schema, self._explained, self.session)
-                check_layout(transaction.state.get("layout"), self.name)
+                transaction = Transaction(connection, self.name, self._schema, self._explained, self.session)
             yield transaction  # left with an error, the connection takes everything back
             with self._explained():
                 begun.commit()
@@ -203,8 +211,8 @@ class Database:
         """
         if self._is_checked or self.shared:
             return False
-        with self.reading() as snapshot:
-            snapshot.check()
+        with self.reading() as snapshot, self._explained():
+            check_content(snapshot.connection, snapshot.edition, complete=snapshot.state.complete)
         self._is_checked = True
         return True
 

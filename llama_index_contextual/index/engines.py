@@ -81,7 +81,7 @@ class Engines:
 
     def store(self, snapshot: Snapshot, count: int) -> VectorEngine | None:
         """Return the store, where a writer has filled it and it has to answer: an exact one, or beyond the limit."""
-        shown = snapshot.state.get("store") or {}
+        shown = snapshot.state.store
         is_filled = (shown.get("name"), shown.get("edition")) == (self._store.name, snapshot.edition)
         is_asked = self._store.is_installed and (count > self._limit or self._store.is_exact)
         return self._store_at(snapshot) if is_filled and is_asked else None
@@ -128,7 +128,7 @@ class Engines:
         """
         stamp, count = json.dumps(_moment(snapshot)), snapshot.count()
         self._keywords.save(snapshot, self._folder / "keywords", stamp)
-        known = snapshot.state.get("store") or {} if self._store.is_installed else {}  # else what it holds is of before
+        known = snapshot.state.store if self._store.is_installed else {}  # else what it holds is of before
         if not embeds:
             return known
         is_answering = count > self._limit and self._store.is_installed
@@ -160,11 +160,11 @@ class Engines:
     def _store_at(self, snapshot: Snapshot) -> VectorEngine:
         with self._guard:
             if self._opened is None:
-                self._opened = self._store.open(snapshot.identity)
+                self._opened = self._store.open(snapshot.state.identity)
             return self._opened
 
     def _fill_store(self, snapshot: Snapshot) -> None:
-        store, rows, newest = self._store_at(snapshot), snapshot.rows(), int(snapshot.state.get("newest", 0))
+        store, rows, newest = self._store_at(snapshot), snapshot.rows(), snapshot.state.newest
         if self._keywords.went_back:  # it has other vectors under the same numbers
             store.clear()
             self._keywords.went_back = False
@@ -301,7 +301,7 @@ class _Derived:
         try:
             started = time.monotonic()
             following = self._engine is not None and _leads_to(self._moment, wanted)
-            busy = following and not snapshot.state.get("complete") and started - self._derived_at < self._cost * _SHARE
+            busy = following and not snapshot.state.complete and started - self._derived_at < self._cost * _SHARE
             if self._engine is not None and (self._shows(wanted) or (busy and not wait)):
                 return self._engine
             if self._engine is not None and _went_back(self._moment, wanted):
@@ -347,7 +347,8 @@ class _Derived:
 
 
 def _moment(snapshot: Snapshot) -> list[Any]:
-    return [snapshot.identity, snapshot.edition, snapshot.change, snapshot.state.get("sessions", [])]
+    state = snapshot.state
+    return [state.identity, snapshot.edition, state.change, state.sessions]
 
 
 def _read_moment(stamp: str) -> list[Any]:

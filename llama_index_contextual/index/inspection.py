@@ -14,8 +14,8 @@ from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import gather, read_all
 from llama_index_contextual.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
-from llama_index_contextual.index.tables import Chunk, text_of
-from llama_index_contextual.index.vectors import fault_of, see_documents
+from llama_index_contextual.index.tables import Chunk, fault_of, text_of
+from llama_index_contextual.index.vectors import see_documents
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import ENOUGH, TOP, found_share, made_questions
 from llama_index_contextual.text import counted, languages_in_words, sample_of, shares_of_languages
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 _NAMED: Final = 20  # files that differ; --json names all
-_AT_ONCE: Final = 500  # documents whose nodes are read together
 _SAMPLE: Final = 1000  # vectors that verify looks at
 _COMPARED: Final = 500  # chunks that are compared with all
 _NEIGHBOURS: Final = 5
@@ -179,13 +178,13 @@ class Verification:
 
     def __str__(self) -> str:
         checked = f"{counted(self.documents, 'document')}, {counted(self.chunks, 'chunk')}"
-        found = "" if self.recall is None else f"{self.recall:.1%} of the ten nearest chunks are found"
+        recall = "" if self.recall is None else f"{self.recall:.1%} of the ten nearest chunks are found"
         if self.ok:
-            found = found and f"; {found}"
-            return f"ok: {checked} agree with the files, in the database and its engines{found}"
+            recall = recall and f"; {recall}"
+            return f"ok: {checked} agree with the files, in the database and its engines{recall}"
         lost = (
-            f"Only {found}, by a sample: the store's graph loses the others. Cure: [store] exact_limit = {self.chunks} "
-            "or more, so that a question is compared with every vector; then refresh."
+            f"Only {recall}, by a sample: the store's graph loses the others. Cure: [store] exact_limit = "
+            f"{self.chunks} or more, so that a question is compared with every vector; then refresh."
         )
         if not self.problems and not self.files:
             return f"{lost}\nchecked {checked}"
@@ -248,7 +247,7 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
 
 def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus:
     """Gather what there is to say about an index."""
-    snapshot, state = view.snapshot, view.state
+    snapshot, state = view.snapshot, view.snapshot.state
     contexts, paid = snapshot.context_sources(), settings.pipeline.paid_source
     return IndexStatus(
         folder=str(settings.folder),
@@ -263,7 +262,7 @@ def status(settings: IndexSettings, view: View, pending: Pending) -> IndexStatus
         stand_ins=sum(number for source, number in contexts.items() if paid and source != paid),
         bytes_on_disk=settings.layout.sizes(),
         settings={f"{section}.{key}": one for section, values in state.settings.items() for key, one in values.items()},
-        differences=[str(difference) for difference in settings.differences(state)],
+        differences=settings.differences(state),
         pending=pending,
         complete=state.complete,
         change=state.change,
@@ -283,7 +282,7 @@ def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Pro
     snapshot, model = view.snapshot, model_id(settings.embedding)
     embeds = not isinstance(settings.embedding, NoEmbedding)
     documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
-    problems = [] if view.state.complete else ["A refresh was interrupted."]
+    problems = [] if snapshot.state.complete else ["A refresh was interrupted."]
     problems += _disagreements(snapshot, documents)
     faults = list(_vectors(snapshot, model)) if embeds else []
     problems += [*faults, *view.engine_problems(embeds=embeds and not faults)]
@@ -381,9 +380,9 @@ def likeness(snapshot: Snapshot, model: str) -> Likeness:
     contexts = np.array([names.context_of(row.metadata) for row in snapshot.nodes()], object)
     chosen = np.random.default_rng(0).permutation(count)[:_COMPARED]
     cosines = units[chosen] @ units.T
-    own = (np.arange(len(chosen)), chosen)
-    rest = np.delete(cosines.ravel(), own[0] * count + own[1])  # without each chunk's cosine to itself
-    cosines[own] = -np.inf
+    itself = (np.arange(len(chosen)), chosen)
+    rest = np.delete(cosines.ravel(), itself[0] * count + itself[1])  # without each chunk's cosine to itself
+    cosines[itself] = -np.inf
     near = np.argsort(-cosines, axis=1)[:, : min(_NEIGHBOURS, count - 1)]
     same = (contexts[near] == contexts[chosen][:, None]) & (contexts[chosen] != "")[:, None]
     return Likeness(mean, float(rest.std()), float(same.mean()))
@@ -404,7 +403,7 @@ def _exported(document: str, row: NodeRow) -> tuple[str, int, str, dict[str, Any
     """Return document, line and id of a node, by which it is sorted, and what is exported of it."""
     metadata = dict(row.metadata)
     context = names.context_of(metadata)
-    metadata.pop(own if (own := names.own_name(names.CONTEXT)) in metadata else names.CONTEXT, None)
+    metadata.pop(name if (name := names.own_name(names.CONTEXT)) in metadata else names.CONTEXT, None)
     line = names.value_of(metadata, names.START_LINE)
     plain = {"id": row.node_id, "document": document, "text": row.text, "context": context, "metadata": metadata}
     return document, line if isinstance(line, int) else 0, row.node_id, plain

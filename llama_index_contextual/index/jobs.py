@@ -18,7 +18,7 @@ from llama_index.core.node_parser import NodeParser
 
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.context.llm.request import DirectCaller
-from llama_index_contextual.distributed.ray_pool import Worker, heard
+from llama_index_contextual.distributed.ray_pool import Worker, with_warnings
 from llama_index_contextual.distributed.ray_workers import Jobs
 from llama_index_contextual.embeddings import LocalEmbedding, NoEmbedding, resolve_embedding
 from llama_index_contextual.errors import SettingError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WorkerSettings:
     """What workers make their parts from, as plain values."""
 
     parser: dict[str, Any]
@@ -68,15 +68,15 @@ def jobs_of(settings: IndexSettings) -> Jobs:
     Raises:
         SettingError: A setting cannot be written down.
     """
-    contexts, asked = settings.pipeline.contexts, settings.pipeline.model
+    contexts, paid = settings.pipeline.contexts, settings.pipeline.model
     generator = contexts.generator
-    model = None if asked is None else asked.model_by_name()
-    if asked is not None and model is None:
+    model = None if paid is None else paid.model_by_name()
+    if paid is not None and model is None:
         raise SettingError(_UNWRITABLE.format("llm", "the name of a model, such as 'openai:MODEL@http://HOST/v1'"))
     with _writing("node_parser"):
         parser = written_object(settings.pipeline.parser, NodeParser)
     with _writing("context"):
-        written = None if generator is None or asked else written_generator(generator)
+        written = None if generator is None or paid else written_generator(generator)
     with _writing("embed_model"):
         embedding: str | dict[str, Any] | None = None
         if not isinstance(settings.embedding, NoEmbedding):
@@ -91,12 +91,11 @@ def jobs_of(settings: IndexSettings) -> Jobs:
         "root": contexts.root or str(Path.cwd()),  # a worker has another one
     }
     return Jobs(
-        Recipe(parser, None if asked else free, model, embedding),
-        Cutter,
-        None if embedding is None else Embedder,
-        None if model is None else Asker,
-        asked,
-        asked is None,
+        WorkerSettings(parser, None if paid else free, model, embedding),
+        ParseWorker,
+        None if embedding is None else EmbedWorker,
+        None if model is None else LLMWorker,
+        paid,
     )
 
 
@@ -108,15 +107,15 @@ def _read(written: dict[str, Any], kind: type[Any]) -> Any:
         raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
 
 
-class Cutter(Worker):
+class ParseWorker(Worker):
     """Parses documents, and makes the contexts that are free."""
 
     def _make(self) -> None:
-        given = self._recipe.contexts or {"generator": None}
-        options = given if given["generator"] else {**given, "context": "off"}
+        contexts = self._recipe.contexts or {"generator": None}
+        options = contexts if contexts["generator"] else {**contexts, "context": "off"}
         self._pipeline = NodePipeline(_read(self._recipe.parser, NodeParser), ContextualNodePostprocessor(**options))
 
-    @heard
+    @with_warnings
     def do(self, documents: Sequence[Document]) -> list[BaseNode]:
         """Return the nodes of documents."""
         nodes = self._pipeline.parse(documents)
@@ -125,17 +124,17 @@ class Cutter(Worker):
         return nodes
 
 
-class Embedder(Worker):
+class EmbedWorker(Worker):
     """Embeds texts."""
 
     def _make(self) -> None:
         known = self._recipe.embedding
-        made = resolve_embedding(known) if isinstance(known, str) else _read(known or {}, BaseEmbedding)
-        if isinstance(made, LocalEmbedding) and not made.threads:
-            made.threads = 1  # it would take every core for itself
-        self._embedding: BaseEmbedding = made
+        embedding = resolve_embedding(known) if isinstance(known, str) else _read(known or {}, BaseEmbedding)
+        if isinstance(embedding, LocalEmbedding) and not embedding.threads:
+            embedding.threads = 1  # it would take every core for itself
+        self._embedding: BaseEmbedding = embedding
 
-    @heard
+    @with_warnings
     def do(self, texts: list[str]) -> Vectors | npt.NDArray[np.float32]:
         """Return the vectors of texts."""
         vectors = embed_texts(self._embedding, texts)
@@ -144,7 +143,7 @@ class Embedder(Worker):
         return np.asarray(vectors, np.float32)  # as they are kept; half of what lists would take
 
 
-class Asker(Worker):
+class LLMWorker(Worker):
     """Sends requests to a language model."""
 
     def _make(self) -> None:

@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_contextual.documents.sources import read_bytes
 from llama_index_contextual.errors import DocumentError, SettingError
-from llama_index_contextual.index.pipeline import default_parser
+from llama_index_contextual.index.pipeline import default_parser, nodes_hash
 from llama_index_contextual.index.tables import Chunk, DocumentRow, Indexed, text_of
 from llama_index_contextual.metadata import (
     END_LINE,
@@ -23,6 +23,7 @@ from llama_index_contextual.metadata import (
     START_LINE,
     join_header_path,
 )
+from llama_index_contextual.retrievers.chroma import pages
 from llama_index_contextual.text import counted, decode, storable
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.markdown import Span
     from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
-_PAGE: Final = 256
-_AT_ONCE: Final = 10_000  # of a request; Chroma in a folder refuses to list 100,000
+_AT_ONCE: Final = 16  # documents that are read, embedded and written together
 _SAMPLES: Final = 3
 _PATH_KEYS: Final = (PATH, "file_path", "source", "file_name")
 
@@ -68,10 +68,10 @@ class MigrationReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        made = ", ".join(f"{number} {source or 'none'}" for source, number in sorted(self.contexts.items())) or "none"
+        contexts = ", ".join(f"{number} {source or 'none'}" for source, number in sorted(self.contexts.items()))
         counts = (
             f"{counted(self.nodes, 'node')} of {counted(self.documents, 'document')}; "
-            f"{self.located} found in their files; contexts: {made}; "
+            f"{self.located} found in their files; contexts: {contexts or 'none'}; "
             f"{self.embedded} embedded, {self.empty} empty left out; the old index is as it was"
         )
         return "\n".join([counts, *(f"{key} was left out: {reason}" for key, reason in self.refused.items())])
@@ -96,7 +96,7 @@ def collection_of(existing: Any) -> Any:
 def migrate(existing: Any, storage: Storage) -> MigrationReport:
     """Copy the nodes of an index into a new one, with contexts; the old index is only read."""
     settings, report, counts = storage.settings, MigrationReport(), Counter[str]()
-    made_with = settings.fingerprint.nodes_hash
+    made_with = nodes_hash(settings.fingerprint)
     sources = SourceFiles(settings.folder, default_parser(settings.embedding))
     with storage.writing() as writer:
         for documents in _documents(collection_of(existing), sources, report):
@@ -189,26 +189,21 @@ class SourceFiles:
 def _documents(
     collection: Any, sources: SourceFiles, report: MigrationReport
 ) -> Iterator[list[tuple[str, list[BaseNode]]]]:
-    """Yield documents with their nodes, some hundreds of nodes at a time, each document whole."""
-    waiting: dict[str, list[BaseNode]] = {}
-    owners: dict[str, str] = {}
-    for start in range(0, collection.count(), _AT_ONCE):
-        page = collection.get(include=["metadatas"], limit=_AT_ONCE, offset=start)
-        bare = map(_node, page["ids"], page["metadatas"], [""] * len(page["ids"]))
-        owners.update((node.node_id, sources.document_of(node)) for node in bare)
-    left = Counter(owners.values())
-    for part in iter_batch(sorted(owners, key=lambda id_: (owners[id_], id_)), _PAGE):
-        page = collection.get(ids=part, include=["metadatas", "documents"])
-        for node in map(_node, page["ids"], page["metadatas"], page["documents"]):
-            key = owners[node.node_id]
-            left[key] -= 1
-            if node.get_content(metadata_mode=MetadataMode.NONE).strip():
-                waiting.setdefault(key, []).append(node)
-            else:
-                report.empty += 1
-        whole = [(key, waiting.pop(key)) for key in list(waiting) if not left[key]]
-        if whole:
-            yield whole
+    """Yield some documents at a time, with their nodes."""
+    ids: dict[str, list[str]] = {}
+    for page in pages(collection, ["metadatas"]):
+        for id_, metadata in zip(page["ids"], page["metadatas"], strict=True):
+            ids.setdefault(sources.document_of(_node(id_, metadata, "")), []).append(id_)
+    for keys in iter_batch(sorted(ids), _AT_ONCE):
+        owners = {id_: key for key in keys for id_ in sorted(ids[key])}
+        documents: dict[str, list[BaseNode]] = {}
+        for page in pages(collection, ["metadatas", "documents"], node_ids=owners):
+            for id_, metadata, text in zip(page["ids"], page["metadatas"], page["documents"], strict=True):
+                if (text or "").strip():
+                    documents.setdefault(owners[id_], []).append(_node(id_, metadata, text))
+                else:
+                    report.empty += 1
+        yield list(documents.items())
 
 
 def _node(id_: str, metadata: dict[str, Any] | None, text: str | None) -> BaseNode:

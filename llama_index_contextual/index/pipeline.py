@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index_contextual.embeddings import DocumentEmbedding, embedding_limit
@@ -107,20 +107,6 @@ class NodePipeline:
             with step("context", source=self.contexts.fingerprint, documents=len(documents), chunks=len(nodes)):
                 self.contexts(nodes, documents, progress=progress)
 
-    def fingerprint(self, embedding: dict[str, Any], reading: dict[str, Any], files: dict[str, Any]) -> Fingerprint:
-        """Everything that shapes the nodes."""
-        return Fingerprint(
-            parser=parser_settings(self.parser),
-            context={
-                "generator": self.contexts.fingerprint,
-                "show_to_llm": self.contexts.show_context_to_llm,
-                **{name: list(keys) for name, keys in self.contexts.key_lists().items() if keys},
-            },
-            embedding=embedding,
-            reading=reading,
-            files=files,
-        )
-
 
 def parser_settings(parser: NodeParser) -> dict[str, Any]:
     """A parser's settings as plain values: a callable counts by its name, anything unknown by its class."""
@@ -142,56 +128,16 @@ def _plain(value: Any) -> Any:
     return f"{name}#{short_hash(name, escaped=False)}" if name.endswith("<lambda>") else name
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """Settings by section.
-
-    Attributes:
-        parser: Class and settings of the node parser.
-        context: Name and version of the context generator; version is a hash of its prompt, model and settings.
-        embedding: Identity of the model and the length of its vectors (0 where not known yet).
-        reading: What turns files into documents.
-        files: Which files are read; no part of the hash, as it shapes no node.
-    """
-
-    parser: dict[str, Any] = field(default_factory=dict)
-    context: dict[str, Any] = field(default_factory=dict)
-    embedding: dict[str, Any] = field(default_factory=dict)
-    reading: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def nodes_hash(self) -> str:
-        """Hash of what shapes nodes and their contexts; a document made with another is made again."""
-        return short_hash([self.parser, self.context, self.reading], escaped=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for the database."""
-        return asdict(self)
+def nodes_hash(fingerprint: Mapping[str, Any]) -> str:
+    """Return the hash of what shapes nodes and their contexts; a document made with another is made again."""
+    return short_hash([fingerprint[section] for section in ("parser", "context", "reading")], escaped=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One setting that differs: ``parser.chunk_size``, what the index was made with, what is asked for."""
-
-    setting: str
-    stored: Any
-    given: Any
-
-    def __str__(self) -> str:
-        return f"{self.setting}: {self.stored!r} → {self.given!r}"
-
-
-def differences(stored: dict[str, Any], given: dict[str, Any]) -> list[Difference]:
-    """Every setting in which two fingerprints differ, in a stable order; {} for ``stored`` differs in nothing."""
-    if not stored:
-        return []
-    found = []
-    for section in sorted(set(given) & set(stored)):  # an earlier version knew fewer sections
-        old, new = stored[section], given[section]
-        found += [
-            Difference(f"{section}.{key}", old.get(key), new.get(key))
-            for key in sorted({*old, *new})
-            if old.get(key) != new.get(key)
-        ]
-    return found
+def differences(stored: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return each setting in which two fingerprints differ, in a stable order; {} for ``stored`` differs in nothing."""
+    return [
+        f"{section}.{key}: {old!r} → {new!r}"
+        for section in sorted(now.keys() & stored.keys())  # an earlier version knew fewer sections
+        for key in sorted({*stored[section], *now[section]})
+        if (old := stored[section].get(key)) != (new := now[section].get(key))
+    ]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from llama_index_contextual.context.usage import ContextUsage
     from llama_index_contextual.documents.files import Problem
-    from llama_index_contextual.index.pipeline import Difference
     from llama_index_contextual.index.tables import DocumentRow
 
 EVERY: Final = 5.0  # seconds between two lines
@@ -150,7 +149,7 @@ class RefreshReport:
     unchanged: list[str] = field(default_factory=list)
     failed: list[Problem] = field(default_factory=list)
     repaired: list[Problem] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
     chunks: int = 0
     embedded: int = 0
     embedded_for_moves: int = 0
@@ -171,7 +170,6 @@ class RefreshReport:
             **asdict(self),
             "moved": [{"from": old, "to": new} for old, new in self.moved],
             "unchanged": self.skipped,
-            "differences": [str(difference) for difference in self.differences],
             "seconds": round(self.seconds, 3),
         }
 
@@ -191,10 +189,10 @@ class RefreshReport:
             "unchanged": self.skipped,
             "failed": len(self.failed),
         }
-        said = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no documents"
+        documents = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no documents"
         chunks = counted(self.chunks, "chunk")
         work = f"{chunks}, {self.embedded} embedded, {self.reused} reused, {self.relocated} relocated"
-        return f"{said}; {work}; {self.seconds:.1f} s"
+        return f"{documents}; {work}; {self.seconds:.1f} s"
 
 
 class RefreshProgress:

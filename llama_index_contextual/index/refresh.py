@@ -14,12 +14,11 @@ import time
 from collections import deque
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.distributed.ray_workers import Here, resolve_workers
+from llama_index_contextual.distributed.ray_workers import LocalWorkers, resolve_workers
 from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import UNREAD, SourceContent, check_source, gather, settled
 from llama_index_contextual.embeddings import VendorEmbedding
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.distributed.ray_workers import Hiring, Workers
+    from llama_index_contextual.distributed.ray_workers import RayWorkers, Workers
     from llama_index_contextual.documents.sources import Source
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.writing import Storage, Writer
@@ -62,35 +61,30 @@ def refresh_index(
     storage: Storage,
     source: str | Path | Iterable[Document] | None,
     *,
-    show_progress: bool,
-    retry_contexts: bool,
-    confirm: bool,
-    workers: str | Hiring | None,
+    workers: str | RayWorkers | None,
+    **options: bool,
 ) -> RefreshReport:
     """Refresh an index, or its successor where another embedding model is to replace it.
 
     Args:
         storage: The index's storage.
-        source: As :meth:`ContextualIndex.refresh` takes it.
-        show_progress: Whether to show how far it is: bars in a terminal, a line every few seconds elsewhere.
-        retry_contexts: Whether contexts that fell back are asked for again.
-        confirm: Whether it may delete most documents, and pay a language model again.
-        workers: As :meth:`ContextualIndex.refresh` takes it.
+        source: As :meth:`ContextualIndex.refresh` takes it, which has the other arguments, too.
+        workers: The same.
+        **options: The same.
 
     Raises:
-        ConfirmationError: It would, and may not.
+        ConfirmationError: It would delete or pay for much, and may not.
         SettingError: There is no such source, or the index is to be replaced, and there is a source.
     """
     source = check_source(source, storage.settings.folders)
-    hiring = resolve_workers(workers, storage.settings.configuration)
-    work = partial(_refreshed, storage, source, hiring, show_progress, retry_contexts, confirm)
+    ray = resolve_workers(workers, storage.settings.configuration)
     with step("refresh") as facts:
         try:
-            report = work()
+            report = _refreshed(storage, source, ray, **options)
         except DamagedError as error:  # deeper than opening looks
             logger.info("%s", error)  # the repair warns of it
             storage.salvage()
-            report = work()
+            report = _refreshed(storage, source, ray, **options)
         facts |= {
             name: len(getattr(report, name)) for name in ("added", "changed", "outdated", "moved", "deleted", "failed")
         }
@@ -101,7 +95,8 @@ def refresh_index(
 def _refreshed(
     storage: Storage,
     source: str | Path | Sequence[Document] | None,
-    hiring: Hiring | None,
+    ray: RayWorkers | None,
+    *,
     show_progress: bool,
     retry_contexts: bool,
     confirm: bool,
@@ -116,15 +111,16 @@ def _refreshed(
         sources, covered = gather(source, reading, writer.documents, report.failed)
         report.differences = settings.differences(writer.state)
         with RefreshProgress(lambda: settings.pipeline.contexts.usage, show=show_progress) as progress:
-            Refresh(settings, writer, hiring, retry_contexts, confirm, progress, report).run(sources, covered)
+            Refresh(settings, writer, ray, retry_contexts, confirm, progress, report).run(sources, covered)
         with writer.reading() as snapshot:
             report.chunks, report.context_sources = snapshot.count(), snapshot.context_sources()
+    report.failed.sort(key=lambda problem: problem.path)  # files were read while others were written
     report.seconds = time.monotonic() - started
     return report
 
 
 @dataclass(slots=True)
-class _Cut:
+class _Parsed:
     """A source that was read and parsed, or why it could not be."""
 
     source: Source
@@ -134,21 +130,13 @@ class _Cut:
 
 
 @dataclass(slots=True)
-class Batch:
-    """Documents that are written together, and why others cannot be, by key."""
-
-    documents: list[Indexed] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class Refresh:
     """The working parts of one refresh.
 
     Attributes:
         settings: Of the index.
         writer: Documents and vectors.
-        hiring: Gives the workers that cut and embed, where there is something to index; None for this process.
+        ray: The workers that parse and embed, where there is something to index; None for this process.
         retry_contexts: Whether contexts that fell back are asked for again.
         confirmed: Whether it may delete most documents, and pay a language model again.
         progress: Is told how far it is.
@@ -157,7 +145,7 @@ class Refresh:
 
     settings: IndexSettings
     writer: Writer
-    hiring: Hiring | None
+    ray: RayWorkers | None
     retry_contexts: bool
     confirmed: bool
     progress: RefreshProgress
@@ -190,14 +178,14 @@ class Refresh:
 
     @contextlib.contextmanager
     def _workers(self, plan: Plan) -> Iterator[Workers]:
-        """Give who cuts and embeds; what comes after them, such as promoting a successor, is done here."""
+        """Give who cuts and embeds; what comes after them, such as the switch to another edition, is done here."""
         vectors = self.writer.vectors
-        here = Here(self.settings.pipeline.parse, vectors.ask)
-        if self.hiring is None or not plan.to_index:
+        here = LocalWorkers(self.settings.pipeline.parse, vectors.ask)
+        if self.ray is None or not plan.to_index:
             yield here
             return
         try:
-            with self.hiring.hired(jobs_of(self.settings)) as workers:
+            with self.ray.started(jobs_of(self.settings)) as workers:
                 vectors.ask = workers.embed
                 yield workers
         finally:
@@ -296,66 +284,70 @@ class Refresh:
             with self._writing:
                 raise
 
-    def _batches(self, sources: Sequence[Source], workers: Workers) -> Iterator[Batch]:
+    def _batches(self, sources: Sequence[Source], workers: Workers) -> Iterator[list[Indexed]]:
         """Read, parse and give contexts; yield what is to be written together, in the order of the sources."""
-        batch, waiting = Batch(), 0
-        for group in iter_batch(self._cut(sources, workers), GROUP):
-            for document in self._prepared(group, batch, workers):
-                batch.documents.append(document)
+        batch: list[Indexed] = []
+        waiting = 0
+        for group in iter_batch(self._parsed(sources, workers), GROUP):
+            for document in self._prepared(group, workers):
+                batch.append(document)
                 waiting += len(document.fresh)
                 if waiting >= BATCH_CHUNKS * workers.embedders:
                     yield batch
-                    batch, waiting = Batch(), 0
-        yield batch
+                    batch, waiting = [], 0
+        if batch:
+            yield batch
 
-    def _cut(self, sources: Iterable[Source], workers: Workers) -> Iterator[_Cut]:
+    def _parsed(self, sources: Iterable[Source], workers: Workers) -> Iterator[_Parsed]:
         """Read and parse sources, in their order; how many are read ahead of those that are parsed, workers decide."""
-        begun: deque[_Cut] = deque()
+        begun: deque[_Parsed] = deque()
 
         def documents() -> Iterator[list[Document]]:
             for source in sources:
-                cut = _Cut(source)
-                begun.append(cut)
+                item = _Parsed(source)
+                begun.append(item)
                 try:
-                    cut.loaded = source.load()
+                    item.loaded = source.load()
                 except DocumentError as error:
-                    cut.problem = str(error)
-                yield cut.loaded.documents
+                    item.problem = str(error)
+                yield item.loaded.documents
 
-        for nodes in workers.cut(documents()):
-            cut = begun.popleft()
+        for nodes in workers.parse(documents()):
+            item = begun.popleft()
             if isinstance(nodes, DocumentError):
-                cut.problem = str(nodes)
+                item.problem = str(nodes)
             else:
-                cut.nodes = nodes
-            self.progress.read(len(cut.nodes))
-            yield cut
+                item.nodes = nodes
+            self.progress.read(len(item.nodes))
+            yield item
 
-    def _prepared(self, group: Sequence[_Cut], batch: Batch, workers: Workers) -> list[Indexed]:
+    def _prepared(self, group: Sequence[_Parsed], workers: Workers) -> list[Indexed]:
         """Give some sources contexts; one that cannot be read or parsed is reported, and concerns it alone."""
         pipeline, made_with = self.settings.pipeline, self.settings.made_with
         with self.writer.reading() as snapshot:
-            stored = snapshot.nodes_of([cut.source.id for cut in group])
+            stored = snapshot.nodes_of([item.source.id for item in group])
         known = {key: {node.node_id: node for node in nodes} for key, nodes in stored.items()}
-        batch.failed |= {cut.source.id: cut.problem for cut in group if cut.problem}
-        parsed = [cut for cut in group if not cut.problem]
-        for cut in parsed:
-            pipeline.take_over(cut.nodes, known.get(cut.source.id, {}))
-            if cut.loaded.repair:
-                self.report.repaired.append(Problem(cut.source.id, cut.loaded.repair))
-        documents = [document for cut in parsed for document in cut.loaded.documents]
-        nodes = [node for cut in parsed for node in cut.nodes]
+        parsed = [item for item in group if not item.problem]
+        for item in group:
+            if item.problem:
+                self._failed(item.source.id, item.problem)
+        for item in parsed:
+            pipeline.take_over(item.nodes, known.get(item.source.id, {}))
+            if item.loaded.repair:
+                self.report.repaired.append(Problem(item.source.id, item.loaded.repair))
+        documents = [document for item in parsed for document in item.loaded.documents]
+        nodes = [node for item in parsed for node in item.nodes]
         if not workers.write_contexts:
             pipeline.contextualize(nodes, documents, lambda now: self.progress.at_work("contexts", now.done))
         self.progress.finished("contexts", len(nodes))
         indexed = []
-        for cut in parsed:
-            source, loaded, former = cut.source, cut.loaded, known.get(cut.source.id, {})
-            chunks = [Chunk.of(node, former.get(node.node_id)) for node in cut.nodes]
+        for item in parsed:
+            source, loaded, former = item.source, item.loaded, known.get(item.source.id, {})
+            chunks = [Chunk.of(node, former.get(node.node_id)) for node in item.nodes]
             try:
                 see_documents(self.settings.embedding, chunks)
             except EmbeddingError as error:  # one of its chunks is too long for the model
-                batch.failed[source.id] = str(error)
+                self._failed(source.id, str(error))
                 continue
             state = (loaded.sha256, loaded.size, loaded.stamp, made_with(source.id), len(chunks))
             indexed.append(Indexed(DocumentRow(source.id, source.kind, *state), chunks))
@@ -367,15 +359,11 @@ class Refresh:
             if key in names:
                 names.remove(key)
 
-    def _write(self, batch: Batch) -> None:
-        """Embed a batch and write it; called in a thread of its own, which alone changes the report meanwhile."""
-        for key, reason in batch.failed.items():
-            self._failed(key, reason)
-        if not batch.documents:
-            return
-        embedded = self.writer.vectors.embed([chunk for one in batch.documents for chunk in one.chunks], self._embedded)
+    def _write(self, batch: Sequence[Indexed]) -> None:
+        """Embed a batch and write it; called in a thread of its own, which alone counts chunks meanwhile."""
+        embedded = self.writer.vectors.embed([chunk for one in batch for chunk in one.chunks], self._embedded)
         sound: list[Indexed] = []
-        for one in batch.documents:
+        for one in batch:
             reasons = [fault for chunk in one.chunks if (fault := embedded.failed.get(chunk.embed_hash))]
             if reasons:
                 self._failed(one.key, reasons[0])
@@ -399,7 +387,7 @@ class Refresh:
             self.report.reused += sum(chunk.embed_hash not in embedded.fresh for _, chunk in fresh)
         self.report.relocated += written.relocated
         self.report.removed += written.removed
-        self.progress.finished("indexed", sum(len(one.chunks) for one in batch.documents))
+        self.progress.finished("indexed", sum(len(one.chunks) for one in batch))
 
     def _embedded(self, texts: int) -> None:
         self.progress.at_work("indexed", texts)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.errors import DamagedError, StorageError
+from llama_index_contextual.errors import StorageError
 from llama_index_contextual.index.state import state_of
 from llama_index_contextual.index.tables import (
     CONTEXTS,
@@ -27,11 +27,11 @@ from llama_index_contextual.index.tables import (
     VECTORS,
     DocumentRow,
     NodeRow,
+    fault_of,
     name_of_model,
     node_of,
     vector_of,
 )
-from llama_index_contextual.index.vectors import fault_of
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
     from llama_index_contextual.index.database import Database
-    from llama_index_contextual.index.transaction import Transaction
+    from llama_index_contextual.index.snapshot import Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ _FORMER: Final = (
     "chroma",
 )
 _KEPT_STATE: Final = ("settings", "choices", "unremembered", "folder", "seal")
-_DOCUMENT_TYPES: Final = tuple(type(value) for value in DocumentRow(""))
+_DOCUMENT_TYPES: Final = (int, int, *map(type, DocumentRow("")))  # of number, edition, and the rest
 _DAMAGE: Final = (sqlite3.Error, UnicodeDecodeError, OverflowError)  # SQLite may quote damaged bytes in an error
 
 
@@ -116,7 +116,8 @@ def _salvaged(file: Path, target: Database) -> str:
     edition = state.pop("edition", 0)
     with _opened(file) as old, target.writing() as new:
         new.set_state(**state, complete=False)  # texts whose vector is lost are embedded again
-        vectors = _copy_vectors(old, new)
+        rows = _read(old, VECTORS, "model", "hash", "vector", "checksum")
+        vectors = new.put_vectors(one[:3] for one in rows if _is_vector(*one[1:3]) and vector_of(*one[2:]) is not None)
         contexts = _copy_contexts(old, new)
         lost = _copy_given(old, new, edition)
     target.close()
@@ -132,15 +133,12 @@ def readable_state(file: Path) -> dict[str, Any]:
     """Return what can be read of the state of a damaged file: its settings, and which edition readers saw."""
     with _opened(file) as old:
         read = {str(key): value for key, value in map(_plain, _read(old, STATE, "key", "value"))}
-    return {key: read[key] for key in (*_KEPT_STATE, "edition") if key in read and _is_sound({key: read[key]})}
-
-
-def _is_sound(state: dict[str, Any]) -> bool:
-    try:
-        state_of(state, "", "")
-    except DamagedError:
-        return False
-    return True
+    sound = {}
+    for key in {*_KEPT_STATE, "edition"} & read.keys():
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            state_of({key: read[key]})
+            sound[key] = read[key]
+    return sound
 
 
 def take_over_former(folder: Path, database: Database) -> None:
@@ -149,7 +147,10 @@ def take_over_former(folder: Path, database: Database) -> None:
     for name in _FORMER_CACHES:
         if (folder / name).is_file():
             with _opened(folder / name) as old, database.writing() as new:
-                vectors += _copy_former_vectors(old, new)
+                rows = _read(old, "vectors", "model", "hash", "vector")
+                vectors += new.put_vectors(
+                    (name_of_model(str(one[0])), *one[1:]) for one in rows if _is_vector(*one[1:])
+                )
                 contexts += _copy_contexts(old, new, "kv")
     for name in (*_FORMER[1:], *_FORMER_CACHES, *(f"{one}{end}" for one in _FORMER_CACHES for end in ("-wal", "-shm"))):
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -167,7 +168,7 @@ def _opened(path: Path) -> contextlib.closing[sqlite3.Connection]:
     return contextlib.closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True))
 
 
-def _read(old: sqlite3.Connection, table: sa.Table | str, *columns: str) -> Iterator[Sequence[Any]]:
+def _read(old: sqlite3.Connection, table: sa.Table | str, *columns: str) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a table that can be read: of a damaged page only its own rows are lost."""
     names, bounds = ", ".join(columns), (0, 0)
     try:
@@ -190,17 +191,6 @@ def _read(old: sqlite3.Connection, table: sa.Table | str, *columns: str) -> Iter
                 parts[:0] = [(start, half), (half, stop)]
 
 
-def _copy_vectors(old: sqlite3.Connection, new: Transaction) -> int:
-    rows = _read(old, VECTORS, "model", "hash", "vector", "checksum")
-    sound = (one[:3] for one in rows if _is_vector(one) and vector_of(one[2], one[3]) is not None)
-    return new.copy_vectors(sound)
-
-
-def _copy_former_vectors(old: sqlite3.Connection, new: Transaction) -> int:
-    rows = _read(old, "vectors", "model", "hash", "vector")
-    return new.copy_vectors((name_of_model(str(one[0])), *one[1:]) for one in rows if _is_vector(one))
-
-
 def _plain(row: Sequence[Any]) -> list[Any]:
     """Return a row whose last value was JSON; SQLite makes a number of one that looks like a number."""
     with contextlib.suppress(ValueError):
@@ -208,10 +198,10 @@ def _plain(row: Sequence[Any]) -> list[Any]:
     return [*row[:-1], None]
 
 
-def _is_vector(row: Sequence[Any]) -> bool:
-    if not isinstance(row[1], str) or not isinstance(row[2], bytes) or not row[2] or len(row[2]) % 4:
+def _is_vector(key: object, blob: object) -> bool:
+    if not isinstance(key, str) or not isinstance(blob, bytes) or not blob or len(blob) % 4:
         return False
-    return fault_of(np.frombuffer(row[2], "<f4")) is None
+    return fault_of(np.frombuffer(blob, "<f4")) is None
 
 
 def _copy_contexts(old: sqlite3.Connection, new: Transaction, table: str = CONTEXTS.name) -> int:
@@ -229,29 +219,26 @@ def _copy_contexts(old: sqlite3.Connection, new: Transaction, table: str = CONTE
 
 def _copy_given(old: sqlite3.Connection, new: Transaction, edition: int) -> list[str]:
     """Copy documents that were given by hand and can be read whole; return the keys of the others."""
-    rows = [
-        (number, its, DocumentRow._make(row))
-        for number, its, *row in _read(old, DOCUMENTS, "id", "edition", *DocumentRow._fields)
-    ]
-    sound = [(number, its, row) for number, its, row in rows if _is_whole((number, its, *row))]
-    lost = [
-        row.key
-        for number, its, row in rows
-        if not _is_whole((number, its, *row)) and isinstance(row.key, str) and row.kind != "file"
-    ]
-    editions = [its for _, its, _ in sound]
-    if edition not in editions:
-        edition = min(editions, default=0)
-    given = {
+    sound: list[tuple[int, int, DocumentRow]] = []
+    lost: list[str] = []
+    for number, its, *values in _read(old, DOCUMENTS, "id", "edition", *DocumentRow._fields):
+        row = DocumentRow._make(values)
+        if (type(number), type(its), *map(type, row)) == _DOCUMENT_TYPES:  # SQLite reads what damaged bytes say
+            sound.append((number, its, row))
+        elif isinstance(row.key, str) and row.kind != "file":
+            lost.append(row.key)
+    if edition not in (its for _, its, _ in sound):
+        edition = min((its for _, its, _ in sound), default=0)
+    by_hand = {
         number: row._replace(kind="document") for number, its, row in sound if its == edition and row.kind != "file"
     }
     nodes: dict[int, list[NodeRow]] = {}
     names = [column.name for column in NODE_COLUMNS]
-    for document, *values in _read(old, NODES, "document", *names) if given else ():
-        if document in given:
+    for document, *values in _read(old, NODES, "document", *names) if by_hand else ():
+        if document in by_hand:
             with contextlib.suppress(ValueError, TypeError):
                 nodes.setdefault(document, []).append(node_of(*values))
-    for number, document in given.items():
+    for number, document in by_hand.items():
         chunks = nodes.get(number, [])
         if len(chunks) == document.nodes:
             key = new.put_documents([document])[document.key]
@@ -259,8 +246,3 @@ def _copy_given(old: sqlite3.Connection, new: Transaction, edition: int) -> list
         else:
             lost.append(document.key)
     return sorted(lost)
-
-
-def _is_whole(row: Sequence[object]) -> bool:
-    """Return whether a document's row has the types that were written; SQLite reads what damaged bytes say."""
-    return all(isinstance(value, kind) for value, kind in zip(row, (int, int, *_DOCUMENT_TYPES), strict=True))

@@ -178,13 +178,10 @@ def _database(address: str | None, layout: Layout, folders: Folders) -> Database
 
 def _state(database: Database) -> IndexState:
     """Return what an index says of itself; of a damaged one what can be read of it."""
-    if not database.exists:
-        return IndexState()
     try:
-        with database.reading() as snapshot:
-            return state_of(snapshot.state, database.name, "refresh")
+        return database.state()
     except DamagedError:
-        return IndexState() if database.file is None else state_of(readable_state(database.file), database.name, "")
+        return IndexState() if database.file is None else state_of(readable_state(database.file))
 
 
 def has_several(storage: Path) -> bool:

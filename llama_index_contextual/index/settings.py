@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.sources import Reading
 from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
-from llama_index_contextual.index.pipeline import Difference, NodePipeline, differences
+from llama_index_contextual.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
 from llama_index_contextual.index.recipe import sealed
 from llama_index_contextual.index.rescue import is_former
-from llama_index_contextual.index.state import DEFAULT_NAME, Choices, IndexState, Layout, WriteLock, state_of
+from llama_index_contextual.index.state import DEFAULT_NAME, Choices, IndexState, Layout, WriteLock
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.documents import DocumentReader, FileRules
     from llama_index_contextual.documents.folders import Folders
     from llama_index_contextual.index.database import Database
-    from llama_index_contextual.index.pipeline import Fingerprint
-    from llama_index_contextual.index.snapshot import Snapshot
     from llama_index_contextual.vector_stores.stores import Store
 
 
@@ -66,23 +64,8 @@ class IndexSettings:
         return self.database.shared
 
     def state(self) -> IndexState:
-        """Return what is true of the whole index; an empty state where nothing was indexed yet.
-
-        Raises:
-            DamagedError: It cannot be read.
-        """
-        if not self.database.exists:
-            return IndexState()
-        with self.database.reading() as snapshot:
-            return self.state_in(snapshot)
-
-    def state_in(self, snapshot: Snapshot) -> IndexState:
-        """Return what was true of the whole index at one moment.
-
-        Raises:
-            DamagedError: It makes no sense.
-        """
-        return state_of(snapshot.state, self.database.name, self.command())
+        """Return what is true of the whole index; see :meth:`Database.state`."""
+        return self.database.state()
 
     @property
     def exists(self) -> bool:
@@ -130,7 +113,7 @@ class IndexSettings:
 
         That is the settings of today, and what converts the document.
         """
-        nodes, readers, mark_of = self.fingerprint.nodes_hash, self.readers, self.converter.mark
+        nodes, readers, mark_of = nodes_hash(self.fingerprint), self.readers, self.converter.mark
 
         def made_with(key: str) -> str:
             mark = "" if suffix_of(key) in readers else mark_of(key)
@@ -139,25 +122,38 @@ class IndexSettings:
         return made_with
 
     @property
-    def fingerprint(self) -> Fingerprint:
-        """Return everything that shapes nodes and vectors, and which files are read."""
-        reading = {"readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.readers.items())}}
-        files = {name: list(value) if isinstance(value, tuple) else value for name, value in self.files}
-        return self.pipeline.fingerprint({"model": model_id(self.embedding)}, reading, files)
+    def fingerprint(self) -> dict[str, dict[str, Any]]:
+        """Return everything that shapes nodes and vectors, and which files are read, by section.
+
+        ``parser``: class and settings. ``context``: name and version of the generator; the version is a hash of its
+        prompt, model and settings. ``embedding``: the model. ``reading``: what turns files into documents.
+        """
+        contexts = self.pipeline.contexts
+        return {
+            "parser": parser_settings(self.pipeline.parser),
+            "context": {
+                "generator": contexts.fingerprint,
+                "show_to_llm": contexts.show_context_to_llm,
+                **{name: list(keys) for name, keys in contexts.key_lists().items() if keys},
+            },
+            "embedding": {"model": model_id(self.embedding)},
+            "reading": {"readers": {suffix: type(reader).__name__ for suffix, reader in sorted(self.readers.items())}},
+            "files": {name: list(value) if isinstance(value, tuple) else value for name, value in self.files},
+        }
 
     def command(self, *options: str, name: str = "index") -> str:
         """Return the command line that indexes this folder in this storage, to be pasted into a shell."""
         database = ["--database", self.database.name] if self.shared and name == "index" else []
         return command_line(name, self.folders, self.layout, *database, *options)
 
-    def differences(self, state: IndexState) -> list[Difference]:
+    def differences(self, state: IndexState) -> list[str]:
         """Return the settings that differ from those an index was made with."""
-        return differences(state.settings, self.fingerprint.to_dict())
+        return differences(state.settings, self.fingerprint)
 
     def other_model(self, state: IndexState) -> bool:
         """Return whether the vectors of an index are another model's."""
         stored = state.settings.get("embedding") or {}
-        return bool(stored) and stored != self.fingerprint.embedding
+        return bool(stored) and stored != self.fingerprint["embedding"]
 
     def check(self, state: IndexState) -> None:
         """Refuse settings that do not fit an index.
@@ -166,7 +162,7 @@ class IndexSettings:
             FingerprintError: The embedding model is another one, or anything is and ``reindex="error"``.
         """
         if self.reindex in ("auto", "error") and self.other_model(state):
-            stored, given = state.model, self.fingerprint.embedding["model"]
+            stored, given = state.model, model_id(self.embedding)
             # Without a model the command would take the former one.
             chosen = self.remembered.choices.get("embed_model")
             model = ["--embed-model", chosen] if chosen else []
@@ -178,7 +174,7 @@ class IndexSettings:
         found = self.differences(state)
         if found and self.reindex == "error":
             raise FingerprintError(
-                f"the index in {self.layout.root} was made with other settings: {'; '.join(map(str, found))}. "
+                f"the index in {self.layout.root} was made with other settings: {'; '.join(found)}. "
                 "Cure: the former settings, or reindex='auto' (--reindex auto)."
             )
 
@@ -218,7 +214,7 @@ class IndexSettings:
         """Return a state that says what the index is made with from now on."""
         made = replace(
             state,
-            settings=self.fingerprint.to_dict(),
+            settings=self.fingerprint,
             choices=self.remembered.choices.copy(),
             unremembered=list(self.remembered.unremembered),
             folder="" if self.folders.collections else str(self.folder),

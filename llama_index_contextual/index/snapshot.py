@@ -1,15 +1,17 @@
-"""What is asked of the database of an index, at one moment of it."""
+"""What is asked of the database of an index, at one moment of it, and what is written there in one transaction."""
 
 from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 import sqlalchemy as sa
 from llama_index.core.utils import iter_batch
 
+from llama_index_contextual.index.state import state_of
 from llama_index_contextual.index.tables import (
     AT_ONCE,
     CONTEXTS,
@@ -22,28 +24,27 @@ from llama_index_contextual.index.tables import (
     VECTORS,
     DocumentRow,
     NodeRow,
+    check_layout,
     checksum_of,
     name_of_model,
     node_of,
     vector_of,
+    vector_row,
 )
 from llama_index_contextual.keyword.filters import REF_DOC_ID
 from llama_index_contextual.text import storable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from llama_index_contextual.index.tables import Floats, Rows
 
+    Explained = Callable[[], AbstractContextManager[None]]
+
 _NODE_NAMES: Final = ", ".join(column.name for column in NODE_COLUMNS)
-# What a SQLite file never has: of whole rows that went, or of numbers that are others, SQLite says nothing.
-_NEVER: Final = {
-    "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM nodes WHERE document = documents.id)": "nodes went",
-    "SELECT 1 FROM nodes WHERE document NOT IN (SELECT id FROM documents)": "documents are lost",
-    "SELECT 1 FROM documents WHERE edition NOT BETWEEN ? AND ? + 1": "it has no such edition",
-    "SELECT 1 FROM documents WHERE kind NOT IN ('file', 'document')": "a document is of no kind",
-}
+_SESSIONS: Final = 32  # that are remembered; an engine that is further behind is derived again
+_ALWAYS: Final = {"layout", "identity", "change", "edition"}  # what a database says of itself from its beginning
 
 
 class Snapshot:
@@ -51,29 +52,27 @@ class Snapshot:
 
     Args:
         connection: In a transaction.
+        name: Of the database.
         schema: Of the tables, None in SQLite.
         explained: Makes an error of the database, and of what was read there, one of ours.
+
+    Attributes:
+        state: What is true of the whole index.
+        edition: Which of its editions is read.
     """
 
-    def __init__(
-        self, connection: sa.Connection, schema: str | None, explained: Callable[[], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, connection: sa.Connection, name: str, schema: str | None, explained: Explained) -> None:
         self.connection = connection
         self._explained = explained
         self._nodes = "nodes" if schema is None else f'"{schema}".nodes'
         self._lock = threading.Lock()
-        self.state: dict[str, Any] = dict(self._fetch(sa.select(STATE.c.key, STATE.c.value)))
-        self.edition: int = self.state.get("edition", 0)
-
-    @property
-    def identity(self) -> str:
-        """Return what tells this database from all others."""
-        return str(self.state.get("identity", ""))
-
-    @property
-    def change(self) -> int:
-        """Return the number of the last change."""
-        return int(self.state.get("change", 0))
+        values = dict(self._fetch(sa.select(STATE.c.key, STATE.c.value)))
+        check_layout(values.get("layout"), name)
+        with self._explained():
+            if not values.keys() >= _ALWAYS:
+                raise ValueError("it has no identity")
+            self.state = state_of(values)
+        self.edition = self.state.edition
 
     def _fetch(self, statement: sa.Executable | str) -> list[Any]:
         with self._lock, self._explained():
@@ -89,30 +88,6 @@ class Snapshot:
         """
         with self._explained():
             raise ValueError(problem)
-
-    def check(self) -> None:
-        """Read all of a SQLite file, pages, nodes and vectors.
-
-        Raises:
-            DamagedError: Something is not as it was written.
-        """
-        with self._lock, self._explained():
-            [[problem]] = self.connection.exec_driver_sql("PRAGMA integrity_check(1)")
-            if problem != "ok":
-                raise ValueError(problem)
-            query = "SELECT node_id, text, metadata, rest, embed_hash, checksum FROM nodes"
-            for page in self.connection.exec_driver_sql(query).partitions(AT_ONCE):
-                for *values, checksum in page:
-                    if checksum_of(*values) != checksum:
-                        raise ValueError(f"chunk {values[0]!r} has another checksum")
-            for page in self.connection.exec_driver_sql("SELECT vector, checksum FROM vectors").partitions(AT_ONCE):
-                if any(vector_of(*stored) is None for stored in page):
-                    raise ValueError("a vector has another checksum")
-            for query, problem in _NEVER.items() if self.state.get("complete") else ():
-                if self.connection.exec_driver_sql(query, (self.edition,) * query.count("?")).first():
-                    raise ValueError(problem)
-            if not {"layout", "identity", "change", "edition"} <= set(self.state):
-                raise ValueError("it has no identity")
 
     def _pages(self, rows: Rows | None, *columns: Any, size: int = PAGE) -> Iterator[list[Any]]:
         """Yield columns of the nodes with some numbers, or of all, in their order, a page at a time."""
@@ -309,3 +284,130 @@ class Snapshot:
 
 def _vectors(model: str, hashes: Sequence[str], *columns: Any) -> sa.Select[Any]:
     return sa.select(*columns).where(VECTORS.c.hash.in_(hashes), VECTORS.c.model == name_of_model(model))
+
+
+class Transaction(Snapshot):
+    """A moment that is being written. Leave it with an error, and nothing of it happened."""
+
+    def __init__(
+        self, connection: sa.Connection, name: str, schema: str | None, explained: Explained, session: str
+    ) -> None:
+        # First: of a server, other writers wait here until this transaction ends.
+        connection.execute(sa.select(STATE.c.value).where(STATE.c.key == "change").with_for_update())
+        super().__init__(connection, name, schema, explained)
+        self._session, self._counted = session, False
+
+    def _run(self, statement: sa.Executable, rows: Sequence[dict[str, Any]] | None = None) -> int:
+        """Write, and return how many rows that concerned."""
+        with self._explained():
+            return int(self.connection.execute(statement, rows).rowcount)
+
+    def count_change(self) -> None:
+        """Take the next number of change, once: readers look at the nodes again when it grows."""
+        if not self._counted:
+            self._counted = True
+            number, sessions = self.state.change + 1, self.state.sessions
+            self.set_state(change=number)
+            if self._session not in (session for session, _ in sessions):
+                self.set_state(sessions=[*sessions, (self._session, number)][-_SESSIONS:])
+
+    def set_state(self, **values: Any) -> None:
+        """Write what is true of the whole index."""
+        for key, value in values.items():
+            # Changed in place: other writers wait for this row.
+            if not self._run(sa.update(STATE).where(STATE.c.key == key).values(value=value)):
+                self._run(sa.insert(STATE), [{"key": key, "value": value}])
+        self.state = replace(self.state, **values)
+
+    def put_documents(self, documents: Iterable[DocumentRow]) -> dict[str, int]:
+        """Write documents, new or known, and return their numbers by key. Their nodes stay."""
+        self.count_change()
+        rows = {one.key: {**one._asdict(), "edition": self.edition} for one in documents}
+        known = self._numbers(rows)
+        if changed := [{**row, "number": known[key]} for key, row in rows.items() if key in known]:
+            change = sa.update(DOCUMENTS).where(DOCUMENTS.c.id == sa.bindparam("number"))
+            names: dict[str, Any] = {name: sa.bindparam(name) for name in DocumentRow._fields if name != "key"}
+            self._run(change.values(**names), changed)
+        if fresh := [row for key, row in rows.items() if key not in known]:
+            self._run(sa.insert(DOCUMENTS), fresh)
+            known |= self._numbers(rows.keys() - known.keys())
+        return known
+
+    def _numbers(self, keys: Iterable[str]) -> dict[str, int]:
+        numbers: dict[str, int] = {}
+        for part in iter_batch(keys, AT_ONCE):
+            known = DOCUMENTS.c.edition == self.edition, DOCUMENTS.c.key.in_(part)
+            numbers.update(map(tuple, self._fetch(sa.select(DOCUMENTS.c.key, DOCUMENTS.c.id).where(*known))))
+        return numbers
+
+    def delete_documents(self, keys: Iterable[str]) -> int:
+        """Delete documents with their nodes; return how many nodes there were."""
+        gone = 0
+        for part in iter_batch(self._numbers(keys).values(), AT_ONCE):
+            self.count_change()
+            gone += self._run(sa.delete(NODES).where(NODES.c.document.in_(part)))
+            self._run(sa.delete(DOCUMENTS).where(DOCUMENTS.c.id.in_(part)))
+        return gone
+
+    def put_nodes(self, nodes: Iterable[tuple[int, NodeRow]]) -> None:
+        """Write nodes, each with the number of its document; they get numbers of their own."""
+        self.count_change()
+        for part in iter_batch(nodes, PAGE):
+            self._run(sa.insert(NODES), [self._values_of(document, node) for document, node in part])
+        [(newest,)] = self._fetch(sa.select(sa.func.max(NODES.c.id)))
+        self.set_state(newest=int(newest or 0))
+
+    def _values_of(self, document: int, node: NodeRow) -> dict[str, Any]:
+        fields = {name: value for name, value in node._asdict().items() if name != "row"}
+        checksum = checksum_of(node.node_id, node.text, node.metadata, node.rest, node.embed_hash)
+        return {**fields, "document": document, "edition": self.edition, "checksum": checksum}
+
+    def delete_nodes(self, rows: Iterable[int]) -> None:
+        """Delete nodes by number."""
+        for part in iter_batch(rows, AT_ONCE):
+            self.count_change()
+            self._run(sa.delete(NODES).where(NODES.c.id.in_(part)))
+
+    def put_vectors(self, vectors: Iterable[tuple[Any, ...]]) -> int:
+        """Keep vectors, each with the short name of its model and the hash of its text; return how many.
+
+        One that is there already is replaced.
+        """
+        total = 0
+        for part in iter_batch(vectors, AT_ONCE):
+            rows = {one[:2]: vector_row(*one) for one in part}
+            for model in {model for model, _ in rows}:
+                hashes = [key for its_model, key in rows if its_model == model]
+                self._run(sa.delete(VECTORS).where(VECTORS.c.hash.in_(hashes), VECTORS.c.model == model))
+            self._run(sa.insert(VECTORS), [*rows.values()])
+            total += len(part)
+        return total
+
+    def forget_vectors(self, spare: int) -> None:
+        """Delete vectors of texts that no node has, where they are more than the used ones and some to spare."""
+        [(total,)] = self._fetch(sa.select(sa.func.count()).select_from(VECTORS))
+        if total > 2 * self.count() + spare:
+            used = sa.select(NODES.c.embed_hash)
+            self._run(sa.delete(VECTORS).where(VECTORS.c.hash.not_in(used)))
+
+    def switch_edition(self, edition: int) -> None:
+        """Let readers see another edition, and delete what no edition needs any more."""
+        self.count_change()
+        self.set_state(edition=edition)
+        self.edition = edition
+        self._run(sa.delete(NODES).where(NODES.c.edition != edition))
+        self._run(sa.delete(DOCUMENTS).where(DOCUMENTS.c.edition != edition))
+
+    # Contexts, and any other values by key
+
+    def put_values(self, collection: str, values: Mapping[str, Any]) -> None:
+        """Keep values by key; one that is there already is replaced."""
+        for part in iter_batch(values.items(), AT_ONCE):
+            self.delete_values(collection, [key for key, _ in part])
+            rows = [{"collection": collection, "key": key, "value": value} for key, value in part]
+            self._run(sa.insert(CONTEXTS), rows)
+
+    def delete_values(self, collection: str, keys: Sequence[str]) -> int:
+        """Delete values by key; return how many there were."""
+        of_these = CONTEXTS.c.key.in_(keys), CONTEXTS.c.collection == collection
+        return self._run(sa.delete(CONTEXTS).where(*of_these))

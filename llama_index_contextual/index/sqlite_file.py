@@ -1,7 +1,8 @@
-"""The database of an index as a SQLite file: how it is opened, also where it can only be read, and what it may hold."""
+"""The database of an index as a SQLite file: opened, also where it can only be read, and checked."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sqlite3
@@ -13,7 +14,15 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from llama_index_contextual.errors import DamagedError, StorageError
-from llama_index_contextual.index.tables import TABLES, check_layout
+from llama_index_contextual.index.tables import (
+    AT_ONCE,
+    TABLES,
+    check_layout,
+    checksum_of,
+    vector_of,
+)
+
+logger = logging.getLogger(__name__)
 
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another one
 _PRAGMAS: Final = (
@@ -22,6 +31,13 @@ _PRAGMAS: Final = (
     "PRAGMA synchronous=FULL",  # on disk at each commit, not at the next checkpoint
 )
 _TRIES: Final = 3
+# What a file never has: of whole rows that went, or of numbers that are others, SQLite says nothing.
+_NEVER: Final = {
+    "SELECT 1 FROM documents WHERE nodes != (SELECT count(*) FROM nodes WHERE document = documents.id)": "nodes went",
+    "SELECT 1 FROM nodes WHERE document NOT IN (SELECT id FROM documents)": "documents are lost",
+    "SELECT 1 FROM documents WHERE edition NOT BETWEEN ? AND ? + 1": "it has no such edition",
+    "SELECT 1 FROM documents WHERE kind NOT IN ('file', 'document')": "a document is of no kind",
+}
 
 
 def open_file(file: Path, cure: str, *, create: bool) -> tuple[sa.Engine, tempfile.TemporaryDirectory[str] | None]:
@@ -136,3 +152,30 @@ def _copied(file: Path) -> tempfile.TemporaryDirectory[str]:
             f"({error}). Cure: make one of them writable, or name a folder with room in TMPDIR."
         ) from error
     return copy
+
+
+def check_content(connection: sa.Connection, edition: int, *, complete: bool) -> None:
+    """Read all of a file: pages, nodes and vectors.
+
+    Args:
+        connection: In a transaction.
+        edition: That readers see.
+        complete: Whether no refresh is at work, or was killed.
+
+    Raises:
+        ValueError: Something is not as it was written.
+    """
+    [[problem]] = connection.exec_driver_sql("PRAGMA integrity_check(1)")
+    if problem != "ok":
+        raise ValueError(problem)
+    query = "SELECT node_id, text, metadata, rest, embed_hash, checksum FROM nodes"
+    for page in connection.exec_driver_sql(query).partitions(AT_ONCE):
+        for *values, checksum in page:
+            if checksum_of(*values) != checksum:
+                raise ValueError(f"chunk {values[0]!r} has another checksum")
+    for page in connection.exec_driver_sql("SELECT vector, checksum FROM vectors").partitions(AT_ONCE):
+        if any(vector_of(*stored) is None for stored in page):
+            raise ValueError("a vector has another checksum")
+    for query, problem in _NEVER.items() if complete else ():
+        if connection.exec_driver_sql(query, (edition,) * query.count("?")).first():
+            raise ValueError(problem)

@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from llama_index_contextual.errors import DamagedError, LockedError, StorageError
+from llama_index_contextual.errors import LockedError, StorageError
 from llama_index_contextual.index.tables import LAYOUT
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ class Layout:
 
     def strange(self) -> list[str]:
         """Return the names in the folder that are not an index's; what a damaged index left is one's own."""
-        own = [".gitignore", "chroma", "keywords", "matrix", "index.sqlite3", "write.lock"]
-        own += [DEFAULT_NAME, "questions.jsonl"]  # of several folders, what their page writes
-        return sorted(path.name for path in self.root.iterdir() if not path.name.startswith(tuple(own)))
+        ours = [".gitignore", "chroma", "keywords", "matrix", "index.sqlite3", "write.lock"]
+        ours += [DEFAULT_NAME, "questions.jsonl"]  # of several folders, what their page writes
+        return sorted(path.name for path in self.root.iterdir() if not path.name.startswith(tuple(ours)))
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each thing in the folder."""
@@ -138,7 +138,7 @@ class IndexState:
     """What is true of the whole index.
 
     Attributes:
-        settings: By section, as ``Fingerprint`` describes them; empty before anything was indexed.
+        settings: By section, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
         choices: What was asked for, so that it is said once.
         unremembered: Names of settings that could not be written down; who does not give them again cannot write.
         folder: Of the documents.
@@ -185,25 +185,20 @@ class IndexState:
 _STATE: Final = TypeAdapter(IndexState)
 
 
-def state_of(values: Mapping[str, Any], name: str, cure: str) -> IndexState:
-    """Return the state that a database holds.
-
-    Args:
-        values: Its table ``state``.
-        name: Of the database, for messages.
-        cure: What a reader of a damaged one is told to do.
+def state_of(values: Mapping[str, Any]) -> IndexState:
+    """Return the state that a database holds, given its table ``state``.
 
     Raises:
-        DamagedError: It makes no sense.
+        ValueError: It makes no sense.
+        TypeError: It is no JSON.
+        RecursionError: It is nested too deeply.
     """
     try:
         return _STATE.validate_json(json.dumps(dict(values)))
-    except (TypeError, RecursionError) as error:
-        raise DamagedError(f"{name} is damaged ({error}). Cure: {cure}") from error
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, fault["loc"]))
-        raise DamagedError(f"{name} is damaged ({place}{': ' * bool(place)}{fault['msg']}). Cure: {cure}") from error
+        raise ValueError(f"{place}{': ' * bool(place)}{fault['msg']}") from error
 
 
 class WriteLock:

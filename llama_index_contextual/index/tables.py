@@ -34,6 +34,8 @@ from llama_index_contextual.metadata import CONTEXT_SOURCE, value_of
 from llama_index_contextual.text import short_hash, storable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     Rows = npt.NDArray[np.int64]
@@ -180,44 +182,57 @@ NODE_COLUMNS: Final = (*(NODES.c[name if name != "row" else "id"] for name in No
 DOCUMENT_COLUMNS: Final = tuple(DOCUMENTS.c[name] for name in DocumentRow._fields)
 
 
-def checksum_of(node_id: str, text: str, metadata: str, rest: bytes, embed_hash: str) -> int:
+def checksum_of(node_id: str, text: str, metadata: str | dict[str, Any], rest: bytes, embed_hash: str) -> int:
     """Return what tells that a node is as it was written; a SQLite file has no checksums of its own.
 
     Args:
         node_id: Its id.
         text: Its text.
-        metadata: All of it, as JSON.
+        metadata: All of it, perhaps as JSON.
         rest: Its other fields.
         embed_hash: Of its embedded text.
     """
+    if not isinstance(metadata, str):
+        metadata = json.dumps(metadata)
     words = f"{node_id}\0{text}\0{metadata}\0{embed_hash}"
     return zlib.crc32(rest, zlib.crc32(words.encode("utf-8", "surrogatepass")))
 
 
-def node_of(row: int, *fields: Any) -> NodeRow:
+def node_of(*values: Any) -> NodeRow:
     """Return a node that was read, given the values of :data:`NODE_COLUMNS`, where metadata may be JSON.
 
     Raises:
         ValueError: It is not as it was written.
     """
-    *values, checksum = fields
-    node = NodeRow(row, *values)
+    node = NodeRow(*values[:-1])
     metadata: Any = node.metadata
-    if isinstance(metadata, str):
-        node = node._replace(metadata=json.loads(metadata))
-    if checksum_of_node(node) != checksum:
+    if checksum_of(node.node_id, node.text, metadata, node.rest, node.embed_hash) != values[-1]:
         raise ValueError(f"chunk {node.node_id!r} has another checksum")
-    return node
-
-
-def checksum_of_node(node: NodeRow) -> int:
-    """Return what tells that a node is as it was written."""
-    return checksum_of(node.node_id, node.text, json.dumps(node.metadata), node.rest, node.embed_hash)
+    return node._replace(metadata=json.loads(metadata)) if isinstance(metadata, str) else node
 
 
 def vector_of(blob: bytes, checksum: int) -> Floats | None:
     """Return a vector as it was written; None where it is not."""
     return np.frombuffer(blob, "<f4") if zlib.crc32(blob) == checksum else None
+
+
+def fault_of(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int = 0) -> str | None:
+    """Return why a vector cannot be used, or None where it can.
+
+    Args:
+        vector: Of any length.
+        dimensions: How long it should be; 0 where that is not known.
+    """
+    if not len(vector):
+        return "it is empty"
+    if dimensions and len(vector) != dimensions:
+        return f"it has {len(vector)} dimensions instead of {dimensions}"
+    with np.errstate(over="ignore"):
+        values = np.asarray(vector, np.float32)  # as stores keep it
+        square = float(values @ values)
+    if not np.isfinite(values).all() or not np.isfinite(square):
+        return "its numbers are too large or no numbers"
+    return None if square > 0 else "all its numbers are 0"
 
 
 def vector_row(model: str, key: str, blob: bytes) -> dict[str, Any]:

@@ -212,8 +212,7 @@ def _by_vector(view: View, query: VectorStoreQuery, top_k: int) -> list[Candidat
 
 def _by_words(view: View, query: VectorStoreQuery, top_k: int) -> list[Candidate]:
     groups = view.analyzer.query_groups(query.query_str or "")
-    matches = view.keyword_query(groups, top_k, _filters(query), query.node_ids or None)
-    return [Candidate(match.node_id, match.score) for match in matches]
+    return view.keyword_query(groups, top_k, _filters(query), query.node_ids or None)
 
 
 def _fused(view: View, query: VectorStoreQuery, top_k: int) -> list[Candidate]:

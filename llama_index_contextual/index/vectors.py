@@ -12,14 +12,13 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.embeddings import DocumentEmbedding, NoEmbedding, model_id
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index.tables import text_of
+from llama_index_contextual.index.tables import fault_of, name_of_model, text_of
 from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    import numpy.typing as npt
     from llama_index.core.base.embeddings.base import BaseEmbedding
 
     from llama_index_contextual.distributed.ray_workers import Vectors
@@ -97,14 +96,17 @@ class Vectorizer:
                 for chunk in missing.values():
                     chunk.window = chunk.window or ((text_of(chunk.node),), 0)
             result, done = Embedded(set(missing)), 0
-            parts = list(_parts(missing))
-            for number, answers in self.ask(_texts_to_send(part) for part in parts):
-                part = parts[number]
-                vectors, failed = self._checked(part, _picked(part, answers))
+            requests = list(_requests(missing))
+            for number, answers in self.ask(texts for texts, _ in requests):
+                places = requests[number][1]
+                chunks_now = {key: missing[key] for key in places}
+                vectors, failed = self._checked(chunks_now, {key: answers[place] for key, place in places.items()})
                 with self._database.writing() as transaction:
-                    transaction.put_vectors(self.model, vectors)
+                    model = name_of_model(self.model)
+                    blobs = ((model, key, np.asarray(vector, "<f4").tobytes()) for key, vector in vectors.items())
+                    transaction.put_vectors(blobs)
                 result.failed |= failed
-                done += len(part)
+                done += len(places)
                 if progress is not None:
                     progress(done)
             facts |= {"embedded": len(result.fresh), "failed": len(result.failed)}
@@ -130,9 +132,9 @@ class Vectorizer:
             self._dimensions = self._agreed(answers.values())
         faults = self._faults(answers)
         if faults:
-            again = {key: chunks[key] for key in faults}
-            for _, vectors in self.ask([_texts_to_send(again)]):
-                answers |= _picked(again, vectors)
+            for again, places in _requests({key: chunks[key] for key in faults}):
+                for _, vectors in self.ask([again]):
+                    answers |= {key: vectors[place] for key, place in places.items()}
             faults = self._faults(answers)
         if len(faults) == len(texts) >= _HOPELESS:
             raise EmbeddingError(
@@ -155,13 +157,13 @@ class Vectorizer:
         Raises:
             EmbeddingError: They differ, asked twice: a query could never be compared with what is indexed.
         """
-        [(given, _)] = Counter(map(len, answers)).most_common(1)
+        [(length, _)] = Counter(map(len, answers)).most_common(1)
         lengths = [query_length(self._embedding)]
-        if given not in lengths:
+        if length not in lengths:
             lengths.append(query_length(self._embedding))
-        if lengths[-1] not in (given, lengths[0]) or not lengths[-1]:
+        if lengths[-1] not in (length, lengths[0]) or not lengths[-1]:
             raise EmbeddingError(
-                f"{self._embedding.model_name} gives vectors of {given} and of {lengths[-1]} dimensions. "
+                f"{self._embedding.model_name} gives vectors of {length} and of {lengths[-1]} dimensions. "
                 "Cure: see to the model, then refresh."
             )
         return lengths[-1]
@@ -189,45 +191,14 @@ def see_documents(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
         chunk.row = chunk.row._replace(embed_hash=value)
 
 
-def _parts(chunks: Mapping[str, Chunk]) -> Iterator[dict[str, Chunk]]:
-    """Yield chunks that are embedded together: those of one window, else some that have none."""
-    for window, group in groupby(chunks, lambda key: _window_of(chunks[key])):
-        for keys in iter_batch(group, BATCH_TEXTS) if window is None else [list(group)]:
-            yield {key: chunks[key] for key in keys}
-
-
-def _texts_to_send(chunks: Mapping[str, Chunk]) -> list[str]:
-    window = _window_of(next(iter(chunks.values())))
-    return [text_of(chunk.node) for chunk in chunks.values()] if window is None else list(window)
-
-
-def _window_of(chunk: Chunk) -> tuple[str, ...] | None:
-    return None if chunk.window is None else chunk.window[0]
-
-
-def _picked(chunks: Mapping[str, Chunk], vectors: Vectors) -> dict[str, Sequence[float]]:
-    """Return the vectors of chunks from those of the texts that were sent for them."""
-    places = enumerate(chunks.items())
-    return {key: vectors[number if chunk.window is None else chunk.window[1]] for number, (key, chunk) in places}
-
-
-def fault_of(vector: Sequence[float] | npt.NDArray[np.float32], dimensions: int = 0) -> str | None:
-    """Return why a vector cannot be used, or None where it can.
-
-    Args:
-        vector: Of any length.
-        dimensions: How long it should be; 0 where that is not known.
-    """
-    if not len(vector):
-        return "it is empty"
-    if dimensions and len(vector) != dimensions:
-        return f"it has {len(vector)} dimensions instead of {dimensions}"
-    with np.errstate(over="ignore"):
-        values = np.asarray(vector, np.float32)  # as stores keep it
-        square = float(values @ values)
-    if not np.isfinite(values).all() or not np.isfinite(square):
-        return "its numbers are too large or no numbers"
-    return None if square > 0 else "all its numbers are 0"
+def _requests(chunks: Mapping[str, Chunk]) -> Iterator[tuple[list[str], dict[str, int]]]:
+    """Yield the texts that are sent to the model together, and the places of chunks among them, by hash."""
+    for window, group in groupby(chunks.items(), lambda one: one[1].window and one[1].window[0]):
+        if window:
+            yield list(window), {key: chunk.window[1] for key, chunk in group if chunk.window}
+        else:
+            for part in iter_batch(group, BATCH_TEXTS):
+                yield [text_of(chunk.node) for _, chunk in part], {key: place for place, (key, _) in enumerate(part)}
 
 
 def query_length(embedding: BaseEmbedding) -> int:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.index.database import Database
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.snapshot import Snapshot
-    from llama_index_contextual.index.state import IndexState
     from llama_index_contextual.index.tables import Rows
     from llama_index_contextual.keyword import Analyzer
     from llama_index_contextual.keyword.engine import KeywordEngine
@@ -45,17 +44,13 @@ class View:
 
     Args:
         snapshot: The database.
-        state: What it says of the whole index.
         engines: Of this process.
         name: Of the database.
         leave: Ends the transaction.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, state: IndexState, engines: Engines, name: str, leave: Callable[[], object]
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, engines: Engines, name: str, leave: Callable[[], object]) -> None:
         self.snapshot = snapshot
-        self.state = state
         self._name = name
         self._engines = engines
         self._leave = leave
@@ -113,7 +108,7 @@ class View:
         return column if column.values else None
 
     def _values(self, key: str, rows: Rows) -> list[Any]:
-        if key != COLLECTION or "collections" not in self.state.choices:
+        if key != COLLECTION or "collections" not in self.snapshot.state.choices:
             return self.snapshot.column(key, rows)
         return [str(path).partition("/")[0] for path in self.snapshot.column(PATH, rows)]
 
@@ -211,9 +206,10 @@ class View:
         Raises:
             FingerprintError: The vectors are by now another model's.
         """
-        if self.state.model not in ("", self._engines.model):
+        model = self.snapshot.state.model
+        if model not in ("", self._engines.model):
             raise FingerprintError(
-                f"the index in {self._name} was made with the embedding {self.state.model}, not with "
+                f"the index in {self._name} was made with the embedding {model}, not with "
                 f"{self._engines.model}: their vectors do not compare. Cure: open it again, with the former."
             )
         among = self._among(filters, node_ids)
@@ -284,10 +280,9 @@ class Reader:
             self._settings.require_index()
         with ExitStack() as stack:
             snapshot = stack.enter_context(self._database.reading())
-            state = self._settings.state_in(snapshot)
-            if not state.settings:
+            if not snapshot.state.settings:
                 self._settings.require_index()
-            view = View(snapshot, state, self.engines, self._database.name, stack.pop_all().close)
+            view = View(snapshot, self.engines, self._database.name, stack.pop_all().close)
         view.enter()
         return view
 

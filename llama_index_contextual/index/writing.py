@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.snapshot import Snapshot
+    from llama_index_contextual.index.snapshot import Snapshot, Transaction
     from llama_index_contextual.index.tables import DocumentRow, NodeRow
-    from llama_index_contextual.index.transaction import Transaction
 
 logger = logging.getLogger(__name__)
 _SPARE_VECTORS: Final = 1000  # kept whatever the size: 1.5 MB of the local model's
@@ -50,7 +49,7 @@ class Storage:
         if not self.settings.database.exists:
             return {}
         with self.settings.database.reading() as snapshot:
-            state = self.settings.state_in(snapshot)
+            state = snapshot.state
             moment = state.identity, state.edition, state.change
             if self._documents[0] != moment:  # those of 100,000 files take a third of a second
                 self._documents = moment, snapshot.documents()
@@ -94,11 +93,11 @@ class Storage:
         settings, edition = self.settings, state.edition
         if self.replaces(state):
             edition += 1
-            if state.next != settings.fingerprint.to_dict():  # nothing was begun, or with other settings
+            if state.next != settings.fingerprint:  # nothing was begun, or with other settings
                 with settings.database.writing() as transaction:
                     transaction.edition = edition
                     transaction.delete_documents(transaction.documents())
-                    transaction.set_state(next=settings.fingerprint.to_dict())
+                    transaction.set_state(next=settings.fingerprint)
         vectors = Vectorizer(settings.database, settings.embedding)
         with settings.database.reading() as snapshot:
             snapshot.edition = edition
@@ -189,7 +188,7 @@ class Writer:
         """
         settings = self.storage.settings
         with settings.database.writing() as transaction:
-            state = settings.state_in(transaction)
+            state = transaction.state
             whose = state.next if self.hidden and state.edition != self.edition else state.settings
             if state.edition not in (self.edition, self.state.edition) or settings.other_model(
                 replace(state, settings=whose)
@@ -342,7 +341,7 @@ class Writer:
                 transaction.set_state(complete=True)
         with settings.database.reading() as snapshot:  # so that no question has to derive them
             store = self.storage.reader.engines.save(snapshot, embeds=self.vectors.embeds)
-            changed = store != (snapshot.state.get("store") or {})
+            changed = store != snapshot.state.store
         if changed:
             with settings.database.writing() as transaction:
                 transaction.set_state(store=store)
@@ -352,13 +351,13 @@ class Writer:
         with self.storage.settings.database.reading() as snapshot:
             former = snapshot.documents()
             missing = [key for key, one in former.items() if one.kind == "document" and key not in self.documents]
-            given = snapshot.nodes_of(missing)
+            nodes = snapshot.nodes_of(missing)
         for key in missing:
-            chunks = [Chunk(to_node(node), node) for node in given.get(key, [])]
+            chunks = [Chunk(to_node(node), node) for node in nodes.get(key, [])]
             self.vectors.embed_all(chunks)
             self.write([Indexed(former[key], chunks)])
         written = replace(self.storage.settings.written_in(self.state), next={})
         with self.transaction() as transaction:
             transaction.switch_edition(self.edition)
-            transaction.set_state(**written.written(), next=None)
+            transaction.set_state(**written.written(), next={})
         self.state = replace(written, edition=self.edition)

@@ -140,34 +140,32 @@ def nearest(
     # Unit vectors give cosine from the distance alone; for others it needs the vectors.
     exact = space != "cosine" and abs(length - 1) > _UNIT
     include = ["distances", "embeddings"] if exact else ["distances"]
-    asked = {"query_embeddings": [list(embedding)], "n_results": min(top_k, MOST), "include": include, "where": where}
-    try:
-        found = _queried(collection, **asked, ids=None if ids is None else list(ids))
-    except Exception:
-        if ids is None:
-            raise
-        # Chroma answers an id that it no longer holds with an internal error.
-        present = [i for page in pages(collection, [], node_ids=ids) for i in page["ids"]]
-        if len(present) == len(ids):
-            raise
-        return nearest(collection, embedding, top_k, where=where, ids=present)
+    most = min(top_k, MOST)
+    hits = queried(collection, ids, query_embeddings=[list(embedding)], n_results=most, include=include, where=where)
     if exact:
-        vectors = np.asarray(found["embeddings"][0], dtype=np.float64).reshape(len(found["ids"][0]), -1)
+        vectors = np.asarray(hits["embeddings"][0], dtype=np.float64).reshape(len(hits["ids"][0]), -1)
         norms = np.linalg.norm(vectors, axis=1) * length
         similarities = (vectors @ query / np.where(norms == 0, 1.0, norms)).tolist()
     else:
         halve = 2.0 if space == "l2" else 1.0  # squared distance of unit vectors = 2 - 2 cos
-        similarities = [1.0 - distance / halve for distance in found["distances"][0]]
-    return sorted(zip(found["ids"][0], similarities, strict=True), key=lambda pair: (-pair[1], pair[0]))
+        similarities = [1.0 - distance / halve for distance in hits["distances"][0]]
+    return sorted(zip(hits["ids"][0], similarities, strict=True), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _queried(collection: Any, **options: Any) -> Any:
+def queried(collection: Any, ids: Sequence[str] | None, **options: Any) -> Any:
+    """Return what a query of Chroma gives, among some ids or all; ids that are not in the collection are ignored."""
     try:
-        return collection.query(**options)
+        return collection.query(ids=ids if ids is None else list(ids), **options)
     except Exception as error:
-        if _STARTING not in str(error):
+        if _STARTING in str(error):  # by now they are written
+            return collection.query(ids=ids if ids is None else list(ids), **options)
+        # Chroma answers an id that it does not hold with an internal error.
+        present = None if ids is None else [i for page in pages(collection, [], node_ids=ids) for i in page["ids"]]
+        if present is None or len(present) == len(ids or ()):
             raise
-    return collection.query(**options)  # by now they are written
+    if not present:
+        return {"ids": [[]], "distances": [[]], "embeddings": [[]]}
+    return queried(collection, present, **options)
 
 
 def space_of(collection: Any) -> str:

@@ -10,11 +10,11 @@ import numpy as np
 
 from llama_index_contextual.errors import StorageError
 from llama_index_contextual.matrix import units_of
-from llama_index_contextual.retrievers.chroma import GRAPH
+from llama_index_contextual.retrievers.chroma import GRAPH, queried
 from llama_index_contextual.vector_stores.chroma_clients import Elsewhere, InFolder, explained  # before chromadb
 
 # isort: split
-from chromadb.errors import InternalError, NotFoundError
+from chromadb.errors import NotFoundError
 
 from llama_index_contextual.vector_stores.engine import StoreDamagedError, damaged, nearest_by, pages
 
@@ -95,10 +95,10 @@ class ChromaVectors:
 
     def nearest(self, question: npt.ArrayLike, top_k: int, among: Rows | None = None) -> Hits:
         """Return the nearest rows and their cosine similarities."""
-        asked = np.asarray(question, dtype=np.float32)
+        query = np.asarray(question, dtype=np.float32)
 
         def answer(collection: Collection) -> Hits:
-            return nearest_by(partial(_query, collection, asked), asked, top_k, among, collection.count, _IDS)
+            return nearest_by(partial(_query, collection, query), query, top_k, among, collection.count, _IDS)
 
         return self._asked(answer, (np.empty(0, np.int64), np.empty(0, np.float64)))
 
@@ -169,20 +169,11 @@ def _rows_of(collection: Collection) -> Rows:
     return np.sort(np.array(ids, dtype=np.int64))
 
 
-def _query(collection: Collection, asked: Floats, wide: int, ids: Rows | None) -> tuple[Rows, Floats]:
-    options: dict[str, Any] = {"query_embeddings": [asked], "n_results": wide, "include": ["embeddings"]}
-    try:
-        hits: Any = collection.query(**options, ids=None if ids is None else _ids(ids))
-    except InternalError:
-        if ids is None:
-            raise
-        # Chroma answers an id that it does not hold with an internal error.
-        present = collection.get(ids=_ids(ids), include=[])["ids"]
-        if len(present) == len(ids):
-            raise
-        hits = collection.query(**options, ids=present) if present else {"ids": [[]], "embeddings": [[]]}
+def _query(collection: Collection, query: Floats, wide: int, ids: Rows | None) -> tuple[Rows, Floats]:
+    options = {"query_embeddings": [query], "n_results": wide, "include": ["embeddings"]}
+    hits = queried(collection, None if ids is None else _ids(ids), **options)
     rows = np.array(hits["ids"][0], dtype=np.int64)
-    return rows, np.asarray(hits["embeddings"][0], dtype=np.float32).reshape(len(rows), len(asked))
+    return rows, np.asarray(hits["embeddings"][0], dtype=np.float32).reshape(len(rows), len(query))
 
 
 def _ids(rows: Rows) -> list[str]:

@@ -154,15 +154,15 @@ def nearest_by(
         count: Returns how many rows there are.
         most_ids: How many row numbers the store takes with a question.
     """
-    asked = np.asarray(question, dtype=np.float64)
-    asked = asked / (np.linalg.norm(asked) or 1.0)
+    query = np.asarray(question, dtype=np.float64)
+    query = query / (np.linalg.norm(query) or 1.0)
 
     def scored(wide: int, ids: Rows | None) -> Hits:
         rows, vectors = ask(wide, ids)
         exact = vectors.astype(np.float64)
         lengths = np.linalg.norm(exact, axis=1)
         # Each by itself, so that equal vectors have equal scores.
-        scores = np.einsum("ij,j->i", exact, asked) / np.where(lengths > 0, lengths, 1.0)
+        scores = np.einsum("ij,j->i", exact, query) / np.where(lengths > 0, lengths, 1.0)
         return rows, scores
 
     def best_of(ids: Rows | None) -> Hits:

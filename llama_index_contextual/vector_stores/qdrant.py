@@ -122,13 +122,13 @@ class QdrantVectors:
         """Return the nearest rows and their cosine similarities."""
         if not self._is_there():
             return np.empty(0, np.int64), np.empty(0, np.float64)
-        asked = np.asarray(question, dtype=np.float32)
-        if len(asked) != self._dimensions:
+        query = np.asarray(question, dtype=np.float32)
+        if len(query) != self._dimensions:
             raise FingerprintError(
-                f"a question of {len(asked)} dimensions does not compare with vectors of {self._dimensions}. Cure: the "
+                f"a question of {len(query)} dimensions does not compare with vectors of {self._dimensions}. Cure: the "
                 "embedding that made the vectors."
             )
-        number = asked.tolist()
+        number = query.tolist()
 
         def ask(wide: int, ids: Rows | None) -> tuple[Rows, Floats]:
             exact = self._known_count() <= self._exact_limit if ids is None else len(ids) <= self._exact_limit
@@ -145,10 +145,10 @@ class QdrantVectors:
                     search_params=None if self._is_local else models.SearchParams(exact=exact),
                 ).points
             vectors = np.array([point.vector[_VECTOR] for point in points], dtype=np.float32)
-            return np.array([int(point.id) for point in points], dtype=np.int64), vectors.reshape(-1, len(asked))
+            return np.array([int(point.id) for point in points], dtype=np.int64), vectors.reshape(-1, len(query))
 
         most_ids = _LOCAL_IDS if self._is_local else _IDS
-        return nearest_by(ask, asked, top_k, among, self._known_count, most_ids)
+        return nearest_by(ask, query, top_k, among, self._known_count, most_ids)
 
     def clear(self) -> None:
         """Delete the collection."""

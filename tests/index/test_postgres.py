@@ -242,7 +242,7 @@ def test_processes_that_make_the_same_index_at_the_same_instant_make_one(address
         start.wait()
         database.create()
         with database.reading() as snapshot:
-            return snapshot.identity
+            return snapshot.state.identity
 
     with ThreadPoolExecutor(len(databases)) as pool:
         assert len(set(pool.map(make, databases))) == 1
@@ -259,7 +259,7 @@ def test_who_waited_for_another_writer_sees_what_that_one_wrote(address):
         with second.writing() as transaction:
             transaction.put_values("c", {"key": 1})
             transaction.count_change()
-            done.append(transaction.change)
+            done.append(transaction.state.change)
 
     with first.writing() as transaction:
         transaction.count_change()

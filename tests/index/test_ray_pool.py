@@ -95,12 +95,12 @@ def test_where_nobody_is_left_everybody_is_told_why(tmp_path, on_ray, monkeypatc
     try:
         pool.check()
         monkeypatch.setattr(ray_pool, "_START_SECONDS", 1.0)
-        for worker in pool._ready.values():
+        for worker in pool._ready:
             ray.kill(worker.actor)
             _until_dead(worker.actor)
         for number in range(3):
             with pytest.raises(SettingError, match=r"^2 workers did not start in 1 s: .*Cure: fewer"):
-                pool.outcome(pool.given(number, "item"))
+                pool.outcome(pool.submit(number, "item"))
     finally:
         pool.close()
 

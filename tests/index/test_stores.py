@@ -269,7 +269,7 @@ def test_verify_finds_what_a_store_lacks_and_a_refresh_puts_it_there(opened, fol
         pytest.skip("a matrix is not a store")
     index = opened(vector_store=store)
     index.refresh()
-    engine = index.settings.store.open(index._storage.reader.ask(lambda view: view.snapshot.identity))
+    engine = index.settings.store.open(index._storage.reader.ask(lambda view: view.snapshot.state.identity))
     engine.delete(engine.rows()[:1])
     engine.close()
     assert any("The store lacks 1 chunk" in problem for problem in index.verify().problems)
@@ -318,7 +318,7 @@ KILLED = """
 from llama_index_contextual.vector_stores import engine as seam
 seam._PAGE = 1
 left = [2]
-engine = index.settings.store.open(index._storage.reader.ask(lambda view: view.snapshot.identity))
+engine = index.settings.store.open(index._storage.reader.ask(lambda view: view.snapshot.state.identity))
 plain = type(engine).upsert
 def dying(self, rows, vectors):
     left[0] -= 1

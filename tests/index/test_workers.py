@@ -20,7 +20,7 @@ from llama_index.core.schema import Document
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context import ChunkContext, ContextGenerator
 from llama_index_contextual.distributed import ray_workers
-from llama_index_contextual.distributed.ray_workers import Here, RayWorkers
+from llama_index_contextual.distributed.ray_workers import LocalWorkers, RayWorkers
 from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import ContextualWarning, EmbeddingError, MissingExtraError, SettingError
 from llama_index_contextual.index import ContextualIndex, jobs, refresh, vectors
@@ -69,7 +69,7 @@ class Poisoned(HeadingAwareMarkdownNodeParser):
         return super().get_nodes_from_documents(documents, show_progress, **kwargs)
 
 
-class DyingAsker(jobs.Asker):
+class DyingLLMWorker(jobs.LLMWorker):
     """Ends its process when it is first told to ask, once."""
 
     def _die_once(self, died):
@@ -175,7 +175,7 @@ def test_what_was_embedded_before_the_model_failed_is_kept(pages, tmp_path, on_r
 def test_a_model_is_asked_as_often_as_from_here_though_a_worker_dies_before_it_asks(
     pages, tmp_path, fake_model, on_ray, monkeypatch
 ):
-    monkeypatch.setattr(jobs, "Asker", DyingAsker)
+    monkeypatch.setattr(jobs, "LLMWorker", DyingLLMWorker)
     asked, found = [], []
     for name, workers in {"here": None, "ray": RayWorkers(parse=1, contexts=2, embed=1)}.items():
         before = len(fake_model.requests)
@@ -197,7 +197,7 @@ class Lent:
     """Workers that are this process, until they are given back."""
 
     def __init__(self, index):
-        self.here = Here(index.settings.pipeline.parse, self.embed)
+        self.here = LocalWorkers(index.settings.pipeline.parse, self.embed)
         self.model, self.gone = index.settings.embedding, False
 
     def embed(self, lists):
@@ -205,7 +205,7 @@ class Lent:
         return enumerate(vectors.embed_texts(self.model, texts) for texts in lists)
 
     @contextmanager
-    def hired(self, _):
+    def started(self, _):
         self.gone = False
         yield self.here
         self.gone = True
@@ -261,7 +261,7 @@ def test_the_documents_of_any_reader_come_as_an_iterator(pages, tmp_path, embedd
 def test_ray_is_left_alone_where_nothing_is_to_do(pages, monkeypatch):
     with ContextualIndex.open(pages, embed_model="none") as index:
         index.refresh()
-        monkeypatch.setattr(RayWorkers, "hired", lambda *_: pytest.fail("workers were hired"))
+        monkeypatch.setattr(RayWorkers, "started", lambda *_: pytest.fail("workers were started"))
         assert index.refresh(workers="ray").added == []
 
 
@@ -340,7 +340,7 @@ from llama_index_contextual.distributed import ray_workers
 from llama_index_contextual.index import ContextualIndex
 
 folder, started = sys.argv[1], threading.Barrier(2)
-one_has_ended, start = threading.Event(), ray_workers._Team.start
+one_has_ended, start = threading.Event(), ray_workers._Pools.start
 
 def both_start(team, wanted):
     start(team, wanted)
@@ -353,7 +353,7 @@ def refresh(name):
         print(index.refresh(workers=ray_workers.RayWorkers(parse=1)).chunks, flush=True)
     one_has_ended.set()
 
-ray_workers._Team.start = both_start
+ray_workers._Pools.start = both_start
 threads = [threading.Thread(target=refresh, args=(name,), name=name) for name in ("one", "two")]
 for thread in threads:
     thread.start()
