@@ -40,10 +40,10 @@ def group_by_document(
     Returns:
         For each document its chunks. Documents appear in the order of their first chunk.
     """
-    known: dict[str, BaseNode] = {}
+    originals: dict[str, BaseNode] = {}
     for whole in documents or ():
-        known.setdefault(path_of(whole.metadata) or whole.node_id, whole)
-        known[whole.node_id] = whole
+        originals.setdefault(path_of(whole.metadata) or whole.node_id, whole)
+        originals[whole.node_id] = whole
     groups: dict[str, list[BaseNode]] = {}
     for node in nodes:
         groups.setdefault(document_id(node), []).append(node)
@@ -52,7 +52,7 @@ def group_by_document(
         chunks = sorted(unsorted, key=start_of)
         if not _agree(chunks):
             chunks = unsorted
-        original = known.get(doc_id) or known.get(path_of(chunks[0].metadata))
+        original = originals.get(doc_id) or originals.get(path_of(chunks[0].metadata))
         document = _source_document(doc_id, chunks, original, docstore, root)
         result.append(DocumentChunks(document, tuple(chunks)))
     return result

@@ -116,9 +116,9 @@ def is_id(path: str) -> bool:
 
 def _new_title(title: str, path: str, headings: Sequence[str]) -> str:
     """Keep a title only where it adds words: many documents repeat it as their first heading."""
-    known = {name.casefold() for name in (*headings, path, path.rpartition("/")[2].rpartition(".")[0])}
+    names = {name.casefold() for name in (*headings, path, path.rpartition("/")[2].rpartition(".")[0])}
     title = shortened(" ".join(title.split()))
-    return "" if title.casefold() in known else title
+    return "" if title.casefold() in names else title
 
 
 def _check_template(template: object) -> None:
@@ -201,11 +201,11 @@ class PatternContextGenerator(ContextGenerator):
         titles = dict.fromkeys(title for node in nodes for title in heading_titles(node.metadata))
         # What stands before the first chunk is front matter.
         body = document.text[position(nodes[0], document)[0] if start_of(nodes[0]) > 0 else 0 :]
-        said, version = first_sentence(body), self.version
+        sentence, version = first_sentence(body), self.version
         contexts: list[ChunkContext | None] = []
         for node in nodes:
             text, path = self._headings.describe(node, document)
-            lexical = " ".join(filter(None, [path, *titles, said]))[:_MOST_LEXICAL]
+            lexical = " ".join(filter(None, [path, *titles, sentence]))[:_MOST_LEXICAL]
             contexts.append(ChunkContext(text, self.name, lexical, version))
         return contexts
 

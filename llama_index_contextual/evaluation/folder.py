@@ -186,19 +186,19 @@ class Experiment:
         """
         general = {*signature(ContextualIndex.open).parameters, "keep_keys", "leave_out_keys"}
         options = {key: value for key, value in self._options.items() if key in general}
-        own = ContextualIndex.open(self._folder, **{**options, **changes, "reindex": "ignore"}).settings
-        if own.pipeline.model is not None:
-            own.pipeline.model.require_key()
+        target = ContextualIndex.open(self._folder, **{**options, **changes, "reindex": "ignore"}).settings
+        if target.pipeline.model is not None:
+            target.pipeline.model.require_key()
         slug, slugs = re.sub(r"[^\w.-]+", "-", name), {index.storage.name for index in self.indexes.values()}
-        twins = (index.storage for index in self.indexes.values() if index.settings.fingerprint == own.fingerprint)
+        twins = (index.storage for index in self.indexes.values() if index.settings.fingerprint == target.fingerprint)
         settings = {
             **options,
             **{key: value for key, value in changes.items() if key in general},
             "storage": next(twins, self._root / (slug if slug not in slugs else f"{slug}-{len(slugs)}")),
-            "context": own.pipeline.contexts.generator or "off",
-            "node_parser": own.pipeline.parser,
-            "embed_model": self._remembering(own.embedding),
-            "config": own.configuration,
+            "context": target.pipeline.contexts.generator or "off",
+            "node_parser": target.pipeline.parser,
+            "embed_model": self._remembering(target.embedding),
+            "config": target.configuration,
         }
         self.indexes[name] = self._stack.enter_context(ContextualIndex.open(self._folder, **settings))
 

@@ -97,8 +97,8 @@ def recall_at(k: int, hits: Sequence[Collection[object]], gold: Collection[objec
     """
     if k < 1 or not gold:
         raise ValueError(f"recall needs k >= 1 and at least one gold item, got k={k} and {len(gold)} items")
-    wanted = set(gold)
-    return len(wanted & set().union(*hits[:k])) / len(wanted)
+    items = set(gold)
+    return len(items & set().union(*hits[:k])) / len(items)
 
 
 def mean_reciprocal_rank(
@@ -172,9 +172,9 @@ def parts_of(questions: Sequence[Question], nodes: Sequence[BaseNode]) -> dict[s
         for question, passages in answers_of(questions, nodes)
     ]
     needed = [bool(gold) and need.share(text, gold) >= NEEDED for text, gold in golds]
-    named = [bool(gold) and need.names(text, gold) for text, gold in golds]
+    names_place = [bool(gold) and need.names(text, gold) for text, gold in golds]
     parts = {}
-    for mask, name, others in ((needed, "context needed", "elsewhere"), (named, "place named", "not named")):
+    for mask, name, others in ((needed, "context needed", "elsewhere"), (names_place, "place named", "not named")):
         parts[name], parts[others] = tuple(mask), tuple(not is_in for is_in in mask)
     return parts
 

@@ -221,11 +221,11 @@ class _Page:
         everything = len(self.messages)
         if state is None:
             return "left", everything
-        known, digest = int(state[1]), state[2]
-        same = self._digest(known) == digest
-        if everything < known or (everything == known and same):
+        count, digest = int(state[1]), state[2]
+        same = self._digest(count) == digest
+        if everything < count or (everything == count and same):
             return "unchanged", everything
-        return ("extended", known) if same else ("replaced", 0)
+        return ("extended", count) if same else ("replaced", 0)
 
     def _head(self) -> str:
         question = next((message.text for message in self.messages if message.speaker == "User"), "")

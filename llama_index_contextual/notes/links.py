@@ -110,7 +110,7 @@ def related(index: ContextualIndex, target: str) -> Related:
             except DocumentError:  # it went this moment, or is no text
                 continue
     notes = _NoteNames(texts, [file.path for file in files])
-    path = notes.named(target)
+    path = notes.path_of(target)
     links = [link for source, text in texts.items() for link in notes.links_in(source, text)]
     return Related(
         path,
@@ -161,7 +161,7 @@ class _NoteNames:
             for alias in (*_several(values.get("aliases")), *_several(values.get("alias"))):
                 self._aliases.setdefault(alias.casefold(), path)
 
-    def named(self, target: str) -> str:
+    def path_of(self, target: str) -> str:
         target = target.strip()
         link = WIKI_LINK.fullmatch(target)
         plain = (link[1] if link else target.removeprefix("[").removesuffix("]")).partition("#")[0].strip()

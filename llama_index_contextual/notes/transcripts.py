@@ -319,14 +319,14 @@ def redact(text: str) -> tuple[str, int]:
     for expression, kind in ((_HEADER, "token"), (_IN_URL, "password")):
         text, more = expression.subn(rf"\g<name>[redacted {kind}]", text)
         count += more
-    named = 0
+    replacements = 0
 
     def replaced(match: re.Match[str]) -> str:
-        nonlocal named
+        nonlocal replacements
         value = match["quoted"] or match["bare"]
         if match["bare"] and not _is_random(match["name"], value):
             return match[0]
-        named += 1
+        replacements += 1
         quote = match["quote"] or ""
         return f"{match['name']}{quote}[redacted]{quote}"
 
@@ -336,7 +336,7 @@ def redact(text: str) -> tuple[str, int]:
             if any(name in line.lower() for name in _NAMES):
                 lines[number] = _NAMED.sub(replaced, line)
         text = "\n".join(lines)
-    return text, count + named
+    return text, count + replacements
 
 
 def _is_random(name: str, value: str) -> bool:

@@ -135,7 +135,7 @@ def refusal(context: str, chunk: str, document: str, prompt: str = "") -> str | 
     return next((reason for reason, holds in checks if holds()), None)
 
 
-def _invented(context: str, known: str) -> bool:
+def _invented(context: str, source: str) -> bool:
     """Return whether a context has a number, date or identifier that stands in nothing that the model knew.
 
     A number counts in any form (``1,000``, ``05``, ``five``), a date as the numbers that it consists of. Identifiers
@@ -144,9 +144,9 @@ def _invented(context: str, known: str) -> bool:
     sentence = _ABOUT_CHUNK.sub("", context)
     numbers = {match[0] for match in _NUMBERS.finditer(sentence)}
     names = {next(filter(None, match.groups())) for match in _IDENTIFIER.finditer(sentence)}
-    folded = " ".join(known.casefold().split()) if names else ""
+    folded = " ".join(source.casefold().split()) if names else ""
     return not (
-        all(_holds_number(known, re.sub(r"\D", "", number)) for number in numbers)
+        all(_holds_number(source, re.sub(r"\D", "", number)) for number in numbers)
         and all(" ".join(name.casefold().removesuffix("()").split()) in folded for name in names)
     )
 

@@ -260,9 +260,9 @@ class Run:
         node, document = lookup.batch.nodes[index], lookup.batch.document
         metadata = {**document.metadata, **node.metadata}
         values = (value_of(metadata, key) for key in (TITLE, DATE, HEADER_PATH))
-        known = "\n".join([document.text, document.path, *(str(value or "") for value in values)])
+        source = "\n".join([document.text, document.path, *(str(value or "") for value in values)])
         prompt = self._settings.prompts.texts(document)[0]
-        return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), known, prompt)
+        return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), source, prompt)
 
     async def _refuse(self, lookup: Lookup, reasons: dict[int, str]) -> None:
         """Give up chunks that the model said nothing of use about, and remember that for later runs."""
