@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
     from llama_index.core.vector_stores import MetadataFilters
 
-    from llama_index_contextual.index.database import Database
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.snapshot import Snapshot
     from llama_index_contextual.index.tables import Rows
@@ -240,12 +239,11 @@ class Reader:
     """Gives views of an index to whoever asks it, always of what was written last.
 
     Args:
-        database: Of the index.
         settings: Of the index.
     """
 
-    def __init__(self, database: Database, settings: IndexSettings) -> None:
-        self._database = database
+    def __init__(self, settings: IndexSettings) -> None:
+        self._database = settings.database
         self._settings = settings
         model, limit = model_id(settings.embedding), settings.configuration.store.exact_limit
         self.engines = Engines(settings.layout.root, model, settings.store, limit)

@@ -37,7 +37,7 @@ class Storage:
     def __init__(self, settings: IndexSettings) -> None:
         self.settings = settings
         self.lock = WriteLock(settings.layout.lock, settings.lock_timeout)
-        self.reader = Reader(settings.database, settings)
+        self.reader = Reader(settings)
         self._documents: tuple[object, dict[str, DocumentRow]] = None, {}
 
     def documents(self) -> dict[str, DocumentRow]:
@@ -120,15 +120,14 @@ class Storage:
             looked = database.check()
         except DamagedError as error:
             logger.info("%s", error)  # the salvage warns of it
-            self.reader.engines.forget()
-            salvage(database)
+            self.salvage()
             looked = True
         if is_former(settings.layout.root):
             take_over_former(settings.layout.root, database)
         return looked
 
     def salvage(self) -> None:
-        """Make the database again of what can be read of it."""
+        """Make the database again of what can be read of it, alone."""
         with self.lock.hold():
             self.reader.engines.forget()
             salvage(self.settings.database)
