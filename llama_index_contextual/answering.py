@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
@@ -61,6 +62,10 @@ _CODE: Final = re.compile(r"`[^`\n]*`")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _DROPPED: Final = re.compile(r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE)  # what a quotation leaves out
 _QUOTES: Final = str.maketrans("“”„«»‘’", '"""""\'\'')
+_LINE_ENDS: Final = re.compile(r"\n+")
+_LONGEST: Final = 4000  # characters; what goes on longer is no sentence
+_LONG: Final = 1000  # characters of a sentence that has not ended, beyond which it is looked at seldom
+_STEP: Final = 250
 _ELLIPSIS: Final = re.compile(r"…|\.\.\.|\[…\]|\[\.\.\.\]")
 
 
@@ -116,7 +121,7 @@ def _list(numbers: Sequence[int]) -> str:
 
 def _holds(source: str, quotation: str) -> bool:
     """Return whether a source has the words of a quotation, in one place or around its ellipses, in order."""
-    text, start = _plain(source), 0
+    text, start = _plain_source(source), 0
     for part in _ELLIPSIS.split(quotation):
         words = _plain(part).strip(" .,;:!?")
         at = text.find(words, start)
@@ -130,24 +135,35 @@ def _plain(text: str) -> str:
     return " ".join(_DROPPED.sub("", text.translate(_QUOTES)).casefold().split())
 
 
+_plain_source = lru_cache(maxsize=64)(_plain)  # an answer may hold many quotations
+
+
 class _Stream:
-    """Cuts what a model writes into sentences while it writes, and checks each."""
+    """Cuts what a model writes into sentences while it writes, and checks each.
+
+    A model that never ends a sentence, as small ones in a loop do, costs time in proportion to what it writes: a long
+    beginning is looked at again only where as much as a sentence has come, and is cut where it is longer than any.
+    """
 
     def __init__(self, sources: Sequence[str]) -> None:
-        self._sources, self._text = sources, ""
+        self._sources, self._text, self._next = sources, "", 0
 
     def feed(self, more: str) -> Iterator[Sentence]:
         """Yield the sentences that are whole now: whether one is, the whole word after it may tell."""
         self._text += more
+        if len(self._text) < self._next:
+            return
         *_, known = (0, *(match.end() for match in _WORD_ENDS.finditer(self._text)))
-        for length in self._lengths(self._text[:known]):
-            yield self._cut(length)
+        yield from self._cut(self._lengths(self._text[:known]))
+        while len(self._text) > _LONGEST:
+            yield from self._cut([self._text.rfind(" ", 0, _LONGEST) + 1 or _LONGEST])
+        self._next = len(self._text) + _STEP if len(self._text) > _LONG else 0
 
     def end(self) -> Iterator[Sentence]:
         """Yield the rest."""
-        for length in [*self._lengths(self._text), len(self._text)]:
-            if self._text:
-                yield self._cut(length)
+        yield from self._cut(self._lengths(self._text))
+        if self._text:
+            yield from self._cut([len(self._text)])
 
     def _lengths(self, text: str) -> list[int]:
         """Return the lengths of the sentences at the start of a text that have another sentence after them."""
@@ -158,14 +174,16 @@ class _Stream:
             starts += [_after(text, start) for start in sentence_starts(text, line, stop)]
             if end < 0:
                 break
-            line = len(text) - len(text[end:].lstrip("\n"))
+            line = next(_LINE_ENDS.finditer(text, end)).end()
             starts.append(_after(text, line))
         places = [0, *sorted({one for one in starts if 0 < one < len(text)})]
         return [b - a for a, b in pairwise(places)]
 
-    def _cut(self, length: int) -> Sentence:
-        sentence, self._text = self._text[:length], self._text[length:]
-        return checked(sentence, self._sources)
+    def _cut(self, lengths: Sequence[int]) -> list[Sentence]:
+        ends = [0, *accumulate(lengths)]
+        sentences = [self._text[start:end] for start, end in pairwise(ends)]
+        self._text = self._text[ends[-1] :]
+        return [checked(sentence, self._sources) for sentence in sentences]
 
 
 def _after(text: str, start: int) -> int:

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 from fake_model import Reply, always
+from growth import grows_too_fast
 from llama_index.core.llms import MockLLM
 
 from llama_index_contextual import ContextualIndex
@@ -76,6 +77,18 @@ def test_sentences_are_the_same_however_a_model_streams(answer, sentences, step)
     parts = [answer[start : start + step] for start in range(0, len(answer), step)]
     seen = [one.text for part in parts for one in stream.feed(part)] + [one.text for one in stream.end()]
     assert seen == sentences
+
+
+@pytest.mark.parametrize("unit", ["the ", "x", "```\n", '"a b" "c" ', '"a" [1]. ', "a [1, "])
+@pytest.mark.parametrize("step", [4, 1_000_000])
+def test_a_model_that_goes_on_for_ever_costs_time_in_proportion(unit, step):
+    def read(answer):
+        stream = _Stream(SOURCES)
+        parts = (answer[start : start + step] for start in range(0, len(answer), step))
+        seen = [one.text for part in parts for one in stream.feed(part)] + [one.text for one in stream.end()]
+        assert "".join(seen) == answer
+
+    assert not grows_too_fast(read, unit * (20_000 // len(unit)), unit * (80_000 // len(unit)))
 
 
 def test_sentences_come_before_the_model_has_ended(fake_model):

@@ -182,7 +182,9 @@ def test_context_gives_the_digest_an_agent_reads(run, notes):
     assert any(line.startswith("  > ") and "19 October" in line for line in lines)
     digest = run("context", "what did we decide about retries?", "-f", notes).stdout
     assert "Retry budget of 10 % per client" in digest, "about retries, not about deciding"
-    assert run("context", "thanks!", "-f", notes).stdout.strip() == "(No relevant prior context for this message.)"
+    thanks = run("context", "thanks!", "-f", notes)
+    assert thanks.stdout.strip() == "(No relevant prior context for this message.)"
+    assert "not searched: " in thanks.stderr, "it says why"
 
 
 def test_context_says_when_it_is_switched_off_and_answers_small_talk_without_an_index(run, tmp_path):

@@ -93,6 +93,8 @@ def _print_digest(digest: MemoryDigest, *, as_json: bool) -> None:
         print_json(digest.to_dict())
     else:
         print_text(digest.markdown)
+        if not digest.applicable:
+            tell(f"not searched: {digest.reason}", "note:")
 
 
 @with_options(*_MEMORY)
