@@ -1,4 +1,4 @@
-"""Search any LlamaIndex vector store, and Chroma with less; what a store cannot filter is filtered on its hits.
+"""What the vector arm searches: any LlamaIndex store, Chroma with less, or a store that something else changes.
 
 Stores' own filters differ: some take NOT for AND, refuse nested filters or know half of the operators. So a store gets
 only those parts that mean the same everywhere, each hit is checked against all of the filters, and the store is asked
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,13 +39,14 @@ from llama_index_contextual.retrievers.chroma import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from llama_index.core.schema import BaseNode
     from llama_index.core.storage.docstore import BaseDocumentStore
     from llama_index.vector_stores.chroma import ChromaVectorStore
     from typing_extensions import Self
 
-    from llama_index_contextual.retrievers.search import NodeSearch
+    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch, StoreReader
 
 logger = logging.getLogger(__name__)
 
@@ -117,9 +119,27 @@ class AnyStore:
         """Return whether a store is asked for nothing but the nearest vectors."""
         return query.mode == VectorStoreQueryMode.DEFAULT and not self._options
 
+    @property
+    def filters_words(self) -> bool:
+        """Return whether it evaluates the filters of a query's operators."""
+        return False
+
     def gives_cosines(self, query: VectorStoreQuery) -> bool:
         """Return whether the scores are cosine similarities."""
         return self.is_plain(query) and isinstance(self.store, SimpleVectorStore)
+
+    def needs_vector(self, query: VectorStoreQuery) -> bool:
+        """Return whether a query is to be embedded."""
+        by_words = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
+        return self.store.is_embedding_query and query.mode not in by_words
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Do nothing: what is asked next may see another state of the store."""
+        return nullcontext()
+
+    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+        """Return for each of some queries what :meth:`search` returns."""
+        return [self.search(query) for query in queries]
 
     def search(self, query: VectorStoreQuery) -> list[Candidate]:
         """Return the best ``query.similarity_top_k`` that ``query.filters`` and ``query.node_ids`` admit, with nodes.
@@ -212,6 +232,11 @@ class ChromaStore(AnyStore):
         self._companion = companion
         self._looked_at = False
 
+    @property
+    def filters_words(self) -> bool:
+        """Return whether a keyword index evaluates filters."""
+        return self._companion is not None
+
     def gives_cosines(self, query: VectorStoreQuery) -> bool:
         """Return whether the scores are cosine similarities."""
         return self.is_plain(query)
@@ -242,6 +267,44 @@ class ChromaStore(AnyStore):
         missing = [node_id for node_id in wanted if node_id not in nodes]
         nodes |= {node.node_id: node for node in nodes_of(self.store.client, missing)}
         return self._elsewhere.completed(nodes) if self._elsewhere else nodes
+
+
+class ReadStore:
+    """Search a store that something else changes, by its reader.
+
+    Args:
+        reader: Gives the newest state of the store.
+    """
+
+    filters_words = True
+
+    def __init__(self, reader: StoreReader[DenseSearch]) -> None:
+        self._reader = reader
+
+    def looking(self) -> AbstractContextManager[None]:
+        """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
+        return self._reader.looking()
+
+    def gives_cosines(self, _: VectorStoreQuery) -> bool:
+        """Return whether the scores are cosine similarities."""
+        return True
+
+    def needs_vector(self, _: VectorStoreQuery) -> bool:
+        """Return whether a query is to be embedded."""
+        return True
+
+    def search_each(self, queries: Sequence[VectorStoreQuery]) -> list[list[Candidate]]:
+        """Return for each of some queries, which differ by their vectors alone, the best that its filters admit."""
+        if not queries:
+            return []
+        vectors = [query.query_embedding or [] for query in queries]
+        top_k, filters = queries[0].similarity_top_k, queries[0].filters
+        return self._reader.ask(lambda store: store.dense_queries(vectors, top_k, filters))
+
+    def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
+        """Return new node objects for those of the ids that exist."""
+        ids = list(node_ids)
+        return self._reader.ask(lambda store: store.nodes(ids))
 
 
 def portable_parts(filters: MetadataFilters | None) -> list[MetadataFilter]:

@@ -59,9 +59,10 @@ class Arm:
         return _is_keyword(self.retriever)
 
     @property
-    def by_id(self) -> Any:
+    def ours(self) -> ContextualBM25Retriever | ContextualVectorRetriever | None:
         """Return the retriever if it answers with ids, so that of a pool of 100 candidates 10 nodes are read."""
-        return self.retriever if hasattr(self.retriever, "candidates") and hasattr(self.retriever, "nodes") else None
+        arm = self.retriever
+        return arm if isinstance(arm, ContextualBM25Retriever | ContextualVectorRetriever) else None
 
     @property
     def has_filters(self) -> bool:
@@ -70,7 +71,7 @@ class Arm:
 
     def obeying(self, filters: MetadataFilters | None) -> Arm:
         """Return an arm that evaluates the filters of a query's operators, where it can."""
-        return self.filtered(filters) if getattr(self.retriever, "filters_words", False) else self
+        return self.filtered(filters) if self.ours is not None and self.ours.filters_words else self
 
     def filtered(self, filters: MetadataFilters | None) -> Arm:
         """Return an arm that returns only what the filters admit."""
@@ -210,10 +211,10 @@ def one_look(arms: Iterable[Arm]) -> Iterator[None]:
     One that cannot look says so when it is asked.
     """
     with ExitStack() as stack:
-        for arm in arms:
-            if (looking := getattr(arm.retriever, "looking", None)) is not None:
+        for retriever in (arm.ours for arm in arms):
+            if retriever is not None:
                 with suppress(Exception):
-                    stack.enter_context(looking())
+                    stack.enter_context(retriever.looking())
         yield
 
 
@@ -246,7 +247,7 @@ def _requests(queries: Sequence[ArmQuery]) -> list[list[ArmQuery]]:
             own.append(query)
             continue
         requests.append([query])
-        if hasattr(query.arm.by_id, "candidates_of_each"):
+        if isinstance(query.arm.retriever, ContextualVectorRetriever):
             shared[query.arm] = requests[-1]
     return requests
 
@@ -266,13 +267,13 @@ def _attempt(request: list[ArmQuery], pool: int) -> list[ArmAnswer]:
     first, bundles = request[0], [query.bundle for query in request]
     try:
         with step("arm", arm=_name(first.arm.retriever), query=first.number, queries=len(request)) as facts:
-            by_id = first.arm.by_id
-            if by_id is None:
+            ours = first.arm.ours
+            if ours is None:
                 candidates = [_plain(first.arm, first.arm.retriever.retrieve(first.bundle), pool)]
-            elif hasattr(by_id, "candidates_of_each"):
-                candidates = by_id.candidates_of_each(bundles, pool)
+            elif isinstance(ours, ContextualVectorRetriever):
+                candidates = ours.candidates_of_each(bundles, pool)
             else:
-                candidates = [by_id.candidates(first.bundle, pool)]
+                candidates = [ours.candidates(first.bundle, pool)]
             facts["candidates"] = sum(map(len, candidates))
     except Exception as error:  # noqa: BLE001  whatever an arm raises, the others' answers stand
         return _failed(request, error)
@@ -307,7 +308,7 @@ def _failed(request: Sequence[ArmQuery], error: Exception) -> list[ArmAnswer]:
 def _blocks(arm: Arm) -> bool:
     """Return whether an arm would compute on the event loop: ours, LlamaIndex's default, and any on Chroma."""
     retriever = arm.retriever
-    if arm.by_id is not None:
+    if arm.ours is not None:
         return True
     if type(retriever)._aretrieve is BaseRetriever._aretrieve:  # noqa: SLF001  it says which one would run
         return True

@@ -128,7 +128,7 @@ class Search:
         """Take all steps without blocking the event loop."""
         if self.writers is not None:
             self.queries += await self.writers[1](self.queries[0].query_str)
-        if all(arm.by_id is not None for arm in self.arms):  # all of them compute
+        if all(arm.ours is not None for arm in self.arms):  # all of them compute
             await asyncio.to_thread(self._search)
         else:
             await asyncio.to_thread(self._parse)
@@ -296,8 +296,8 @@ class Search:
         """Read nodes by id from the arms; keyword arms come first, because they have nodes in memory."""
         missing, nodes = list(node_ids), dict[str, BaseNode]()
         for arm in sorted(self.arms, key=lambda arm: not arm.is_keyword):
-            if missing and (able := arm.by_id) is not None:
-                nodes |= able.nodes(missing)
+            if missing and arm.ours is not None:
+                nodes |= arm.ours.nodes(missing)
                 missing = [node_id for node_id in missing if node_id not in nodes]
         return nodes
 
@@ -323,7 +323,7 @@ class Search:
     def explanation(self) -> Explanation:
         """Return the results of an explained search with the reasons for each."""
         queries = tuple(query.query_str for query in self.parsed)
-        keyword = next((arm.retriever for arm in self.arms if hasattr(arm.retriever, "evidence")), None)
+        keyword = keyword_of(arm.retriever for arm in self.arms)
         ids = [one.node.node_id for one in self.results]
         terms: Any = {} if keyword is None else keyword.evidence(" ".join(queries), ids)
         vectors = {arm.name for arm in self.arms if not arm.is_keyword}

@@ -6,9 +6,8 @@ import asyncio
 import copy
 import threading
 import warnings
-from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from llama_index.core import Settings
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -24,19 +23,19 @@ from llama_index.core.vector_stores.types import (
 
 from llama_index_contextual.errors import ContextualWarning, SettingError, amount, one_of, optional_whole, whole
 from llama_index_contextual.keyword.filters import REF_DOC_ID, both, check_filters
-from llama_index_contextual.retrievers.any_store import AnyStore, ChromaStore, NodesElsewhere
+from llama_index_contextual.retrievers.any_store import AnyStore, ChromaStore, NodesElsewhere, ReadStore
 from llama_index_contextual.retrievers.chroma import is_chroma
 from llama_index_contextual.watching import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.callbacks import CallbackManager
 
     from llama_index_contextual.keyword.evidence import Candidate
-    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch, StoreReader, T
+    from llama_index_contextual.retrievers.search import DenseSearch, NodeSearch, StoreReader
 
 MINILM: Final = "all-minilm"
 E5: Final = "multilingual-e5"
@@ -127,12 +126,11 @@ class ContextualVectorRetriever(BaseRetriever):
             sparse_top_k=sparse_top_k,
             hybrid_top_k=hybrid_top_k,
         )
-        self._store: AnyStore | None = (
+        self._store: AnyStore | ReadStore = (
             ChromaStore(vector_store, elsewhere, vector_store_kwargs, companion)
             if is_chroma(vector_store)
             else AnyStore(vector_store, elsewhere, vector_store_kwargs)
         )
-        self._reader: StoreReader[DenseSearch] | None = None
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._embedded = _Embedded()
 
@@ -158,13 +156,14 @@ class ContextualVectorRetriever(BaseRetriever):
         BaseRetriever.__init__(retriever)
         retriever.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         retriever.filters, retriever.companion = filters, None
-        retriever.__dict__.update(_store=None, _reader=reader, _embed_model=embed_model, _embedded=_Embedded())
+        retriever.__dict__.update(_store=ReadStore(reader), _query=VectorStoreQuery(), _embed_model=embed_model)
+        retriever._embedded = _Embedded()
         return retriever
 
     @property
     def filters_words(self) -> bool:
         """Return whether filters are evaluated by a keyword index, and so may be those of a query's operators."""
-        return self._store is None or (self.companion is not None and isinstance(self._store, ChromaStore))
+        return self._store.filters_words
 
     @property
     def cosines_of(self) -> str:
@@ -172,9 +171,8 @@ class ContextualVectorRetriever(BaseRetriever):
 
         What other cosines mean for fusion and relevance is not known.
         """
-        gives_cosines = self._store is None or self._store.gives_cosines(self._query)
         model = self._embed_model or Settings._embed_model  # noqa: SLF001  the property would make one
-        name = str(getattr(model, "model_name", "")).lower() if gives_cosines else ""
+        name = str(getattr(model, "model_name", "")).lower() if self._store.gives_cosines(self._query) else ""
         return next((part for part in (MINILM, E5) if part in name), "")
 
     @property
@@ -194,21 +192,16 @@ class ContextualVectorRetriever(BaseRetriever):
 
     def candidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
         """Return for each of some queries what :meth:`candidates` returns; the vectors are read once for all."""
-        asked = [query for query in queries if _asks(query)]
-        needs_vectors = self._store is None or _needs_vector(self._store.store, self._query.mode)
-        embeddings = self._embeddings(asked) if needs_vectors else [query.embedding for query in asked]
-        if self._store is None:
-            vectors = cast("list[list[float]]", embeddings)
-            answers = self._ask(lambda store: store.dense_queries(vectors, top_k, self.filters)) if vectors else []
-        else:
-            settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
-            texts = (query.query_str for query in asked)
-            answers = [
-                self._store.search(replace(settings, query_embedding=embedding, query_str=text))
-                for embedding, text in zip(embeddings, texts, strict=True)
-            ]
-        left = iter(answers)
-        return [next(left) if _asks(query) else [] for query in queries]
+        whole = [query for query in queries if _asks(query)]
+        needs_vectors = self._store.needs_vector(self._query)
+        embeddings = self._embeddings(whole) if needs_vectors else [query.embedding for query in whole]
+        settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
+        store_queries = [
+            replace(settings, query_embedding=embedding, query_str=query.query_str)
+            for embedding, query in zip(embeddings, whole, strict=True)
+        ]
+        answers = iter(self._store.search_each(store_queries))
+        return [next(answers) if _asks(query) else [] for query in queries]
 
     def _embeddings(self, queries: Sequence[QueryBundle]) -> list[list[float]]:
         """Return the vector that came with each query, else one that is made; several are made at the same time."""
@@ -225,15 +218,11 @@ class ContextualVectorRetriever(BaseRetriever):
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects for those of the ids that exist."""
-        ids = list(node_ids)
-        return self._ask(lambda store: store.nodes(ids)) if self._store is None else self._store.nodes(ids)
+        return self._store.nodes(node_ids)
 
     def looking(self) -> AbstractContextManager[None]:
         """Look at the store once: all that is asked in this context meanwhile sees one state of it."""
-        return nullcontext() if self._reader is None else self._reader.looking()
-
-    def _ask(self, work: Callable[[DenseSearch], T]) -> T:
-        return cast("StoreReader[DenseSearch]", self._reader).ask(work)
+        return self._store.looking()
 
     def _scored(self, candidates: list[Candidate]) -> list[NodeWithScore]:
         missing = [candidate.node_id for candidate in candidates if candidate.node is None]
@@ -277,11 +266,6 @@ class _Embedded:
 
 def _asks(query: QueryBundle) -> bool:
     return query.embedding is not None or any(text.strip() for text in query.embedding_strs)
-
-
-def _needs_vector(store: BasePydanticVectorStore, mode: VectorStoreQueryMode) -> bool:
-    by_words = {VectorStoreQueryMode.TEXT_SEARCH, VectorStoreQueryMode.SPARSE}
-    return store.is_embedding_query and mode not in by_words
 
 
 def _of_documents(doc_ids: Sequence[str]) -> MetadataFilters:

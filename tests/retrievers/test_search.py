@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 from llama_index.core.schema import TextNode
@@ -26,6 +27,9 @@ class Newest:
 
     def __init__(self, view, keyword):
         self.view, self.keyword = view, keyword
+
+    def looking(self):
+        return nullcontext()
 
     def ask(self, work):
         return work(self.view())
