@@ -153,8 +153,8 @@ class _Stream:
         self._text += more
         if len(self._text) < self._next:
             return
-        *_, known = (0, *(match.end() for match in _WORD_ENDS.finditer(self._text)))
-        yield from self._cut(self._lengths(self._text[:known]))
+        *_, end = (0, *(match.end() for match in _WORD_ENDS.finditer(self._text)))
+        yield from self._cut(self._lengths(self._text[:end]))
         while len(self._text) > _LONGEST:
             yield from self._cut([self._text.rfind(" ", 0, _LONGEST) + 1 or _LONGEST])
         self._next = len(self._text) + _STEP if len(self._text) > _LONG else 0
@@ -176,7 +176,7 @@ class _Stream:
                 break
             line = next(_LINE_ENDS.finditer(text, end)).end()
             starts.append(_after(text, line))
-        places = [0, *sorted({one for one in starts if 0 < one < len(text)})]
+        places = [0, *sorted({start for start in starts if 0 < start < len(text)})]
         return [b - a for a, b in pairwise(places)]
 
     def _cut(self, lengths: Sequence[int]) -> list[Sentence]:
@@ -262,7 +262,9 @@ class CitedSynthesizer(BaseSynthesizer):
             if room < 0 and shown:
                 break
             shown.append(source)
-        blocks = [f'<source number="{number}">\n{_TAG.sub("‹", one)}\n</source>' for number, one in enumerate(shown, 1)]
+        blocks = [
+            f'<source number="{number}">\n{_TAG.sub("‹", source)}\n</source>' for number, source in enumerate(shown, 1)
+        ]
         messages = self._prompt.format_messages(sources="\n\n".join(blocks), question=question)
         return messages, _Stream(shown)
 
@@ -272,7 +274,7 @@ class CitedSynthesizer(BaseSynthesizer):
 
     def get_response(self, query_str: str, text_chunks: Sequence[str], **_: Any) -> str | Generator[str, None, None]:
         """Return the answer as a text, or as a generator of its sentences."""
-        parts = (str(one) for one in self.sentences(query_str, text_chunks))
+        parts = (str(sentence) for sentence in self.sentences(query_str, text_chunks))
         return parts if self._streaming else "".join(parts)
 
     async def aget_response(
@@ -280,18 +282,18 @@ class CitedSynthesizer(BaseSynthesizer):
     ) -> str | AsyncGenerator[str, None]:
         """Do the same without blocking the event loop."""
         parts = self._asentences(query_str, text_chunks)
-        return parts if self._streaming else "".join([one async for one in parts])
+        return parts if self._streaming else "".join([sentence async for sentence in parts])
 
     async def _asentences(self, question: str, sources: Sequence[str]) -> AsyncGenerator[str, None]:
         messages, stream = await asyncio.to_thread(self._asked, question, sources)
         try:
             async for part in await self._llm.astream_chat(messages):
-                for one in stream.feed(part.delta or ""):
-                    yield str(one)
+                for sentence in stream.feed(part.delta or ""):
+                    yield str(sentence)
         except Exception as error:
             raise self._failure(error) from error
-        for one in stream.end():
-            yield str(one)
+        for sentence in stream.end():
+            yield str(sentence)
 
     def _get_prompts(self) -> PromptDictType:
         return {"cited_prompt": self._prompt}

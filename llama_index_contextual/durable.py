@@ -190,18 +190,18 @@ def write_segments(
         facts: JSON values that :func:`read_segments` returns.
     """
     try:
-        known = {entry["key"]: entry["checksum"] for entry in read_manifest(folder, kind)["segments"]}
+        checksums = {entry["key"]: entry["checksum"] for entry in read_manifest(folder, kind)["segments"]}
     except DAMAGE:
-        known = {}
+        checksums = {}
     entries, mapped = [], []
     for key, data, live in segments:
         path = path_of(folder, key, suffix)
-        if key not in known or not path.exists() or path.stat().st_size != len(data):
+        if key not in checksums or not path.exists() or path.stat().st_size != len(data):
             with path.open("wb") as file:
                 file.write(data.data)
                 sync(file)
-            known[key] = checksum_of(data)
-        entries.append({"key": key, "checksum": known[key], "live": _packed(live)})
+            checksums[key] = checksum_of(data)
+        entries.append({"key": key, "checksum": checksums[key], "live": _packed(live)})
         mapped.append(map_file(path))
     write_manifest(folder, kind, {**facts, "segments": entries})
     sweep(folder, suffix, {key for key, _, _ in segments})

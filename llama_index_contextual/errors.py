@@ -169,9 +169,9 @@ def amount(name: str, value: object, *, zero: bool = False, most: float = math.i
     Raises:
         SettingError: It is no number, or out of bounds.
     """
-    given = _number(value)
-    if given >= 0 and (given or zero) and given <= most and (endless or given < math.inf):
-        return given
+    number = _number(value)
+    if number >= 0 and (number or zero) and number <= most and (endless or number < math.inf):
+        return number
     if most < math.inf:
         wanted = f"a number from 0 to {most:g}" if zero else f"a number above 0, at most {most:g}"
     else:

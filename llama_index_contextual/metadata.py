@@ -255,10 +255,10 @@ def context_of(metadata: Mapping[str, Any]) -> str:
 
 def put_context(metadata: dict[str, Any], text: str, source: str, version: str, lexical: str = "") -> None:
     """Write a context in place of an earlier one of ours; keys of somebody else stay, and ours have names beside."""
-    known = has_context(metadata)
+    written = has_context(metadata)
     values = {CONTEXT: text, CONTEXT_SOURCE: source, CONTEXT_VERSION: version, LEXICAL_CONTEXT: lexical}
     for key, value in values.items():
-        beside = own_name(key) in metadata or (key in metadata and not known)
+        beside = own_name(key) in metadata or (key in metadata and not written)
         name = own_name(key) if beside else key
         if value or beside or key in {CONTEXT_SOURCE, CONTEXT_VERSION}:
             metadata[name] = value
@@ -315,9 +315,9 @@ def reset_views(node: BaseNode) -> None:
     node.excluded_llm_metadata_keys = _before(node.excluded_llm_metadata_keys)
 
 
-def of_front_matter(found: Iterable[str]) -> dict[str, str]:
+def of_front_matter(keys: Iterable[str]) -> dict[str, str]:
     """Return what the link to a document says of keys that the parser found, and the document did not bring."""
-    once = [key for key in found if key in {TAGS, DESCRIPTION}]
+    once = [key for key in keys if key in {TAGS, DESCRIPTION}]
     return {own_name(FRONT_MATTER): ",".join(once)} if once else {}
 
 
@@ -346,17 +346,17 @@ def _before(excluded: list[str]) -> list[str]:
     return [*excluded[:start], *excluded[excluded.index(_END, start) + 1 :]]
 
 
-def _is_said(name: str, given: Any, said: str) -> bool:
+def _is_said(name: str, value: Any, said: str) -> bool:
     """Return whether a context's words hold a value: of an absolute path the file, of headings the chunk's own."""
-    value, key = str(given), name.removeprefix(own_name(""))
+    text, key = str(value), name.removeprefix(own_name(""))
     if key == HEADER_PATH:
-        titles = heading_titles({HEADER_PATH: value})
+        titles = heading_titles({HEADER_PATH: text})
         return not titles or _words(titles[-1]) in said
-    if key == DATE and len(value) == len("2026-01-28"):  # with a time it says more than a context does
-        return _words(date_in_words(value) or value) in said or _words(value) in said
-    if key in _PATHS and _is_absolute(value):
-        value = PureWindowsPath(value).name
-    return _words(value) in said
+    if key == DATE and len(text) == len("2026-01-28"):  # with a time it says more than a context does
+        return _words(date_in_words(text) or text) in said or _words(text) in said
+    if key in _PATHS and _is_absolute(text):
+        text = PureWindowsPath(text).name
+    return _words(text) in said
 
 
 def _words(text: str) -> str:

@@ -246,12 +246,12 @@ class SQLiteKVStore(LocalKVStore):
 
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return those of several values that there are."""
-        found = {}
+        values = {}
         for part in iter_batch(keys, MAX_VARIABLES):
             marks = ",".join("?" * len(part))
             query = f"SELECT key, value FROM kv WHERE collection = ? AND key IN ({marks})"  # noqa: S608  only "?"
-            found.update({key: json.loads(value) for key, value in self._fetch(query, (collection, *part))})
-        return found
+            values.update({key: json.loads(value) for key, value in self._fetch(query, (collection, *part))})
+        return values
 
     def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return everything."""

@@ -123,8 +123,8 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         """
         vectors: list[list[float]] = []
         for window in self.windows(chunks):
-            made = self.embed_window(chunks[window.start : window.end])
-            vectors += made[window.first - window.start : window.last - window.start]
+            window_vectors = self.embed_window(chunks[window.start : window.end])
+            vectors += window_vectors[window.first - window.start : window.last - window.start]
         if len({len(vector) for vector in vectors}) > 1:
             raise EmbeddingError(f"{self.model_name} gave vectors of several dimensions. Cure: see to the server.")
         return vectors
@@ -148,14 +148,14 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         shown = json.dumps([self.class_name(), self.model_name, getattr(self, "dimensions", None), *chunks])
         key = hashlib.sha256(shown.encode()).hexdigest()
         query = "SELECT vectors FROM windows WHERE key = ?"
-        known = self._file.read(lambda database: database.execute(query, [key]).fetchone())
-        if known is not None:
-            return np.frombuffer(known[0], np.float32).reshape(len(chunks), -1)
-        made = self._usable(chunks)
+        row = self._file.read(lambda database: database.execute(query, [key]).fetchone())
+        if row is not None:
+            return np.frombuffer(row[0], np.float32).reshape(len(chunks), -1)
+        vectors = self._usable(chunks)
         self._file.write(
-            lambda database: database.execute("INSERT OR REPLACE INTO windows VALUES (?, ?)", [key, made.tobytes()])
+            lambda database: database.execute("INSERT OR REPLACE INTO windows VALUES (?, ?)", [key, vectors.tobytes()])
         )
-        return made
+        return vectors
 
     def _usable(self, chunks: list[str]) -> NDArray[np.float32]:
         """Return vectors that can be stored; an answer that cannot be used is asked for once more."""

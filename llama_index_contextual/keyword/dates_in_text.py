@@ -60,11 +60,11 @@ Range = tuple[date, date]
 
 def find_dates(text: str, today: date, lexicon: Lexicon) -> tuple[NamedDate, ...]:
     """Find the dates that a text names, in order; of readings that overlap the longest counts, even if impossible."""
-    found = [*_numeric(text), *_worded(text, today, lexicon)]
-    found.sort(key=lambda reading: (reading[0].start() - reading[0].end(), reading[0].start()))
+    readings = [*_numeric(text), *_worded(text, today, lexicon)]
+    readings.sort(key=lambda reading: (reading[0].start() - reading[0].end(), reading[0].start()))
     chosen: list[tuple[re.Match[str], Range | None]] = []
     taken = bytearray(len(text))  # 1 where a longer reading was chosen
-    for match, days in found:
+    for match, days in readings:
         if not any(taken[match.start() : match.end()]):
             taken[match.start() : match.end()] = bytes([1]) * len(match[0])
             chosen.append((match, days))
@@ -74,12 +74,12 @@ def find_dates(text: str, today: date, lexicon: Lexicon) -> tuple[NamedDate, ...
 
 
 def _numeric(text: str) -> list[tuple[re.Match[str], Range | None]]:
-    found: list[tuple[re.Match[str], Range | None]] = []
+    readings: list[tuple[re.Match[str], Range | None]] = []
     for match in _NUMERIC.finditer(text):
         day = date_from_heading(match[0])
-        found.append((match, (day, day) if day else None))
-    found += [(match, _month(int(match[1]), int(match[2]))) for match in _NUMERIC_MONTH.finditer(text)]
-    return found
+        readings.append((match, (day, day) if day else None))
+    readings += [(match, _month(int(match[1]), int(match[2]))) for match in _NUMERIC_MONTH.finditer(text)]
+    return readings
 
 
 def _worded(text: str, today: date, lexicon: Lexicon) -> list[tuple[re.Match[str], Range | None]]:

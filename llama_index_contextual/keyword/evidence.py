@@ -87,14 +87,14 @@ class TermScores(NamedTuple):
     def evidence(self) -> list[list[TermEvidence]]:
         """Return for each document the terms that it holds, most important first."""
         names = [group[0] for group in self.groups]
-        found = (
+        by_document = (
             [
                 TermEvidence(names[at], self.frequencies[at], self.idfs[at], float(row[at]))
                 for at in np.flatnonzero(row).tolist()
             ]
             for row in self.scores
         )
-        return [sorted(terms, key=lambda one: (-one.score, one.term)) for terms in found]
+        return [sorted(terms, key=lambda term: (-term.score, term.term)) for terms in by_document]
 
 
 class Nearness(NamedTuple):
@@ -122,9 +122,9 @@ def closeness(codes: Codes, lengths: Ints, groups: Sequence[Group]) -> npt.NDArr
     numbers = np.zeros(1 << 16, dtype=np.uint8)
     for number, group in enumerate(groups, start=1):
         numbers[[code_of(term) for term in group]] = number
-    found = numbers.take(codes)  # faster than numbers[codes]
-    places = np.flatnonzero(found != 0)  # faster than of numbers
-    terms = found[places].astype(np.int16)
+    numbers_at = numbers.take(codes)  # faster than numbers[codes]
+    places = np.flatnonzero(numbers_at != 0)  # faster than of numbers
+    terms = numbers_at[places].astype(np.int16)
     owners = np.cumsum(lengths).searchsorted(places, side="right")
     places += owners * _REACH  # so that places in different documents are out of each other's reach
     closeness = np.zeros((len(lengths), len(groups) - 1))

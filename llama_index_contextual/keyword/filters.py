@@ -48,22 +48,22 @@ _EMPTY: Final[tuple[Any, ...]] = ("", [], (), {})
 _LISTS: Final = frozenset({FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL})
 
 
-def filter_in_words(one: MetadataFilter | MetadataFilters) -> str:
+def filter_in_words(part: MetadataFilter | MetadataFilters) -> str:
     """Return a filter as a message names it: ``path ~ 'people/'``, ``date >= 2026-04-09``."""
-    if isinstance(one, MetadataFilters):
-        return f"({f' {(one.condition or FilterCondition.AND).value} '.join(map(filter_in_words, one.filters))})"
-    operator = "~" if one.operator == FilterOperator.TEXT_MATCH_INSENSITIVE else one.operator.value
-    if one.key == DATE_TS and isinstance(one.value, (int, float)):
-        return f"date {operator} {datetime.fromtimestamp(one.value, timezone.utc).date()}"
-    key = one.key.removeprefix(ITEMS)
-    return f"{key} {'is' if key != one.key and one.operator == FilterOperator.CONTAINS else operator} {one.value!r}"
+    if isinstance(part, MetadataFilters):
+        return f"({f' {(part.condition or FilterCondition.AND).value} '.join(map(filter_in_words, part.filters))})"
+    operator = "~" if part.operator == FilterOperator.TEXT_MATCH_INSENSITIVE else part.operator.value
+    if part.key == DATE_TS and isinstance(part.value, (int, float)):
+        return f"date {operator} {datetime.fromtimestamp(part.value, timezone.utc).date()}"
+    key = part.key.removeprefix(ITEMS)
+    return f"{key} {'is' if key != part.key and part.operator == FilterOperator.CONTAINS else operator} {part.value!r}"
 
 
 def keys_of(filters: MetadataFilters | None) -> list[str]:
     """Return the metadata keys that filters ask for, each of them; where one of several is enough, none."""
     if filters is None or filters.condition != FilterCondition.AND:
         return []
-    keys = [one.key.removeprefix(ITEMS) for one in filters.filters if isinstance(one, MetadataFilter)]
+    keys = [part.key.removeprefix(ITEMS) for part in filters.filters if isinstance(part, MetadataFilter)]
     return [key for key in dict.fromkeys(keys) if key != WORDS]
 
 
@@ -104,15 +104,15 @@ _HOLDS: Final[dict[FilterOperator, Callable[[Any, Any], bool]]] = {
 }
 
 
-def condition_of(one: MetadataFilter) -> Callable[[Any], bool]:
+def condition_of(part: MetadataFilter) -> Callable[[Any], bool]:
     """Return what a single filter asks of a value; the value None stands for a missing key.
 
     Raises:
         SettingError: The operator needs a list of values and got something else, or is unknown.
     """
-    operator, wanted = one.operator, one.value
-    if one.key.startswith(ITEMS):
-        return _condition_of_items(one)
+    operator, wanted = part.operator, part.value
+    if part.key.startswith(ITEMS):
+        return _condition_of_items(part)
     if operator in {FilterOperator.IN, FilterOperator.NIN} and isinstance(wanted, str):
         # LlamaIndex takes every part of the text, and so "acme" for a part of "acme-corp"; Qdrant's adapter these.
         wanted = [wanted, *(part.strip() for part in wanted.split(","))]
@@ -120,23 +120,23 @@ def condition_of(one: MetadataFilter) -> Callable[[Any], bool]:
         return lambda value: value is None or value in _EMPTY
     if operator in _LISTS and not isinstance(wanted, list):
         raise SettingError(
-            f"Filter on {one.key!r}: operator {operator.value!r} got {wanted!r}. Cure: a list of values."
+            f"Filter on {part.key!r}: operator {operator.value!r} got {wanted!r}. Cure: a list of values."
         )
     holds = _HOLDS.get(operator)
     if holds is None:
-        raise SettingError(f"Filter on {one.key!r}: operator {operator!r} is not known.")
+        raise SettingError(f"Filter on {part.key!r}: operator {operator!r} is not known.")
     if operator in {FilterOperator.NE, FilterOperator.NIN}:
         return lambda value: value is None or holds(value, wanted)
     return lambda value: value is not None and holds(value, wanted)
 
 
-def _condition_of_items(one: MetadataFilter) -> Callable[[Any], bool]:
-    plain = MetadataFilter(key=one.key.removeprefix(ITEMS), value=_folded(one.value), operator=one.operator)
-    if one.operator == FilterOperator.CONTAINS:
-        wanted = str(one.value).casefold().strip("#/")
+def _condition_of_items(part: MetadataFilter) -> Callable[[Any], bool]:
+    plain = MetadataFilter(key=part.key.removeprefix(ITEMS), value=_folded(part.value), operator=part.operator)
+    if part.operator == FilterOperator.CONTAINS:
+        wanted = str(part.value).casefold().strip("#/")
         return lambda value: any(f"{item}/".startswith(f"{wanted}/") for item in map(str, items_of(value)))
     holds = condition_of(plain)
-    if one.operator in {FilterOperator.NE, FilterOperator.NIN}:
+    if part.operator in {FilterOperator.NE, FilterOperator.NIN}:
         return lambda value: all(holds(item) for item in items_of(value))
     return lambda value: any(holds(item) for item in items_of(value) or [None])
 
@@ -180,8 +180,8 @@ def select(filters: MetadataFilters, column_test: ColumnTest, size: int) -> Bool
         size: Number of rows.
     """
     verdicts = [
-        select(one, column_test, size) if isinstance(one, MetadataFilters) else column_test(one)
-        for one in filters.filters
+        select(part, column_test, size) if isinstance(part, MetadataFilters) else column_test(part)
+        for part in filters.filters
     ]
     if not verdicts:
         return np.ones(size, dtype=np.bool_)
@@ -207,11 +207,11 @@ def admitted(
         holding: Returns the rows that satisfy a filter on :data:`WORDS`, and perhaps others.
     """
 
-    def test(one: MetadataFilter) -> Bools:
-        if one.key == WORDS:
-            return np.isin(rows, holding(one))
-        holds, column = condition_of(one), column_of(one.key.removeprefix(ITEMS))
-        if one.key in REF_DOC_ALIASES and (documents := column_of(REF_DOC_ID)) is not None:
+    def test(part: MetadataFilter) -> Bools:
+        if part.key == WORDS:
+            return np.isin(rows, holding(part))
+        holds, column = condition_of(part), column_of(part.key.removeprefix(ITEMS))
+        if part.key in REF_DOC_ALIASES and (documents := column_of(REF_DOC_ID)) is not None:
             column = documents if column is None else column.or_else(documents)
         return np.full(len(rows), holds(None)) if column is None else column.where(holds)
 
@@ -227,9 +227,9 @@ def admits(filters: MetadataFilters | None, metadata: Mapping[str, Any], passed:
         passed: Filters that a store let it pass; one that looked into a list for a value was right to do so.
     """
 
-    def test(one: MetadataFilter) -> Bools:
-        value, holds = _value(one.key, metadata), condition_of(one)
-        inside = isinstance(value, list) and any(one is part for part in passed) and any(map(holds, value))
+    def test(part: MetadataFilter) -> Bools:
+        value, holds = _value(part.key, metadata), condition_of(part)
+        inside = isinstance(value, list) and any(part is other for other in passed) and any(map(holds, value))
         return np.array([inside or holds(value)])
 
     return filters is None or bool(select(filters, test, 1)[0])
@@ -249,17 +249,17 @@ def check_filters(filters: object) -> None:
         )
 
 
-def both(one: MetadataFilters | None, other: MetadataFilters | None) -> MetadataFilters | None:
+def both(first: MetadataFilters | None, other: MetadataFilters | None) -> MetadataFilters | None:
     """Return filters that admit what both admit.
 
     Raises:
         SettingError: One of them is of another type.
     """
-    check_filters(one)
+    check_filters(first)
     check_filters(other)
-    if one is None or other is None:
-        return one or other
-    return MetadataFilters(filters=[one, other], condition=FilterCondition.AND)
+    if first is None or other is None:
+        return first or other
+    return MetadataFilters(filters=[first, other], condition=FilterCondition.AND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class Column:
         """Return a column whose rows without a value have that of another."""
         values, others = (*self.values, None), (*other.values, None)
         pairs = zip(self.codes.tolist(), other.codes.tolist(), strict=True)
-        return Column.encode([values[one] if one >= 0 else others[instead] for one, instead in pairs])
+        return Column.encode([values[code] if code >= 0 else others[instead] for code, instead in pairs])
 
     def moved(self, before: Ints, rows: Ints, read: Callable[[Ints], Sequence[Any]]) -> Column:
         """Return the column of other rows: the values of rows that it has already, and for the others what is read.
@@ -300,7 +300,7 @@ class Column:
     def encode(cls, values: Sequence[Any]) -> Column:
         """Return the column of some values; equal values share a code, and 1, 1.0 and True are not equal."""
         codes: dict[Any, int] = {}
-        kept: list[Any] = []
+        distinct: list[Any] = []
         rows = np.empty(len(values), dtype=np.int32)
         for row, value in enumerate(values):
             if value is None:
@@ -309,7 +309,7 @@ class Column:
             key = (type(value), value if isinstance(value, (str, int, float)) else json.dumps(value, default=str))
             code = codes.get(key)
             if code is None:
-                code = codes[key] = len(kept)
-                kept.append(value)
+                code = codes[key] = len(distinct)
+                distinct.append(value)
             rows[row] = code
-        return cls(rows, tuple(kept))
+        return cls(rows, tuple(distinct))

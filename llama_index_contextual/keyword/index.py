@@ -64,7 +64,7 @@ _LETTERS: Final = {cls: letter for letter, cls in _CLASSES.items()}
 
 def encode(node: BaseNode) -> bytes:
     """Write a node without its embedding as bytes; the first byte names its class."""
-    letter = next((_LETTERS[one] for one in type(node).__mro__ if one in _LETTERS), None)
+    letter = next((_LETTERS[kind] for kind in type(node).__mro__ if kind in _LETTERS), None)
     if letter is None or (isinstance(node, Document) and not _has_media(node)):  # what a vector store makes of it
         bare = node.model_copy(update={"embedding": None})
         node = metadata_dict_to_node(node_to_metadata_dict(bare, remove_text=True), text=node.get_content())
@@ -160,7 +160,7 @@ class State:
         rows = self._admitted.get(key)
         if rows is None:
             rows = admitted(
-                filters, self.engine.rows, self._column, lambda one: holding_words(self.engine, one, self.texts)
+                filters, self.engine.rows, self._column, lambda part: holding_words(self.engine, part, self.texts)
             )
             if len(self._admitted) >= _KEPT:
                 self._admitted.clear()
@@ -172,8 +172,8 @@ class State:
         columns = self._columns
         if not columns and len(self.engine):
             metadata = [metadata_of(self.stored[row].record) for row in self.engine.rows.tolist()]
-            keys = dict.fromkeys(key for one in metadata for key in one)
-            columns.update({key: Column.encode([one.get(key) for one in metadata]) for key in keys})
+            keys = dict.fromkeys(key for values in metadata for key in values)
+            columns.update({key: Column.encode([values.get(key) for values in metadata]) for key in keys})
         return columns.get(key)
 
 
@@ -199,7 +199,7 @@ class KeywordIndex:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.state
-        stored = {row: Stored(one.node_id, bytes(one.record)) for row, one in state.stored.items()}
+        stored = {row: Stored(node.node_id, bytes(node.record)) for row, node in state.stored.items()}
         return {"state": State(state.engine, dict(state.rows), stored, state.next_row), "kept": self.kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def save_index(
 def _write_nodes(folder: Path, state: State, before: _Kept | None) -> _Kept:
     if before is None or _present(folder) != before or 2 * len(state.stored) < before.entries:
         before = _Kept(uuid.uuid4().hex)
-    new = [entry_of(row, *one) for row, one in state.stored.items() if row >= before.next_row]
+    new = [entry_of(row, *node) for row, node in state.stored.items() if row >= before.next_row]
     size, checksum = before.size, before.checksum
     path = folder / f"{before.key}.nodes"
     with path.open("r+b" if size else "wb") as file:

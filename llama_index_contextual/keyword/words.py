@@ -44,12 +44,12 @@ def spaced(text: str) -> str:
     return f" {' '.join(fold(word) for word in _SINGLE_WORD.findall(normalise(text)))} "
 
 
-def holding_words(engine: KeywordEngine, one: MetadataFilter, texts: Texts) -> Ints:
+def holding_words(engine: KeywordEngine, words_filter: MetadataFilter, texts: Texts) -> Ints:
     """Return the rows that hold the words of a filter on ``WORDS``, for TEXT_MATCH side by side."""
-    rows = engine.holding(engine.analyzer.query_groups(str(one.value)))
-    if one.operator != FilterOperator.TEXT_MATCH or len(rows) > _MOST_READ:
+    rows = engine.holding(engine.analyzer.query_groups(str(words_filter.value)))
+    if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MOST_READ:
         return rows
-    phrase = spaced(str(one.value))
+    phrase = spaced(str(words_filter.value))
     side_by_side = (phrase in spaced(text) for text in texts(rows))
     return rows[np.fromiter(side_by_side, dtype=np.bool_, count=len(rows))]
 
@@ -71,11 +71,11 @@ def word_like(engine: KeywordEngine, word: str, texts: Texts) -> str | None:
         for term in engine.terms(prefix + wanted[0])
         if (stem := term.rpartition(":")[2])[:1] == wanted[0] and abs(len(stem) - len(wanted)) <= _LONGER
     }
-    alike = {near[one] for stem in sorted(stems) for one in get_close_matches(stem, near, 2, _LIKE)}
+    alike = {near[term_stem] for stem in sorted(stems) for term_stem in get_close_matches(stem, near, 2, _LIKE)}
     words: set[str] = set()
     for term in alike:
-        found = {
-            one for text in texts(engine.holding([(term,)])[:_READ]) for one in _SINGLE_WORD.findall(normalise(text))
+        forms = {
+            form for text in texts(engine.holding([(term,)])[:_READ]) for form in _SINGLE_WORD.findall(normalise(text))
         }
-        words.update(fold(one) for one in found if term in analyzer.query_tokens(one))
+        words.update(fold(form) for form in forms if term in analyzer.query_tokens(form))
     return next(iter(get_close_matches(wanted, sorted(words), 1, _MEANT)), None)

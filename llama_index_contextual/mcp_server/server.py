@@ -202,12 +202,12 @@ def _add_health(server: MCPServer[None], notes: Notes) -> None:
     async def health(request: Request) -> Response:
         if request.url.hostname not in _LOOPBACK:  # a web page that lets its own name point here
             return JSONResponse({"status": "error", "error": "this host is not served"}, 421)
-        known = {"name": server.name, "version": __version__, "refreshing": notes.keeper.refreshing}
+        facts = {"name": server.name, "version": __version__, "refreshing": notes.keeper.refreshing}
         try:
             documents = await asyncio.to_thread(notes.index.documents)
         except ContextualError:  # its message names the folder
-            return JSONResponse({"status": "error", "error": "the index cannot be read", **known}, 503)
-        return JSONResponse({"status": "ok", "documents": len(documents), **known})
+            return JSONResponse({"status": "error", "error": "the index cannot be read", **facts}, 503)
+        return JSONResponse({"status": "ok", "documents": len(documents), **facts})
 
     server.custom_route("/health", methods=["GET"])(health)
 
@@ -217,7 +217,7 @@ def _sentence(tool: str, error: ToolError) -> str:
     if not isinstance(error.__cause__, ValidationError):
         return str(error).removeprefix(f"Error executing tool {tool}: ")
     wrong: dict[str, str] = {}
-    for one in error.__cause__.errors():  # of a union's place the SDK names the class, too
-        place = ".".join(str(part) for part in one["loc"] if str(part).islower() or isinstance(part, int))
-        wrong[place or str(one["loc"][0])] = one["msg"]
+    for fault in error.__cause__.errors():  # of a union's place the SDK names the class, too
+        place = ".".join(str(part) for part in fault["loc"] if str(part).islower() or isinstance(part, int))
+        wrong[place or str(fault["loc"][0])] = fault["msg"]
     return f"{tool} cannot be called so: " + "; ".join(f"{name}: {text}" for name, text in wrong.items())

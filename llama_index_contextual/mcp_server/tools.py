@@ -192,12 +192,12 @@ def add_questions(server: MCPServer[None], notes: Notes) -> None:
             named = [collection] if collection else []
             notes.index.settings.folders.check(named)
             filters = note_filters(path=path, tag=tag, since=since, until=until, collections=named, where=where or ())
-            several = [OneQuery(text=one) if isinstance(one, str) else one for one in queries or ()]
+            several = [OneQuery(text=text) if isinstance(text, str) else text for text in queries or ()]
             first = [OneQuery(text=query)] if query.strip() else []
-            asked: list[tuple[str, By]] = [(one["text"], one.get("by", "both")) for one in (*first, *several)]
-            if not asked:
+            wanted: list[tuple[str, By]] = [(each["text"], each.get("by", "both")) for each in (*first, *several)]
+            if not wanted:
                 raise SettingError("is empty. Cure: say what to look for", query=query)
-            return _digest(await notes.fresh(lambda: notes.search(asked, max_results, filters)), format)
+            return _digest(await notes.fresh(lambda: notes.search(wanted, max_results, filters)), format)
 
 
 def add_reading(server: MCPServer[None], notes: Notes) -> None:
@@ -308,4 +308,4 @@ def _digest(digest: MemoryDigest, style: Format) -> CallToolResult:
 
 def _answer(text: str | list[str], data: dict[str, Any]) -> CallToolResult:
     texts = [text] if isinstance(text, str) else text
-    return CallToolResult(content=[TextContent(type="text", text=one) for one in texts], structured_content=data)
+    return CallToolResult(content=[TextContent(type="text", text=block) for block in texts], structured_content=data)

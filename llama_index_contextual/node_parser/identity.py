@@ -77,19 +77,19 @@ def hash_id(i: int, doc: BaseNode) -> str:
     return default_id_func(i, doc)
 
 
-def given_id_func(given: Any) -> Callable[[int, BaseNode], str]:
+def given_id_func(id_func: Any) -> Callable[[int, BaseNode], str]:
     """Return the caller's function, or ours for LlamaIndex's default (random ids) and a name that ``from_dict`` reads.
 
     Raises:
         SettingError: It is the name of another function, which cannot be read back.
     """
-    if given is None or given is default_id_func:
+    if id_func is None or id_func is default_id_func:
         return hash_id
-    if callable(given):
-        return given  # type: ignore[no-any-return]
-    if isinstance(given, dict) and given.get("id_func_name") in {hash_id.__name__, default_id_func.__name__}:
+    if callable(id_func):
+        return id_func  # type: ignore[no-any-return]
+    if isinstance(id_func, dict) and id_func.get("id_func_name") in {hash_id.__name__, default_id_func.__name__}:
         return hash_id
-    raise SettingError(f"id_func={given!r} cannot be read back. Cure: pass the function again as id_func=")
+    raise SettingError(f"id_func={id_func!r} cannot be read back. Cure: pass the function again as id_func=")
 
 
 class Origin(NamedTuple):
@@ -158,9 +158,9 @@ def reading_order(documents: Sequence[BaseNode]) -> list[tuple[int, int | None]]
             continue
         numbers = {label: int(label) for label in pages if label.isdecimal() and len(label) < _LONGEST_NUMBER}
         labels = sorted(numbers, key=numbers.__getitem__) if len(numbers) == len(pages) else list(pages)
-        for one, following in pairwise(labels):
-            if {one, following} - numbers.keys() or numbers[following] == numbers[one] + 1:
-                before[pages[following]] = pages[one]
+        for label, following in pairwise(labels):
+            if {label, following} - numbers.keys() or numbers[following] == numbers[label] + 1:
+                before[pages[following]] = pages[label]
     order: dict[int, None] = {}
     for position in range(len(documents)):
         chain = [position]

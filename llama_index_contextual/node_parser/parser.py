@@ -120,7 +120,9 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
                     usual = type(self).model_fields[name].default
                     settings[name] = min(usual, size // part) if isinstance(size, int) else usual
             super().__init__(**settings)
-            if wrong := [one for one in self.markdown_suffixes if one != _ANYTHING and not one.startswith(".")]:
+            if wrong := [
+                suffix for suffix in self.markdown_suffixes if suffix != _ANYTHING and not suffix.startswith(".")
+            ]:
                 raise SettingError(
                     f'markdown_suffixes={wrong}: each begins with a dot. Cure: (".md",), or ("*",) for all'
                 )
@@ -184,17 +186,17 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         for position, before in get_tqdm_iterable(reading_order(nodes), show_progress, "Parsing nodes"):
             above = None if before is None else ends[before]
             parsed[position], ends[position] = self._parse_document(nodes[position], seen, above)
-        made = [node for position in range(len(nodes)) for node in parsed[position]]
-        if any(metadata.value_of(node.metadata, metadata.UNREAD) is True for node in made):
+        chunks = [node for position in range(len(nodes)) for node in parsed[position]]
+        if any(metadata.value_of(node.metadata, metadata.UNREAD) is True for node in chunks):
             warnings.warn(_UNREAD, ContextualWarning, stacklevel=2)
-        return made
+        return chunks
 
     def _check_identities(self, nodes: Sequence[BaseNode]) -> None:
         """Refuse to give two documents one identity: a later call would replace the chunks of one by the other's."""
-        known: dict[str, str] = {}
+        owners: dict[str, str] = {}
         for document in nodes if self.id_from else ():
             identity = identity_of(document, self.id_from)
-            if known.setdefault(identity, document.node_id) != document.node_id:
+            if owners.setdefault(identity, document.node_id) != document.node_id:
                 raise SettingError(
                     f"id_from={self.id_from!r} does not tell all documents apart: two have {identity}. "
                     "Cure: add a key in which they differ, such as 'page_label'"
@@ -283,8 +285,8 @@ def _is_converted_page(document: BaseNode) -> bool:
 def _holds_more_than_text(document: BaseNode) -> bool:
     """Return whether a node without text is something else: a sound, a film, or of a class that we do not know."""
     resources = ("image_resource", "audio_resource", "video_resource")
-    known = isinstance(document, Document | TextNode)
-    return not known or any(getattr(document, name, None) is not None for name in resources)
+    is_known = isinstance(document, Document | TextNode)
+    return not is_known or any(getattr(document, name, None) is not None for name in resources)
 
 
 def _node(

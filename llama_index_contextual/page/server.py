@@ -195,6 +195,8 @@ def _refusal(request: Request, token: str, hosts: Collection[str]) -> int:
     origins = [value.lower() for value in headers.getlist("origin")]
     if any(value.removeprefix("http://") not in hosts or "://" not in value for value in origins):
         return 403
-    given = headers.getlist("authorization")
-    is_known = len(given) == 1 and secrets.compare_digest(given[0].encode("latin-1"), f"Bearer {token}".encode())
+    authorization = headers.getlist("authorization")
+    is_known = len(authorization) == 1 and secrets.compare_digest(
+        authorization[0].encode("latin-1"), f"Bearer {token}".encode()
+    )
     return 0 if is_known or not request.scope["path"].startswith("/api/") else 401

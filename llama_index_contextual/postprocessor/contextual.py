@@ -103,9 +103,11 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
         settings: dict[str, Any] = dict(options)
         own = {key: settings.pop(key) for key in set(settings).intersection(type(self).model_fields)}
         if isinstance(generator, dict):  # from to_dict()
-            made = resolve_generator(**{key: generator[key] for key in generator if key not in ("version", "state")})
+            resolved = resolve_generator(
+                **{key: generator[key] for key in generator if key not in ("version", "state")}
+            )
         else:
-            made = resolve_generator(context if generator is None else generator, **settings)
+            resolved = resolve_generator(context if generator is None else generator, **settings)
         keep, leave_out = _keys("keep_keys", keep_keys), _keys("leave_out_keys", leave_out_keys)
         if both := sorted({*keep} & {*leave_out}):
             raise SettingError(f"and leave_out_keys both name {both}. Cure: name a key in one of them.", keep_keys=keep)
@@ -113,8 +115,8 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
             own["callback_manager"] = callback_manager
         with explained():
             super().__init__(
-                context=OFF if made is None else str(made.config()["spec"]),
-                generator=made,
+                context=OFF if resolved is None else str(resolved.config()["spec"]),
+                generator=resolved,
                 documents=documents if documents is None else _whole(documents),
                 docstore=docstore,
                 root=None if root is None else os.fspath(root),
@@ -297,12 +299,12 @@ def _keys(name: str, keys: Sequence[str]) -> tuple[str, ...]:
 def _whole(documents: Any) -> list[BaseNode]:
     """Keep whole documents as a list; a single one would otherwise be taken for its fields."""
     single = isinstance(documents, BaseNode) or not isinstance(documents, Iterable)
-    kept = [] if single else list(documents)
-    if single or not all(isinstance(one, BaseNode) for one in kept):
+    whole = [] if single else list(documents)
+    if single or not all(isinstance(document, BaseNode) for document in whole):
         raise SettingError(
             f"documents={type(documents).__name__} is no list of documents. Cure: documents=[document], as loaded."
         )
-    return kept
+    return whole
 
 
 @contextmanager

@@ -57,7 +57,8 @@ class Marker:
             return Markup(escape(text))  # noqa: S704  escaped
         pieces = [piece for word in _WORD.findall(text) for piece in self._pieces(word, self._split)]
         runs = (
-            (matched, escape("".join(one for _, one in run))) for matched, run in groupby(pieces, lambda one: one[0])
+            (matched, escape("".join(char for _, char in run)))
+            for matched, run in groupby(pieces, lambda char: char[0])
         )
         return Markup("".join(f"<mark>{run}</mark>" if matched else run for matched, run in runs))  # noqa: S704  escaped
 
@@ -71,7 +72,7 @@ class Marker:
         matched = [False] * len(word)
         for term in terms:
             self.words.setdefault(term, term)
-            for at in (one.start() for one in re.finditer(re.escape(term), word)):
+            for at in (match.start() for match in re.finditer(re.escape(term), word)):
                 matched[at : at + len(term)] = [True] * len(term)
         return list(zip(matched, word, strict=True))
 
@@ -179,17 +180,17 @@ def _wiki_link(_: Any, tokens: list[Token], at: int, __: Any, env: Mapping[str, 
 
 def _callouts(state: StateCore) -> None:
     """Make the first line of a callout, ``> [!tip] Title``, a paragraph of its own: the title, or else the kind."""
-    made: list[Token] = []
+    tokens: list[Token] = []
     for token in state.tokens:
-        made.append(token)
-        if [one.type for one in made[-3:]] != ["blockquote_open", "paragraph_open", "inline"]:
+        tokens.append(token)
+        if [last.type for last in tokens[-3:]] != ["blockquote_open", "paragraph_open", "inline"]:
             continue
         if match := _CALLOUT.match(token.content):
-            made[-2].attrSet("class", "callout")
+            tokens[-2].attrSet("class", "callout")
             rest, token.content = token.content[match.end() :], match[2].strip() or match[1].capitalize()
             if rest:
                 level = token.level
                 body = Token("inline", "", 0, content=rest, level=level, children=[])
-                made += [Token("paragraph_close", "p", -1, level=level - 1, block=True)]
-                made += [Token("paragraph_open", "p", 1, level=level - 1, block=True), body]
-    state.tokens = made
+                tokens += [Token("paragraph_close", "p", -1, level=level - 1, block=True)]
+                tokens += [Token("paragraph_open", "p", 1, level=level - 1, block=True), body]
+    state.tokens = tokens

@@ -322,12 +322,12 @@ def _plain(arm: Arm, results: Sequence[NodeWithScore], pool: int) -> list[Candid
     Where an arm that matches words says 0, nothing matches. Where another arm says 0 of everything, it has no scores.
     """
     if arm.is_keyword:
-        results = [one for one in results if one.score != 0]
-    scores = [None if one.score is None or math.isnan(one.score) else one.score for one in results]
+        results = [result for result in results if result.score != 0]
+    scores = [None if result.score is None or math.isnan(result.score) else result.score for result in results]
     if not any(scores):
         scores = [None] * len(results)
     pairs = sorted(zip(results, scores, strict=True), key=lambda pair: math.inf if pair[1] is None else -pair[1])
-    return [Candidate(one.node.node_id, score, one.node) for one, score in pairs[:pool]]
+    return [Candidate(result.node.node_id, score, result.node) for result, score in pairs[:pool]]
 
 
 def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[str] | None) -> list[Ranking]:
@@ -338,14 +338,14 @@ def rankings_of(answers: Sequence[ArmAnswer], pool: int, admitted: Collection[st
         pool: Candidates of each that count.
         admitted: Ids that a query's operators admit, for arms that do not evaluate them; None for all.
     """
-    good = [one for one in answers if one.error is None]
-    arms = [one.query.arm for one in good]
+    good = [answer for answer in answers if answer.error is None]
+    arms = [answer.query.arm for answer in good]
     present = sum(arm.weight for arm in dict.fromkeys(arms)) or 1.0
     rankings = []
     for answer in good:
         arm, candidates = answer.query.arm, answer.candidates
         if admitted is not None:
-            candidates = [one for one in candidates if one.node_id in admitted]
+            candidates = [candidate for candidate in candidates if candidate.node_id in admitted]
         # An arm's weight is shared by its queries, so that variants do not make it more important.
         weight = arm.weight / present / arms.count(arm)
         rankings.append(Ranking(arm.name, answer.query.number, weight, candidates[:pool]))
@@ -359,11 +359,13 @@ def report_failures(answers: Sequence[ArmAnswer], *, timeout: float | None, stri
         StorageError: All failed with the same error of the storage, which names the cure.
         RetrievalError: All failed in other ways, or one did and ``strict`` is set.
     """
-    errors = [one.error for one in answers if one.error is not None]
+    errors = [answer.error for answer in answers if answer.error is not None]
     if not errors:
         return []
     notes = list(
-        dict.fromkeys(f"arm {one.query.arm.name!r} {_reason(one.error, timeout)}" for one in answers if one.error)
+        dict.fromkeys(
+            f"arm {answer.query.arm.name!r} {_reason(answer.error, timeout)}" for answer in answers if answer.error
+        )
     )
     if len(errors) == len(answers):
         if isinstance(errors[0], StorageError) and len({str(error) for error in errors}) == 1:

@@ -260,7 +260,7 @@ def _view(hit: Hit, most: dict[str, float], marker: Marker, address: Callable[[s
         share = round(100 * credit.credit / best, 1) if credit and best else 0
         values = {"rank": credit.rank, "score": credit.score, "credit": credit.credit} if credit else {"rank": 0}
         arms.append({"name": name, "share": share, **values})
-    steps = [f"{one.name}: {one.before:.3f} → {one.after:.3f}" for one in hit.steps if one.before != one.after]
+    steps = [f"{step.name}: {step.before:.3f} → {step.after:.3f}" for step in hit.steps if step.before != step.after]
     if hit.fused and hit.fused.boost != 1:
         steps.insert(0, f"agreement of queries: x{hit.fused.boost:.2f}")
     html, context = node_html(node, marker, address), marker.html(metadata.context_of(node.metadata))

@@ -115,7 +115,7 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         one_of("variants", variants, ("keyword", "all"))
         one_of("on_arm_failure", on_arm_failure, ("warn", "raise"))
         mode = mode or default_mode(retrievers, retriever_weights, rrf_k)
-        one_of("mode", mode, tuple(known.value for known in Mode))
+        one_of("mode", mode, tuple(member.value for member in Mode))
         # Not QueryFusionRetriever.__init__: it resolves Settings.llm even for num_queries=1, an error without a key.
         maps = [retriever.object_map for retriever in retrievers]
         BaseRetriever.__init__(
@@ -221,7 +221,8 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         firsts = {bundle.query_str: bundle for bundle in reversed(bundles)}
         distinct = [firsts.pop(bundle.query_str) for bundle in bundles if bundle.query_str in firsts]
         more = len(distinct) == 1 and self.num_queries > 1
-        settings: dict[str, Any] = {one.name: vars(self)[one.name] for one in fields(Search) if one.name in vars(self)}
+        names = {field.name for field in fields(Search)} & vars(self).keys()
+        settings: dict[str, Any] = {name: vars(self)[name] for name in names}
         settings |= {"mode": Mode(self.mode), "writers": (self._get_queries, self._aget_queries) if more else None}
         return Search(queries=distinct, arms=self._arms, **(settings | changes))
 

@@ -194,13 +194,18 @@ class Search:
             strict = self.on_arm_failure == "raise"
             self.notes += report_failures(answers, timeout=self.arm_timeout, strict=strict)
             rankings = rankings_of(answers, self.candidate_pool, self.admitted)
-            names = {one.arm for one in rankings}
+            names = {ranking.arm for ranking in rankings}
             arms = [arm for arm in self.obeying if arm.name in names]
             keyword = keyword_of(arm.retriever for arm in arms)
             self.fused = self._fused(arms, keyword, rankings)
             self._judge(arms, keyword, rankings)
             facts["candidates"] = len(self.fused)
-        self.nodes = {one.node_id: one.node for answer in answers for one in answer.candidates if one.node is not None}
+        self.nodes = {
+            candidate.node_id: candidate.node
+            for answer in answers
+            for candidate in answer.candidates
+            if candidate.node is not None
+        }
         self._load()
 
     def _fused(
@@ -212,8 +217,8 @@ class Search:
         query, words = self.parsed[0].query_str, None
         if keyword is not None:
             # The sentences of a message are no questions of their own: they speak for what the whole of it finds.
-            whole = [one for one in rankings if self.mode is Mode.LEARNED or one.query == 0]
-            ids = list(dict.fromkeys(one.node_id for ranking in whole for one in ranking.candidates))
+            whole = [ranking for ranking in rankings if self.mode is Mode.LEARNED or ranking.query == 0]
+            ids = list(dict.fromkeys(candidate.node_id for ranking in whole for candidate in ranking.candidates))
             name = next(arm.name for arm in arms if arm.retriever is keyword)
             words = words_of(query, name, keyword, ids, self.today, near=self.mode is Mode.LEARNED)
         kinds = {arm.name: arm.is_keyword for arm in arms}
@@ -231,9 +236,9 @@ class Search:
         It is the first, or of the first three the one that holds most of the subject: "What did we decide about
         retries?" finds other decisions, too.
         """
-        ids = [one.node_id for one in self.fused[:3]]
+        ids = [place.node_id for place in self.fused[:3]]
         shares = keyword.term_scores(self.subject, ids).shares() if keyword is not None and self.subject else None
-        return max(zip(shares, ids, strict=True), key=lambda one: one[0])[1] if shares else next(iter(ids), "")
+        return max(zip(shares, ids, strict=True), key=lambda pair: pair[0])[1] if shares else next(iter(ids), "")
 
     def _judge(self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]) -> None:
         """Say how likely the best of the pool answers, and leave out what is less relevant than it has to be."""
@@ -248,7 +253,7 @@ class Search:
         # Scores of some modes are below 0: where nothing is asked of them they stay.
         if least and self.relevance is not None and not (self.min_score == AUTO and likely >= least):
             pool = self.fused
-            self.fused = [one for one in pool if likely * one.score >= least]
+            self.fused = [place for place in pool if likely * place.score >= least]
             self.left_out = len(pool) - len(self.fused)
             if self.explained and len(self.fused) < len(pool):
                 self.notes.append(self._left_out(pool[len(self.fused) :], likely, least))
@@ -265,8 +270,8 @@ class Search:
         if self.explained and (parts or has_vectors):
             self.notes.append(note)
         elif parts and keyword is not None and (keys := keyword.keys_that_no_node_has()):
-            said = f"no chunk has {', '.join(map(repr, keys))}, which the filters ask for"
-            warnings.warn(f"Query {self.queries[0].query_str!r}: {said}.", ContextualWarning, stacklevel=2)
+            message = f"no chunk has {', '.join(map(repr, keys))}, which the filters ask for"
+            warnings.warn(f"Query {self.queries[0].query_str!r}: {message}.", ContextualWarning, stacklevel=2)
 
     def _left_out(self, fused: Sequence[Fused], likely: float, least: float) -> str:
         """Count hits that are not relevant enough, and name the best of them."""
@@ -288,9 +293,11 @@ class Search:
         while rest and len(self.results) < cut:
             size = cut - len(self.results)
             batch, rest = rest[:size], rest[size:]
-            self.nodes |= self._read(one.node_id for one in batch if one.node_id not in self.nodes)
-            present = [one for one in batch if one.node_id in self.nodes]
-            self.results += [NodeWithScore(node=self.nodes[one.node_id], score=scale * one.score) for one in present]
+            self.nodes |= self._read(place.node_id for place in batch if place.node_id not in self.nodes)
+            present = [place for place in batch if place.node_id in self.nodes]
+            self.results += [
+                NodeWithScore(node=self.nodes[place.node_id], score=scale * place.score) for place in present
+            ]
 
     def _read(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Read nodes by id from the arms; keyword arms come first, because they have nodes in memory."""
@@ -302,18 +309,18 @@ class Search:
         return nodes
 
     def _scores(self) -> dict[str, float]:
-        return {one.node.node_id: one.score or 0.0 for one in self.results}
+        return {result.node.node_id: result.score or 0.0 for result in self.results}
 
     def _note(self, name: str, before: dict[str, float], results: list[NodeWithScore]) -> None:
         """Take over what a postprocessor made of the results, best first, and note what it did to each score.
 
         The order of a postprocessor that gives no scores stays.
         """
-        for one in results:
-            change = Step(name, before.get(one.node.node_id, 0.0), one.score or 0.0)
-            self.steps.setdefault(one.node.node_id, []).append(change)
-        scored = all(one.score is not None for one in results)
-        self.results = sorted(results, key=lambda one: -(one.score or 0.0)) if scored else list(results)
+        for result in results:
+            change = Step(name, before.get(result.node.node_id, 0.0), result.score or 0.0)
+            self.steps.setdefault(result.node.node_id, []).append(change)
+        scored = all(result.score is not None for result in results)
+        self.results = sorted(results, key=lambda result: -(result.score or 0.0)) if scored else list(results)
 
     def _cut(self) -> None:
         self.results = self.results[: self.similarity_top_k]
@@ -324,16 +331,16 @@ class Search:
         """Return the results of an explained search with the reasons for each."""
         queries = tuple(query.query_str for query in self.parsed)
         keyword = keyword_of(arm.retriever for arm in self.arms)
-        ids = [one.node.node_id for one in self.results]
+        ids = [result.node.node_id for result in self.results]
         terms: Any = {} if keyword is None else keyword.evidence(" ".join(queries), ids)
         vectors = {arm.name for arm in self.arms if not arm.is_keyword}
-        fused = {one.node_id: one for one in self.fused}
+        fused = {place.node_id: place for place in self.fused}
         hits = []
         for rank, result in enumerate(self.results, start=1):
             node_id = result.node.node_id
             place = fused.get(node_id)
             earned = () if place is None else place.credits
-            cosines = [one.score for one in earned if one.query == 0 and one.arm in vectors]
+            cosines = [credit.score for credit in earned if credit.query == 0 and credit.arm in vectors]
             likely = None if self.relevance is None or place is None else self.relevance * max(place.score, 0.0)
             reasons = tuple(terms.get(node_id, ())), tuple(self.steps.get(node_id, ()))
             hits.append(Hit(rank, result, place, max(cosines, default=None), likely, *reasons))
@@ -357,7 +364,12 @@ def _cosines(arms: Sequence[Arm], rankings: Sequence[Ranking]) -> tuple[dict[str
     """Return what the first vector arm gave for the question, by id, and whether it has the local model's cosines."""
     for arm in arms:
         if isinstance(arm.retriever, ContextualVectorRetriever):
-            answers = (one.candidates for one in rankings if one.query == 0 and one.arm == arm.name)
-            cosines = {one.node_id: one.score for answer in answers for one in answer if one.score is not None}
+            answers = (ranking.candidates for ranking in rankings if ranking.query == 0 and ranking.arm == arm.name)
+            cosines = {
+                candidate.node_id: candidate.score
+                for answer in answers
+                for candidate in answer
+                if candidate.score is not None
+            }
             return cosines, arm.retriever.cosines_of == MINILM
     return {}, False

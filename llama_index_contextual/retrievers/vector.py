@@ -192,13 +192,13 @@ class ContextualVectorRetriever(BaseRetriever):
 
     def candidates_of_each(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
         """Return for each of some queries what :meth:`candidates` returns; the vectors are read once for all."""
-        whole = [query for query in queries if _asks(query)]
+        questions = [query for query in queries if _asks(query)]
         needs_vectors = self._store.needs_vector(self._query)
-        embeddings = self._embeddings(whole) if needs_vectors else [query.embedding for query in whole]
+        embeddings = self._embeddings(questions) if needs_vectors else [query.embedding for query in questions]
         settings = replace(self._query, similarity_top_k=top_k, filters=self.filters)
         store_queries = [
             replace(settings, query_embedding=embedding, query_str=query.query_str)
-            for embedding, query in zip(embeddings, whole, strict=True)
+            for embedding, query in zip(embeddings, questions, strict=True)
         ]
         answers = iter(self._store.search_each(store_queries))
         return [next(answers) if _asks(query) else [] for query in queries]

@@ -90,16 +90,16 @@ def date_from_words(text: str) -> date | None:
 
 def take_dates(word: str) -> tuple[list[date], str]:
     """Return the dates in a word, such as ``report-2026-04-09.pdf``, and the rest of the word."""
-    found: list[date] = []
+    days: list[date] = []
 
     def take(match: re.Match[str]) -> str:
         try:
-            found.append(date(*map(int, match.groups())))
+            days.append(date(*map(int, match.groups())))
         except ValueError:
             return match.group()
         return "-"
 
-    return found, _ISO.sub(take, word).strip("-")
+    return days, _ISO.sub(take, word).strip("-")
 
 
 def date_from_path(path: str) -> date | None:
@@ -146,8 +146,8 @@ def parse_date(value: object) -> date | datetime | None:
 
 def parse_day(value: object) -> date | None:
     """Read a metadata value as :func:`parse_date` does, and leave out its time of day."""
-    found = parse_date(value)
-    return found.date() if isinstance(found, datetime) else found
+    moment = parse_date(value)
+    return moment.date() if isinstance(moment, datetime) else moment
 
 
 def epoch_seconds(day: date) -> int:

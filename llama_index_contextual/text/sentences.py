@@ -72,7 +72,7 @@ def sentence_starts(text: str, start: int, end: int, language: str = "") -> list
         language: An ISO 639-1 code; empty tells it from the text.
     """
     language = language or tell_language(text[start:end])
-    found: list[int] = []
+    boundaries: list[int] = []
     position = start
     while position < end:
         stop = min(end, position + _WINDOW)
@@ -80,10 +80,10 @@ def sentence_starts(text: str, start: int, end: int, language: str = "") -> list
         if stop < end and not ends:
             position = stop  # one sentence longer than a window: its end is for a later one to find
             continue
-        found.extend(ends)
+        boundaries.extend(ends)
         # the last sentence of a window may go on: the next window starts with it
         position = ends[-1] if stop < end else end
-    candidates = sorted({offset for at in found if start < (offset := _after_closers(text, at, end)) < end})
+    candidates = sorted({offset for at in boundaries if start < (offset := _after_closers(text, at, end)) < end})
     return _true_starts(text, start, end, candidates, language)
 
 

@@ -233,13 +233,13 @@ def _tiktoken_cl100k() -> tiktoken.Encoding:
     import tiktoken
 
     name = "TIKTOKEN_CACHE_DIR"
-    given = os.environ.get(name)
+    folder = os.environ.get(name)
     try:
-        if given is None:
+        if folder is None:
             os.environ[name] = str(_vocabularies())
         return tiktoken.get_encoding("cl100k_base")
     finally:
-        if given is None:
+        if folder is None:
             with contextlib.suppress(KeyError):  # LlamaIndex sets and deletes it, too; pop() looks, then deletes
                 del os.environ[name]
 
@@ -285,8 +285,8 @@ def is_spelled(text: str) -> bool:
 
     Keyboard mash has no such word, and a question in another language seldom has one.
     """
-    known = _whole_words()
-    return any(word in known for word in _LONGER_WORD.findall(text.casefold()))
+    vocabulary = _whole_words()
+    return any(word in vocabulary for word in _LONGER_WORD.findall(text.casefold()))
 
 
 def share_spelled(text: str) -> float:
@@ -294,9 +294,9 @@ def share_spelled(text: str) -> float:
 
     Of an English question that is more than half; of a German one a sixth, of a Japanese one nothing.
     """
-    known, words = _whole_words(), _LETTERS.findall(text.casefold())
+    vocabulary, words = _whole_words(), _LETTERS.findall(text.casefold())
     letters = sum(map(len, words))
-    return sum(len(word) for word in words if word in known) / letters if letters else 1.0
+    return sum(len(word) for word in words if word in vocabulary) / letters if letters else 1.0
 
 
 def is_unread(text: str) -> bool:
