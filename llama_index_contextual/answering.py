@@ -280,7 +280,7 @@ class CitedSynthesizer(BaseSynthesizer):
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **_: Any
     ) -> str | AsyncGenerator[str, None]:
-        """Do the same without blocking the event loop."""
+        """Return the answer as :meth:`get_response` does, without blocking the event loop."""
         parts = self._asentences(query_str, text_chunks)
         return parts if self._streaming else "".join([sentence async for sentence in parts])
 

@@ -1,13 +1,8 @@
-"""One SQLite file for what must outlive its process: how it is opened, written and replaced when it is damaged.
-
-:class:`SQLiteFile` is a table in a file that several threads and processes can use at once. :class:`SQLiteKVStore` is
-a LlamaIndex key-value store in such a file.
-"""
+"""A LlamaIndex key-value store in one SQLite file, for what must outlive its process: contexts, vectors of windows."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import sqlite3
@@ -30,134 +25,15 @@ _T = TypeVar("_T")
 MAX_VARIABLES: Final = 500  # SQLite before 3.32 takes 999 in a statement
 _BUSY_SECONDS: Final = 30.0  # how long a writer waits for another process
 _DAMAGED: Final = ".damaged"
-_DEFAULT_CURE: Final = "free space, make the folder writable, or name another file."
+_CURES: Final = {  # by whether a damaged file is set aside
+    True: "free space, make the folder writable, or name another file.",
+    False: "name another file, or delete this one (its contexts are then paid for again).",
+}
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS kv (
     collection TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (collection, key)
 ) WITHOUT ROWID
 """
-
-
-class SQLiteFile:
-    """A SQLite file in WAL mode, shared by threads and processes; each commit is on disk when it returns.
-
-    The file is made at its first write, and opened again in a forked child, which must not use its parent's connection.
-    A pickled or copied one opens the same file.
-
-    ::
-
-        table = "CREATE TABLE IF NOT EXISTS vectors (hash TEXT PRIMARY KEY, vector BLOB)"
-        file = SQLiteFile(folder / "cache.sqlite", table, set_aside=True)
-        file.write(lambda database: database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows))
-        rows = file.read(lambda database: database.execute("SELECT * FROM vectors").fetchall())
-
-    Args:
-        path: The file. It and its folder are created at the first write.
-        table: A ``CREATE TABLE IF NOT EXISTS``.
-        set_aside: Whether a damaged file, or one that is no database, is renamed to ``<name>.damaged`` with a
-            :class:`ContextualWarning`, and a new one is started. Right for what can be computed again; else damage is
-            an error.
-        cure: What an error tells the user to do.
-
-    Raises:
-        StorageError: From :meth:`read` and :meth:`write`: the file cannot be opened, read or written.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], table: str, *, set_aside: bool, cure: str = _DEFAULT_CURE) -> None:
-        self.path = Path(path)
-        self._table, self._set_aside, self._cure = table, set_aside, cure
-        self._reset()
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-        self._process = 0
-
-    def __repr__(self) -> str:
-        return f"SQLiteFile({str(self.path)!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        hidden = ("_lock", "_connection", "_process")
-        return {name: value for name, value in self.__dict__.items() if name not in hidden}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._reset()
-
-    def read(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Return what ``work`` returns, which must fetch all its rows: another thread may go on afterwards.
-
-        Reading makes no file: where there is none, ``work`` is done on empty tables.
-        """
-        with self._lock:
-            if self._connection is None and not self.path.exists():
-                with contextlib.closing(sqlite3.connect(":memory:")) as empty:
-                    empty.execute(self._table)
-                    return work(empty)
-            return self._mended(work)
-
-    def write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Return what ``work`` returns, done in one transaction: all of its changes are on disk, or none is."""
-
-        def in_transaction(database: sqlite3.Connection) -> _T:
-            database.execute("BEGIN IMMEDIATE")
-            with database:  # which commits, or takes everything back
-                return work(database)
-
-        with self._lock:
-            return self._mended(in_transaction)
-
-    def close(self) -> None:
-        """Close the file; its next use opens it again."""
-        with self._lock:
-            self._disconnect()
-
-    def _mended(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do some work; where it meets damage, do it again on a new file."""
-        try:
-            try:
-                return work(self._connected())
-            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-                # The subclasses of DatabaseError tell of a full disk, a lock or a wrong call: the file is sound. Where
-                # SQLite's message quotes damaged bytes, Python cannot decode the message.
-                if not self._set_aside or type(error) not in {sqlite3.DatabaseError, UnicodeDecodeError}:
-                    raise
-                self._start_afresh(error)
-                return work(self._connected())
-        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-            raise StorageError(f"{self.path} cannot be used: {error}. Cure: {self._cure}") from error
-
-    def _start_afresh(self, error: Exception) -> None:
-        self._disconnect()
-        aside = self.path.with_name(self.path.name + _DAMAGED)
-        self.path.replace(aside)
-        for suffix in ("-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-        warnings.warn(
-            f"{self.path} is damaged ({error}). It is kept as {aside.name}, and a new file is started.",
-            ContextualWarning,
-            stacklevel=2,
-        )
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None or self._process != os.getpid():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
-            try:
-                database.execute("PRAGMA page_size=8192")  # of a new file: holds five vectors of 384 numbers; 4096, two
-                database.execute("PRAGMA journal_mode=WAL")
-                database.execute("PRAGMA synchronous=FULL")  # on disk at each commit, not at the next checkpoint
-                database.execute(self._table)
-            except BaseException:
-                database.close()
-                raise
-            self._connection, self._process = database, os.getpid()
-        return self._connection
-
-    def _disconnect(self) -> None:
-        if self._connection is not None and self._process == os.getpid():
-            self._connection.close()
-        self._connection = None
 
 
 class LocalKVStore(BaseKVStore):
@@ -215,34 +91,46 @@ class LocalKVStore(BaseKVStore):
 
 
 class SQLiteKVStore(LocalKVStore):
-    """Key-value store in a file that several threads and processes may share.
+    """Key-value store in a file in WAL mode, shared by threads and processes; each commit is on disk when it returns.
 
     LlamaIndex's own local store, ``SimpleKVStore``, writes all of itself when it is told to persist; a process killed
-    before that has lost everything.
+    before that has lost everything. The file is made at its first write, and opened again in a forked child, which must
+    not use its parent's connection. A pickled or copied store opens the same file.
 
     Args:
-        path: The file; a damaged one is an error.
+        path: The file. It and its folder are created at the first write.
+        set_aside: Whether a damaged file, or one that is no database, is renamed to ``<name>.damaged`` with a
+            :class:`ContextualWarning`, and a new one is started. Right for what can be computed again; else damage is
+            an error.
 
     Raises:
-        StorageError: The file cannot be opened or is no SQLite database.
+        StorageError: From each method: the file cannot be opened, read or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        cure = "name another file, or delete this one (its contexts are then paid for again)."
-        self._file = SQLiteFile(path, _SCHEMA, set_aside=False, cure=cure)
+    def __init__(self, path: str | os.PathLike[str], *, set_aside: bool = False) -> None:
+        self.path = Path(path)
+        self._set_aside = set_aside
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
 
     def __repr__(self) -> str:
         return f"SQLiteKVStore({str(self.path)!r})"
 
-    @property
-    def path(self) -> Path:
-        """Return the file's path."""
-        return self._file.path
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "_set_aside": self._set_aside}
 
-    def write(self, values: dict[str, dict[str, Any]], collection: str) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
+
+    def write(self, values: dict[str, dict[str, Any]], collection: str = DEFAULT_COLLECTION) -> None:
         """Write several values in one transaction."""
         rows = [(collection, key, json.dumps(value)) for key, value in values.items()]
-        self._file.write(lambda database: database.executemany("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", rows))
+        self._write(lambda database: database.executemany("INSERT OR REPLACE INTO kv VALUES (?, ?, ?)", rows))
 
     def get_many(self, keys: Iterable[str], collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return those of several values that there are."""
@@ -250,22 +138,85 @@ class SQLiteKVStore(LocalKVStore):
         for part in iter_batch(keys, MAX_VARIABLES):
             marks = ",".join("?" * len(part))
             query = f"SELECT key, value FROM kv WHERE collection = ? AND key IN ({marks})"  # noqa: S608  only "?"
-            values.update({key: json.loads(value) for key, value in self._fetch(query, (collection, *part))})
+            values.update({key: json.loads(value) for key, value in self._rows(query, (collection, *part))})
         return values
 
     def get_all(self, collection: str = DEFAULT_COLLECTION) -> dict[str, dict[str, Any]]:
         """Return everything."""
-        rows = self._fetch("SELECT key, value FROM kv WHERE collection = ?", (collection,))
+        rows = self._rows("SELECT key, value FROM kv WHERE collection = ?", (collection,))
         return {key: json.loads(value) for key, value in rows}
 
     def delete(self, key: str, collection: str = DEFAULT_COLLECTION) -> bool:
         """Delete one value; return whether there was one."""
         query = "DELETE FROM kv WHERE collection = ? AND key = ?"
-        return self._file.write(lambda database: database.execute(query, (collection, key)).rowcount) > 0
+        return self._write(lambda database: database.execute(query, (collection, key)).rowcount) > 0
 
     def close(self) -> None:
         """Close the file; the next access opens it again."""
-        self._file.close()
+        with self._lock:
+            self._disconnect()
 
-    def _fetch(self, query: str, parameters: Sequence[str]) -> list[tuple[str, str]]:
-        return self._file.read(lambda database: database.execute(query, parameters).fetchall())
+    def _rows(self, query: str, parameters: Sequence[str]) -> list[tuple[str, str]]:
+        """Return all rows of a query. Where there is no file there are none: reading makes no file."""
+        with self._lock:
+            if self._connection is None and not self.path.exists():
+                return []
+            return self._mended(lambda database: database.execute(query, parameters).fetchall())
+
+    def _write(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Return what ``work`` returns, done in one transaction: all of its changes are on disk, or none is."""
+
+        def in_transaction(database: sqlite3.Connection) -> _T:
+            database.execute("BEGIN IMMEDIATE")
+            with database:  # which commits, or takes everything back
+                return work(database)
+
+        with self._lock:
+            return self._mended(in_transaction)
+
+    def _mended(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Do some work; where it meets damage, do it again on a new file."""
+        try:
+            try:
+                return work(self._connected())
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+                # The subclasses of DatabaseError tell of a full disk, a lock or a wrong call: the file is sound. Where
+                # SQLite's message quotes damaged bytes, Python cannot decode the message.
+                if not self._set_aside or type(error) not in {sqlite3.DatabaseError, UnicodeDecodeError}:
+                    raise
+                self._start_afresh(error)
+                return work(self._connected())
+        except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
+            raise StorageError(f"{self.path} cannot be used: {error}. Cure: {_CURES[self._set_aside]}") from error
+
+    def _start_afresh(self, error: Exception) -> None:
+        self._disconnect()
+        aside = self.path.with_name(self.path.name + _DAMAGED)
+        self.path.replace(aside)
+        for suffix in ("-wal", "-shm"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        warnings.warn(
+            f"{self.path} is damaged ({error}). It is kept as {aside.name}, and a new file is started.",
+            ContextualWarning,
+            stacklevel=2,
+        )
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None or self._process != os.getpid():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, check_same_thread=False, isolation_level=None)
+            try:
+                database.execute("PRAGMA page_size=8192")  # of a new file: holds five vectors of 384 numbers; 4096, two
+                database.execute("PRAGMA journal_mode=WAL")
+                database.execute("PRAGMA synchronous=FULL")  # on disk at each commit, not at the next checkpoint
+                database.execute(_SCHEMA)
+            except BaseException:
+                database.close()
+                raise
+            self._connection, self._process = database, os.getpid()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None and self._process == os.getpid():
+            self._connection.close()
+        self._connection = None

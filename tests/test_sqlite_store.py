@@ -12,7 +12,6 @@ from llama_index.core.storage.kvstore.types import BaseKVStore
 
 from llama_index_contextual.context import SQLiteKVStore
 from llama_index_contextual.errors import ContextualWarning, StorageError
-from llama_index_contextual.sqlite_store import SQLiteFile
 
 
 @pytest.fixture
@@ -96,45 +95,32 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         SQLiteKVStore(tmp_path / "file" / "contexts.sqlite").put("a", {})
 
 
-def _table(path, **settings):
-    return SQLiteFile(path, "CREATE TABLE IF NOT EXISTS numbers (number INTEGER PRIMARY KEY)", **settings)
+def test_reading_makes_no_file(tmp_path):
+    store = SQLiteKVStore(tmp_path / "contexts.sqlite")
+    assert (store.get("a"), store.get_all()) == (None, {})
+    assert list(tmp_path.iterdir()) == []
 
 
-def _numbers(file):
-    return [number for (number,) in file.read(lambda database: database.execute("SELECT * FROM numbers").fetchall())]
-
-
-def _add(file, *numbers):
-    file.write(lambda database: database.executemany("INSERT INTO numbers VALUES (?)", [(n,) for n in numbers]))
-
-
-def test_pickled_a_file_is_the_same_file(tmp_path):
-    file = _table(tmp_path / "cache.sqlite", set_aside=True)
-    assert _numbers(file) == []
-    _add(file, 1)
-    assert _numbers(file) == _numbers(pickle.loads(pickle.dumps(file))) == [1]  # noqa: S301
-
-
-def test_a_write_is_all_or_nothing(tmp_path):
-    file = _table(tmp_path / "cache.sqlite", set_aside=True)
+def test_a_write_is_all_or_nothing(store):
     with pytest.raises(StorageError, match="cannot be used"):
-        _add(file, 1, 2, 1)
-    assert _numbers(file) == []
+        store.put_all([("a", {"n": 1}), (None, {"n": 2})])
+    assert store.get_all() == {}
 
 
 @pytest.mark.parametrize("where", ["header", "inside"])
 def test_a_damaged_file_is_set_aside_and_started_afresh(tmp_path, where):
     path = tmp_path / "cache.sqlite"
-    with contextlib.closing(_table(path, set_aside=True)) as file:
-        _add(file, *range(20_000))
+    with contextlib.closing(SQLiteKVStore(path, set_aside=True)) as store:
+        store.put_all((str(number), {"n": number}) for number in range(20_000))
     damaged = bytearray(path.read_bytes())
     damaged[slice(0, 100) if where == "header" else slice(20_000, len(damaged))] = b"\xff" * (
         100 if where == "header" else len(damaged) - 20_000
     )
     path.write_bytes(damaged)
-    file = _table(path, set_aside=True)
+    store = SQLiteKVStore(path, set_aside=True)
     with pytest.warns(ContextualWarning, match=r"cache\.sqlite is damaged"):
-        assert _numbers(file) == []
-    _add(file, 1)
-    assert _numbers(file) == [1]
+        assert store.get_all() == {}
+    store.put("a", {"n": 1})
+    assert store.get_all() == {"a": {"n": 1}}
+    assert pickle.loads(pickle.dumps(store)).get_all() == {"a": {"n": 1}}  # noqa: S301
     assert (tmp_path / "cache.sqlite.damaged").read_bytes() == damaged

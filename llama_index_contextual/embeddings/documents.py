@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 from abc import abstractmethod
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -19,7 +20,7 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.schema import BaseNode, MetadataMode, TransformComponent
 
 from llama_index_contextual.errors import Checked, EmbeddingError
-from llama_index_contextual.sqlite_store import SQLiteFile
+from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import replace_surrogates
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BYTES_A_TOKEN: Final = 3  # fewer than any tokenizer makes of prose, so that windows err on the short side
-_TABLE: Final = "CREATE TABLE IF NOT EXISTS windows (key TEXT PRIMARY KEY, vectors BLOB NOT NULL) WITHOUT ROWID"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ class DocumentEmbedding(Checked, BaseEmbedding):
 
     window_tokens: int = Field(gt=0, description="Tokens that the model reads at once.")
     cache: str | None = Field(default=None, description="A SQLite file that keeps the vectors of every window.")
-    _file: SQLiteFile | None = PrivateAttr(default=None)
+    _windows: SQLiteKVStore | None = PrivateAttr(default=None)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         if self.cache is not None:
-            self._file = SQLiteFile(self.cache, _TABLE, set_aside=True)
+            self._windows = SQLiteKVStore(self.cache, set_aside=True)
 
     @abstractmethod
     def _embed_window(self, chunks: Sequence[str]) -> Sequence[Sequence[float]]:
@@ -143,18 +143,14 @@ class DocumentEmbedding(Checked, BaseEmbedding):
         return cast("list[list[float]]", vectors.tolist())
 
     def _window_vectors(self, chunks: list[str]) -> NDArray[np.float32]:
-        if self._file is None:
+        if self._windows is None:
             return self._usable(chunks)
         shown = json.dumps([self.class_name(), self.model_name, getattr(self, "dimensions", None), *chunks])
         key = hashlib.sha256(shown.encode()).hexdigest()
-        query = "SELECT vectors FROM windows WHERE key = ?"
-        row = self._file.read(lambda database: database.execute(query, [key]).fetchone())
-        if row is not None:
-            return np.frombuffer(row[0], np.float32).reshape(len(chunks), -1)
+        if (cached := self._windows.get(key)) is not None:
+            return np.frombuffer(b64decode(cached["vectors"]), np.float32).reshape(len(chunks), -1)
         vectors = self._usable(chunks)
-        self._file.write(
-            lambda database: database.execute("INSERT OR REPLACE INTO windows VALUES (?, ?)", [key, vectors.tobytes()])
-        )
+        self._windows.put(key, {"vectors": b64encode(vectors.tobytes()).decode()})
         return vectors
 
     def _usable(self, chunks: list[str]) -> NDArray[np.float32]:
@@ -226,5 +222,5 @@ class EmbedDocuments(TransformComponent):
         return nodes
 
     async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
-        """Do the same, without blocking the event loop."""
+        """Set ``embedding`` of every node, without blocking the event loop."""
         return await asyncio.to_thread(self.__call__, nodes, **kwargs)

@@ -113,11 +113,29 @@ def entries_in(file: memoryview) -> Iterator[tuple[int, str, memoryview]]:
         yield row, name, file[start + letters : (start := start + letters + size)]
 
 
-_KEPT: Final = 64  # filters that a state remembers
+_REMEMBERED: Final = 64  # filters whose rows a state remembers
 
 
-class Stored(NamedTuple):
-    """A node as it is kept.
+class NodesFile(NamedTuple):
+    """What of an index's nodes is in a file.
+
+    Args:
+        key: Names the file.
+        size: Bytes of it that count.
+        checksum: Of these bytes.
+        entries: How many nodes they are, deleted ones included.
+        next_row: Nodes from this row on are not in it.
+    """
+
+    key: str
+    size: int = 0
+    checksum: int = 0
+    entries: int = 0
+    next_row: int = 0
+
+
+class StoredNode(NamedTuple):
+    """A node as the index holds it.
 
     Args:
         node_id: Its id.
@@ -141,7 +159,7 @@ class State:
 
     engine: KeywordEngine
     rows: Mapping[str, int] = field(default_factory=dict)
-    stored: Mapping[int, Stored] = field(default_factory=dict)
+    stored: Mapping[int, StoredNode] = field(default_factory=dict)
     next_row: int = 0
     _columns: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
     _admitted: dict[str, Ints] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -162,7 +180,7 @@ class State:
             rows = admitted(
                 filters, self.engine.rows, self._column, lambda part: holding_words(self.engine, part, self.texts)
             )
-            if len(self._admitted) >= _KEPT:
+            if len(self._admitted) >= _REMEMBERED:
                 self._admitted.clear()
             self._admitted[key] = rows
         return rows
@@ -194,13 +212,13 @@ class KeywordIndex:
 
     def __init__(self, analyzer: Analyzer | None = None, *, k1: float = K1, b: float = B) -> None:
         self.state = State(KeywordEngine(analyzer, k1=k1, b=b))
-        self.kept: Any = None  # what of the nodes is in a file
+        self.file: NodesFile | None = None  # None before it is saved or loaded
         self._writing = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.state
-        stored = {row: Stored(node.node_id, bytes(node.record)) for row, node in state.stored.items()}
-        return {"state": State(state.engine, dict(state.rows), stored, state.next_row), "kept": self.kept}
+        stored = {row: StoredNode(node.node_id, bytes(node.record)) for row, node in state.stored.items()}
+        return {"state": State(state.engine, dict(state.rows), stored, state.next_row), "file": self.file}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -226,7 +244,7 @@ class KeywordIndex:
         with self._writing:
             now = self._without(unique)
             new = dict(zip(unique, range(now.next_row, now.next_row + len(unique)), strict=True))
-            stored = {new[node_id]: Stored(node_id, encode(node)) for node_id, node in unique.items()}
+            stored = {new[node_id]: StoredNode(node_id, encode(node)) for node_id, node in unique.items()}
             engine = now.engine.with_texts(list(new.values()), (lexical_text(node) for node in unique.values()))
             self.state = State(engine, {**now.rows, **new}, {**now.stored, **stored}, now.next_row + len(new))
 

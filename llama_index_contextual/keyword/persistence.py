@@ -14,36 +14,18 @@ from __future__ import annotations
 import json
 import uuid
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual.durable import DAMAGE, map_file, path_of, read_manifest, sweep, sync, writing
 from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.keyword.analyzer import Analyzer
 from llama_index_contextual.keyword.engine import KeywordEngine
-from llama_index_contextual.keyword.index import KeywordIndex, State, Stored, entries_in, entry_of
+from llama_index_contextual.keyword.index import KeywordIndex, NodesFile, State, StoredNode, entries_in, entry_of
 from llama_index_contextual.keyword.segments import FORMAT, read_segments, write_segments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-
-class _Kept(NamedTuple):
-    """What of an index's nodes is in a file.
-
-    Args:
-        key: Names the file.
-        size: Bytes of it that count.
-        checksum: Of these bytes.
-        entries: How many nodes they are, deleted ones included.
-        next_row: Nodes from this row on are not in it.
-    """
-
-    key: str
-    size: int = 0
-    checksum: int = 0
-    entries: int = 0
-    next_row: int = 0
 
 
 def save_index(
@@ -62,17 +44,17 @@ def save_index(
     """
     with writing(folder, "The keyword index"):
         state, engine = index.state, index.state.engine
-        file = _write_nodes(folder, state, index.kept)
+        file = _write_nodes(folder, state, index.file)
         of_engine = {"k1": engine.k1, "b": engine.b, "analyzer": engine.analyzer.settings}
         content = {"settings": {**(settings or {}), **of_engine}, "stamp": stamp, "nodes": file}
         write_segments(folder, engine.segments, engine.analyzer.fingerprint, json.dumps(content))
-        index.kept = file
+        index.file = file
         sweep(folder, "nodes", {file.key})
 
 
-def _write_nodes(folder: Path, state: State, before: _Kept | None) -> _Kept:
+def _write_nodes(folder: Path, state: State, before: NodesFile | None) -> NodesFile:
     if before is None or _present(folder) != before or 2 * len(state.stored) < before.entries:
-        before = _Kept(uuid.uuid4().hex)
+        before = NodesFile(uuid.uuid4().hex)
     new = [entry_of(row, *node) for row, node in state.stored.items() if row >= before.next_row]
     size, checksum = before.size, before.checksum
     path = folder / f"{before.key}.nodes"
@@ -82,13 +64,13 @@ def _write_nodes(folder: Path, state: State, before: _Kept | None) -> _Kept:
             file.write(entry)
             size, checksum = size + len(entry), zlib.crc32(entry, checksum)
         sync(file)
-    return _Kept(before.key, size, checksum, before.entries + len(new), state.next_row)
+    return NodesFile(before.key, size, checksum, before.entries + len(new), state.next_row)
 
 
-def _present(folder: Path) -> _Kept | None:
+def _present(folder: Path) -> NodesFile | None:
     """Return what of the nodes the present manifest counts; None where it cannot be read."""
     try:
-        return _Kept(*json.loads(read_manifest(folder, FORMAT)["stamp"])["nodes"])
+        return NodesFile(*json.loads(read_manifest(folder, FORMAT)["stamp"])["nodes"])
     except DAMAGE:
         return None
 
@@ -133,7 +115,7 @@ def load_index(
         segments, _ = read_segments(folder, analyzer.fingerprint)
         engine = KeywordEngine(analyzer, **saved, segments=segments)
         index = KeywordIndex(analyzer)
-        index.state, index.kept = _read_nodes(folder, engine, stamped["nodes"])
+        index.state, index.file = _read_nodes(folder, engine, stamped["nodes"])
     except FileNotFoundError as error:
         raise StorageError(f"{folder} holds no complete keyword index: {error}. {cure}.") from error
     except DAMAGE as error:
@@ -141,14 +123,14 @@ def load_index(
     return index, {key: value for key, value in settings.items() if key not in {"k1", "b", "analyzer"}}
 
 
-def _read_nodes(folder: Path, engine: KeywordEngine, described: list[Any]) -> tuple[State, _Kept]:
-    counted = _Kept(*described)
-    data = map_file(path_of(folder, counted.key, "nodes"), counted.size).data
-    if zlib.crc32(data) != counted.checksum:
-        raise ValueError(f"{counted.key}.nodes has a wrong checksum")
+def _read_nodes(folder: Path, engine: KeywordEngine, described: list[Any]) -> tuple[State, NodesFile]:
+    file = NodesFile(*described)
+    data = map_file(path_of(folder, file.key, "nodes"), file.size).data
+    if zlib.crc32(data) != file.checksum:
+        raise ValueError(f"{file.key}.nodes has a wrong checksum")
     live = set(engine.rows.tolist())
-    stored = {row: Stored(node_id, record) for row, node_id, record in entries_in(data) if row in live}
+    stored = {row: StoredNode(node_id, record) for row, node_id, record in entries_in(data) if row in live}
     rows = {node.node_id: row for row, node in stored.items()}
-    if len(rows) != len(live) or max(live, default=-1) >= counted.next_row:
-        raise ValueError(f"{counted.key}.nodes holds other nodes than the engine")
-    return State(engine, rows, stored, counted.next_row), counted
+    if len(rows) != len(live) or max(live, default=-1) >= file.next_row:
+        raise ValueError(f"{file.key}.nodes holds other nodes than the engine")
+    return State(engine, rows, stored, file.next_row), file

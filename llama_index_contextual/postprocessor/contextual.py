@@ -211,7 +211,7 @@ class ContextualNodePostprocessor(TransformComponent, BaseNodePostprocessor):
     async def acall(
         self, nodes: Sequence[BaseNode], documents: Iterable[BaseNode] | None = None, **kwargs: Any
     ) -> list[BaseNode]:
-        """Do the same as calling it, without blocking the event loop."""
+        """Write the contexts as a call does, without blocking the event loop."""
         if self.generator is None:
             return self(nodes)
         groups = await asyncio.to_thread(self._outdated, nodes, documents)

@@ -202,16 +202,12 @@ class ContextualFusionRetriever(QueryFusionRetriever):
         """
         return self._search(queries, writers=None).run().results
 
-    async def aretrieve_queries(self, queries: Sequence[str | QueryBundle]) -> list[NodeWithScore]:
-        """Do the same as :meth:`retrieve_queries` without blocking the event loop."""
-        return (await self._search(queries, writers=None).arun()).results
-
     def explain(self, *queries: str | QueryBundle) -> Explanation:
         """Return the answer of ``retrieve`` (or ``retrieve_queries``) with the reasons for each hit."""
         return self._search(queries, explained=True).run().explanation()
 
     async def aexplain(self, *queries: str | QueryBundle) -> Explanation:
-        """Do the same as :meth:`explain` without blocking the event loop."""
+        """Explain an answer as :meth:`explain` does, without blocking the event loop."""
         search = await self._search(queries, explained=True).arun()
         return await asyncio.to_thread(search.explanation)
 
