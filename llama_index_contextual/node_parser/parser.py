@@ -244,10 +244,10 @@ class HeadingAwareMarkdownNodeParser(ChunkSettings, NodeParser):
         nodes: list[TextNode] = []
         for number, span in enumerate(spans):
             chunk = text[span.start : span.end]
-            ordinal = seen[identity, chunk]
+            node_id = node_id_of(identity, chunk, seen[identity, chunk])
             seen[identity, chunk] += 1
-            named = self.id_func is not hash_id
-            node_id = self.id_func(number, document) if named else node_id_of(identity, chunk, ordinal)
+            if self.id_func is not hash_id:
+                node_id = self.id_func(number, document)
             placed = _placed(span, origin)
             own = {
                 **filters,

@@ -349,14 +349,14 @@ class Search:
             {arm.name: arm.weight for arm in self.arms},
             self.mode.value,
             self.rrf_k,
-            tuple(hits),
-            len(self.fused),
-            tuple(self.notes),
-            self.operators,
-            self.relevance,
-            self.measured,
-            self.evidence,
-            self.unknown,
+            hits=tuple(hits),
+            pool_size=len(self.fused),
+            warnings=tuple(self.notes),
+            operators=self.operators,
+            relevance=self.relevance,
+            measured=self.measured,
+            evidence=self.evidence,
+            unknown=self.unknown,
         )
 
 

@@ -91,14 +91,7 @@ class ContextualVectorRetriever(BaseRetriever):
         verbose: bool = False,
     ) -> None:
         check_filters(filters)
-        index = None
-        if not isinstance(vector_store, BasePydanticVectorStore):
-            index, vector_store = vector_store, getattr(vector_store, "vector_store", vector_store)
-        if not isinstance(vector_store, BasePydanticVectorStore) or not (vector_store.stores_text or index):
-            raise SettingError(
-                f"vector_store={type(vector_store).__name__} holds no text. "
-                "Cure: the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
-            )
+        store, index = _store_and_index(vector_store)
         if objects is None and object_map is None:
             object_map = getattr(index, "_object_map", None)
         callback_manager = callback_manager or getattr(index, "_callback_manager", None)
@@ -106,13 +99,6 @@ class ContextualVectorRetriever(BaseRetriever):
         elsewhere = (
             None if index is None else NodesElsewhere(index.docstore, getattr(index.index_struct, "nodes_dict", {}))
         )
-        one_of("vector_store_query_mode", vector_store_query_mode, tuple(mode.value for mode in VectorStoreQueryMode))
-        mode = VectorStoreQueryMode(vector_store_query_mode)
-        if is_chroma(vector_store) and mode not in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
-            message = f"Chroma ignores vector_store_query_mode={mode.value!r} and answers by vectors alone"
-            cure = "ContextualFusionRetriever with a ContextualBM25Retriever"
-            warnings.warn(f"{message}. Cure: {cure}.", ContextualWarning, stacklevel=2)
-            mode = VectorStoreQueryMode.DEFAULT
         self.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         for name, size in (("sparse_top_k", sparse_top_k), ("hybrid_top_k", hybrid_top_k)):
             optional_whole(name, size)
@@ -121,15 +107,15 @@ class ContextualVectorRetriever(BaseRetriever):
         self.companion = companion
         self._query = VectorStoreQuery(
             node_ids=None if node_ids is None else list(dict.fromkeys(node_ids)),
-            mode=mode,
+            mode=_mode_of(store, vector_store_query_mode),
             alpha=alpha,
             sparse_top_k=sparse_top_k,
             hybrid_top_k=hybrid_top_k,
         )
         self._store: AnyStore | ReadStore = (
-            ChromaStore(vector_store, elsewhere, vector_store_kwargs, companion)
-            if is_chroma(vector_store)
-            else AnyStore(vector_store, elsewhere, vector_store_kwargs)
+            ChromaStore(store, elsewhere, vector_store_kwargs, companion)
+            if is_chroma(store)
+            else AnyStore(store, elsewhere, vector_store_kwargs)
         )
         self._embed_model = embed_model or getattr(index, "_embed_model", None)
         self._embedded = _Embedded()
@@ -262,6 +248,30 @@ class _Embedded:
             self._vectors |= vectors
             for text in list(self._vectors)[:-_REMEMBERED]:
                 del self._vectors[text]
+
+
+def _store_and_index(vector_store: Any) -> tuple[BasePydanticVectorStore, Any]:
+    """Return the vector store that was given, and the index where that was given instead, else None."""
+    is_store = isinstance(vector_store, BasePydanticVectorStore)
+    store, index = (vector_store, None) if is_store else (getattr(vector_store, "vector_store", None), vector_store)
+    if not isinstance(store, BasePydanticVectorStore) or not (store.stores_text or index):
+        raise SettingError(
+            f"vector_store={type(store or vector_store).__name__} holds no text. "
+            "Cure: the VectorStoreIndex on it, or a store that holds text (Chroma, Qdrant, ...)."
+        )
+    return store, index
+
+
+def _mode_of(store: BasePydanticVectorStore, name: VectorStoreQueryMode | str) -> VectorStoreQueryMode:
+    """Return the mode of this name, or the default where the store would ignore it."""
+    one_of("vector_store_query_mode", name, tuple(mode.value for mode in VectorStoreQueryMode))
+    mode = VectorStoreQueryMode(name)
+    if not is_chroma(store) or mode in {VectorStoreQueryMode.DEFAULT, VectorStoreQueryMode.MMR}:
+        return mode
+    message = f"Chroma ignores vector_store_query_mode={mode.value!r} and answers by vectors alone"
+    cure = "ContextualFusionRetriever with a ContextualBM25Retriever"
+    warnings.warn(f"{message}. Cure: {cure}.", ContextualWarning, stacklevel=3)
+    return VectorStoreQueryMode.DEFAULT
 
 
 def _asks(query: QueryBundle) -> bool:
