@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 Now = datetime | date | Callable[[], datetime]
-MissingDate = Literal["keep", "floor", "drop"]
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 _DAY = 86_400.0
+_LEAST_SPREAD: Final = 0.5  # of best score and baseline, as a share of the best
 _FIRST: Final = 1e8  # seconds: March 1973
 _MODIFIED: Final = "last_modified_date"
 
@@ -63,18 +63,18 @@ def age_in_days(when: date | datetime, now: datetime) -> float:
     return float((now.date() - when).days)
 
 
-def weigh(scores: Sequence[float], multipliers: Sequence[float], *, min_spread: float = 0.5) -> list[float]:
+def weigh(scores: Sequence[float], multipliers: Sequence[float]) -> list[float]:
     """Multiply what each score has above the pool's baseline; a multiplier of 1 leaves its score as it is.
 
     Plain products fail twice: a reranker's logits are negative, and raw RRF scores are so flat (at k = 60) that a
     factor of 0.5 moves rank 1 to rank 63. So the baseline is the lowest score. Only, the lower of two near equals
-    would then be its own baseline and could never win: ``min_spread`` puts the baseline at least that share of the best
-    score's size below the best.
+    would then be its own baseline and could never win: so the baseline is at least half of the best score's size below
+    the best.
     """
     if not scores:
         return []
     best, lowest = max(scores), min(scores)
-    baseline = best - max(best - lowest, min_spread * abs(best))
+    baseline = best - max(best - lowest, _LEAST_SPREAD * abs(best))
     return [
         baseline + (score - baseline) * multiplier if multiplier != 1 else score
         for score, multiplier in zip(scores, multipliers, strict=True)
@@ -118,17 +118,10 @@ class RecencyPostprocessor(_Reordering):
     )
     # benchmarks/results/memory.md: 0.1 costs 0.2 points of recall@4, 1 costs 31
     weight: _Share = Field(default=0.1, description="How much of it age may take: 0 nothing, 1 all of it.")
-    floor: _Share = Field(default=0.0, description="The least that the decay factor falls to, however old the node.")
-    missing_date: MissingDate = Field(
-        default="keep", description="Undated nodes: keep their score, get the floor's factor, or are dropped."
-    )
     evergreen: tuple[str, ...] = Field(
         default=("MEMORY.md",), description="Globs of paths, matched from the right, that never age."
     )
     date_key: str = Field(default=DATE, description="The metadata key that holds a node's date.")
-    min_spread: _Share = Field(
-        default=0.5, description="Least distance of best score and baseline, as a share of the best."
-    )
     top_k: int | None = Field(default=None, ge=1, description="Return at most this many nodes; None returns all.")
     now: Now | None = Field(default=None, exclude=True, description="The present; None is the clock, in local time.")
 
@@ -147,9 +140,10 @@ class RecencyPostprocessor(_Reordering):
         dates = [self._date_of(hit.node) for hit in nodes]
         days = [None if when is None else age_in_days(when, now) for when, _ in dates]
         ages = [None if days_old is None else max(0.0, days_old) for days_old in days]
-        multipliers = [self._multiplier(age, reason) for age, (_, reason) in zip(ages, dates, strict=True)]
+        decays = [1.0 if age is None else decay(age, self.half_life_days) for age in ages]
+        multipliers = [1.0 - self.weight * (1.0 - factor) for factor in decays]
         scores = _finite_scores(nodes)
-        weighed = weigh(scores, multipliers, min_spread=self.min_spread)
+        weighed = weigh(scores, multipliers)
         return [
             (RecencyExplanation(hit.node.node_id, before, after, multiplier, age, reason), day or 0.0)
             for hit, before, after, multiplier, age, day, (_, reason) in zip(
@@ -165,7 +159,6 @@ class RecencyPostprocessor(_Reordering):
         rows = [
             (NodeWithScore(node=hit.node, score=weight.score_after), weight, days)
             for hit, (weight, days) in zip(nodes, self._weighed(nodes), strict=True)
-            if not (weight.reason == "no date" and self.missing_date == "drop")
         ]
         # After some fifty half-lives multipliers no longer differ, and days still do.
         rows.sort(key=lambda row: (-row[1].score_after, -row[1].multiplier, row[2], row[1].node_id))
@@ -178,13 +171,6 @@ class RecencyPostprocessor(_Reordering):
         if not isinstance(now, datetime):
             now = datetime(now.year, now.month, now.day)  # noqa: DTZ001  the zone follows
         return now if now.tzinfo else now.astimezone()
-
-    def _multiplier(self, age: float | None, reason: str) -> float:
-        if age is not None:
-            factor = max(self.floor, decay(age, self.half_life_days))
-        else:
-            factor = self.floor if reason == "no date" and self.missing_date == "floor" else 1.0
-        return 1.0 - self.weight * (1.0 - factor)
 
     def _date_of(self, node: BaseNode) -> tuple[date | datetime | None, str]:
         metadata = node.metadata

@@ -142,8 +142,8 @@ class ContextualVectorRetriever(BaseRetriever):
         BaseRetriever.__init__(retriever)
         retriever.similarity_top_k = whole("similarity_top_k", similarity_top_k)
         retriever.filters, retriever.companion = filters, None
-        retriever.__dict__.update(_store=ReadStore(reader), _query=VectorStoreQuery(), _embed_model=embed_model)
-        retriever._embedded = _Embedded()
+        retriever.__dict__.update(_store=ReadStore(reader), _query=VectorStoreQuery())
+        retriever.__dict__.update(_embed_model=embed_model, _embedded=_Embedded())
         return retriever
 
     @property

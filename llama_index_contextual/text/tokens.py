@@ -219,25 +219,29 @@ def with_tiktoken() -> Encode:
     return functools.partial(_encode_in_pieces, tiktoken_cl100k())
 
 
+def tiktoken_cl100k() -> tiktoken.Encoding:
+    """Return tiktoken's own object, read from LlamaIndex's copy of the vocabulary."""
+    with _reading:
+        return _tiktoken_cl100k()
+
+
 _reading: Final = Lock()  # it changes the environment, which is the whole process's
 
 
 @functools.cache
-def tiktoken_cl100k() -> tiktoken.Encoding:
-    """Return tiktoken's own object, read from LlamaIndex's copy of the vocabulary."""
+def _tiktoken_cl100k() -> tiktoken.Encoding:
     import tiktoken
 
     name = "TIKTOKEN_CACHE_DIR"
-    with _reading:
-        folder = os.environ.get(name)
-        try:
-            if folder is None:
-                os.environ[name] = str(_vocabularies())
-            return tiktoken.get_encoding("cl100k_base")
-        finally:
-            if folder is None:
-                with contextlib.suppress(KeyError):  # LlamaIndex sets and deletes it, too; pop() looks, then deletes
-                    del os.environ[name]
+    folder = os.environ.get(name)
+    try:
+        if folder is None:
+            os.environ[name] = str(_vocabularies())
+        return tiktoken.get_encoding("cl100k_base")
+    finally:
+        if folder is None:
+            with contextlib.suppress(KeyError):  # LlamaIndex sets and deletes it, too; pop() looks, then deletes
+                del os.environ[name]
 
 
 def _encode_in_pieces(encoding: tiktoken.Encoding, text: str) -> Tokens:

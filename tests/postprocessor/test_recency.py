@@ -121,25 +121,15 @@ def test_undated_and_evergreen_notes_keep_their_scores():
     assert scores["c"] < 0.5
 
 
-def test_what_to_do_with_undated_notes_can_be_said():
-    pool = [hit("undated", 0.5), hit("dated", 0.45, date="2026-04-10")]
-    keep, floor, drop = (
-        order(RecencyPostprocessor(now=NOW, weight=1.0, missing_date=policy).postprocess_nodes(pool))
-        for policy in ("keep", "floor", "drop")
-    )
-    assert (keep, floor, drop) == (["undated", "dated"], ["dated", "undated"], ["dated"])
-
-
-def test_weight_and_floor_bound_what_age_may_take():
+def test_weight_bounds_what_age_may_take():
     ancient = [hit("ancient", 1.0, date="1990-01-01"), hit("base", 0.0, date="2026-04-10")]
 
-    def left(**settings):
-        return RecencyPostprocessor(now=NOW, **settings).explain(ancient)[0].score_after
+    def left(weight):
+        return RecencyPostprocessor(now=NOW, weight=weight).explain(ancient)[0].score_after
 
-    assert left(weight=1.0, floor=0.0) == pytest.approx(0)
-    assert left(weight=0.2, floor=0.0) == pytest.approx(0.8)
-    assert left(weight=1.0, floor=0.3) == pytest.approx(0.3)
-    assert left(weight=0.0) == 1.0
+    assert left(1.0) == pytest.approx(0)
+    assert left(0.2) == pytest.approx(0.8)
+    assert left(0.0) == 1.0
 
 
 def test_top_k_cuts_after_weighing():
@@ -149,7 +139,7 @@ def test_top_k_cuts_after_weighing():
 
 def test_ties_break_by_recency_then_id():
     pool = [hit("b", 0.5), hit("a", 0.5), hit("old", 0.5, date="2026-01-01")]
-    assert order(RecencyPostprocessor(now=NOW, min_spread=0).postprocess_nodes(pool)) == ["a", "b", "old"]
+    assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["a", "b", "old"]
 
 
 def test_ties_of_very_old_notes_break_by_recency_too():
@@ -157,10 +147,8 @@ def test_ties_of_very_old_notes_break_by_recency_too():
     days = {"c": "2001-01-02", "a": "2001-01-01", "b": "2000-12-31", "d": "1999-01-01"}
     pool = [hit(name, 0.5, date=day) for name, day in sorted(days.items())]
     assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(pool)) == ["c", "a", "b", "d"]
-    floored = RecencyPostprocessor(now=NOW, floor=0.5)
-    assert order(floored.postprocess_nodes(pool)) == ["c", "a", "b", "d"]
     future = [hit("a", 0.5, date="2026-05-01"), hit("b", 0.5, date="2026-06-01")]
-    assert order(floored.postprocess_nodes(future)) == ["b", "a"]
+    assert order(RecencyPostprocessor(now=NOW).postprocess_nodes(future)) == ["b", "a"]
 
 
 def test_the_settings_are_in_the_signature():
@@ -181,7 +169,7 @@ def test_now_is_the_clock_by_default():
 
 @pytest.mark.parametrize(
     "setting",
-    [{"half_life_days": 0}, {"half_life_days": math.nan}, {"weight": 1.5}, {"floor": -0.1}, {"top_k": 0}],
+    [{"half_life_days": 0}, {"half_life_days": math.nan}, {"weight": 1.5}, {"top_k": 0}],
     ids=str,
 )
 def test_a_wrong_setting_is_named(setting):
