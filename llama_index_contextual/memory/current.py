@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Final
 
 from llama_index_contextual.keyword.lexicon import lexicon, words
 from llama_index_contextual.memory.digest import Current, OlderStatement, shown_path, visible
 from llama_index_contextual.memory.ranking import day_of
-from llama_index_contextual.memory.snippet import split_sentences
+from llama_index_contextual.memory.snippet import remembering, split_sentences
 from llama_index_contextual.metadata import START_LINE, citation, heading_titles, path_of, value_of
 from llama_index_contextual.text import DATE_LANGUAGES, date_from_heading, date_from_words, month_words, weekday_words
 
@@ -82,7 +83,8 @@ class Statement:
         return bool(self.key) or _differ_little(self.value, other.value)
 
 
-def statements(text: str, titles: Sequence[str]) -> list[Statement]:
+@remembering
+def statements(text: str, titles: tuple[str, ...]) -> tuple[Statement, ...]:
     """Give the statements of a chunk, in their order.
 
     Args:
@@ -106,9 +108,8 @@ def statements(text: str, titles: Sequence[str]) -> list[Statement]:
         if len(value) <= (_MOST_VALUE_WORDS if key else _MOST_WORDS):
             found.append(Statement(text[one.start : one.end], one.start, one.day, place, key, value))
     keys = Counter((one.place, one.key) for one in found)
-    return [
-        one for one in found if not one.key or keys[one.place, one.key] == 1
-    ]  # one that comes again names who speaks
+    # A key that comes again names who speaks.
+    return tuple(one for one in found if not one.key or keys[one.place, one.key] == 1)
 
 
 def _key_and_value(said: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -141,6 +142,7 @@ def _folded(text: str) -> tuple[str, ...]:
     return tuple(word.casefold() for word in words(_INSIDE_NUMBERS.sub("", text)))
 
 
+@lru_cache(maxsize=4096)
 def _is_day(title: str) -> bool:
     if _CLOCK.match(title) or date_from_heading(title) or date_from_words(title):
         return True
@@ -305,7 +307,7 @@ def newest_first(
 
 def _mentions(one: Ranked) -> list[_Mention]:
     node, day = one.hit.node, day_of(one.hit.node)
-    found = statements(node.get_content(), heading_titles(node.metadata))
+    found = statements(node.get_content(), tuple(heading_titles(node.metadata)))
     return [_Mention(one, each, each_day) for each in found if (each_day := each.day or day)]
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache, wraps
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from llama_index_contextual.text import date_from_heading, sentence_starts, tell_language
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import date
 
 _ITEM: Final = re.compile(r"[-*+•]\s|\d{1,9}[.)]\s")
@@ -35,9 +36,24 @@ _AFTERWARDS: Final = 0.3  # what a sentence gets of the worth of the one before 
 _MOST_PICKED: Final = 12
 _SPACE: Final = re.compile(r"\s+")
 _MIN_CUT: Final = 12  # characters; less of a sentence tells nothing
+_REMEMBERED: Final = 512  # chunks
+_LONGEST_REMEMBERED: Final = 8_000  # characters of a chunk
+
+_T = TypeVar("_T")
 
 
-@dataclass(slots=True)
+def remembering(read: Callable[..., _T]) -> Callable[..., _T]:
+    """Remember what is read of the last chunks, because many messages find the same ones; long chunks are read anew."""
+    cached = lru_cache(maxsize=_REMEMBERED)(read)
+
+    @wraps(read)
+    def read_once(text: str, *more: Any) -> _T:
+        return (cached if len(text) <= _LONGEST_REMEMBERED else read)(text, *more)
+
+    return read_once
+
+
+@dataclass(frozen=True, slots=True)
 class Sentence:
     """One sentence of a chunk, or a heading, a rule or a fence."""
 
@@ -58,7 +74,8 @@ class Sentence:
     """The sentence that introduces it: a question, or what ends in a colon."""
 
 
-def split_sentences(text: str) -> list[Sentence]:
+@remembering
+def split_sentences(text: str) -> tuple[Sentence, ...]:
     """Split a chunk into sentences; a list item or a heading ends one, a line break inside a paragraph does not."""
     language = tell_language(text)
     found: list[Sentence] = []
@@ -78,7 +95,7 @@ def split_sentences(text: str) -> list[Sentence]:
                 found.append(Sentence(begin + start, last, sentence, block, kind, day, title, _lead(found, sentence)))
         if kind == "heading":
             title = len(found) - 1
-    return found
+    return tuple(found)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
@@ -159,7 +176,7 @@ def _size(text: str, one: Sentence) -> int:
     return _shown_size(text[one.start : one.end])
 
 
-def _between(text: str, sentences: list[Sentence], index: int, chosen: set[int]) -> int:
+def _between(text: str, sentences: Sequence[Sentence], index: int, chosen: set[int]) -> int:
     """Return the size of what is shown between a sentence and the chosen ones beside it, at most."""
     gap = len(_LINES_GAP) + 2 * _A_LINE
     before, after = index - 1, index + 1
@@ -171,14 +188,14 @@ def _between(text: str, sentences: list[Sentence], index: int, chosen: set[int])
     return sum(sizes) or gap
 
 
-def _adjoin(sentences: list[Sentence], left: int, right: int) -> bool:
+def _adjoin(sentences: Sequence[Sentence], left: int, right: int) -> bool:
     """Whether next to nothing stands between two sentences, so that it is shown, too."""
     if sentences[right].start - sentences[left].end > _APART:
         return False
     return all(one.kind == "mark" for one in sentences[left + 1 : right])
 
 
-def _introduced(sentences: list[Sentence], held: list[set[str]], weights: Mapping[str, float]) -> list[float]:
+def _introduced(sentences: Sequence[Sentence], held: list[set[str]], weights: Mapping[str, float]) -> list[float]:
     """Say what each sentence gets of the worth of what introduces it, and of the one before it in its paragraph."""
     own = [sum(weights[term] for term in terms) for terms in held]
     led = []
@@ -193,7 +210,7 @@ def _introduced(sentences: list[Sentence], held: list[set[str]], weights: Mappin
     return led
 
 
-def _take_title(text: str, sentences: list[Sentence], chosen: set[int], held: list[set[str]], room: int) -> int:
+def _take_title(text: str, sentences: Sequence[Sentence], chosen: set[int], held: list[set[str]], room: int) -> int:
     """Take the heading above the first sentence if it holds query terms of its own, or names the day."""
     [first] = chosen
     title = sentences[first].title
@@ -208,7 +225,7 @@ def _take_title(text: str, sentences: list[Sentence], chosen: set[int], held: li
 
 
 def _by_gain(
-    sentences: list[Sentence], held: list[set[str]], weights: Mapping[str, float], led: list[float], first: int
+    sentences: Sequence[Sentence], held: list[set[str]], weights: Mapping[str, float], led: list[float], first: int
 ) -> Iterator[int]:
     """Give the sentences that add terms or are introduced by some, those that add most first."""
 
@@ -226,7 +243,7 @@ def _by_gain(
             yield best
 
 
-def _fill(text: str, sentences: list[Sentence], chosen: set[int], room: int) -> None:
+def _fill(text: str, sentences: Sequence[Sentence], chosen: set[int], room: int) -> None:
     """Take what follows the chosen sentences, then what comes before them, as long as there is room."""
     for step in (1, -1):
         edges = sorted(chosen)
@@ -246,7 +263,7 @@ def _fill(text: str, sentences: list[Sentence], chosen: set[int], room: int) -> 
             edges = grown
 
 
-def _join(text: str, sentences: list[Sentence], chosen: list[int]) -> str:
+def _join(text: str, sentences: Sequence[Sentence], chosen: list[int]) -> str:
     """Give the slices of the chunk that hold the chosen sentences."""
     parts = [text[sentences[chosen[0]].start : sentences[chosen[0]].end]]
     for left, right in pairwise(chosen):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, time, timezone
+from functools import cache
 from typing import Final
 
 _PARTS: Final = re.compile(r"(?<![\d.])((?:19|20|21)\d{2})([-_/.])(\d{2})([-_/.])(\d{2})(?!\d)")
@@ -55,6 +56,7 @@ def month_words(language: str) -> dict[str, int]:
     return {word: number for number, words in enumerate(_names(_MONTHS, language), 1) for word in words}
 
 
+@cache
 def weekday_words(language: str) -> dict[str, int]:
     """Return the words for weekdays in a language, each with its number, 0 (Monday) to 6; {} for others."""
     return {word: number for number, words in enumerate(_names(_WEEKDAYS, language)) for word in words}

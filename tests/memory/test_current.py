@@ -132,7 +132,7 @@ def test_statements_of_a_note():
     text = (
         "## Upload\n\n- retries: 3\n- 14:05 **timeout**: 60 s\n\n### Rent\n\n1200\n\n### 2026-05-01\n\nThe cat slept.\n"
     )
-    found = [(one.place, one.key, one.value) for one in statements(text, ["2026-04-05", "Work"])]
+    found = [(one.place, one.key, one.value) for one in statements(text, ("2026-04-05", "Work"))]
     work, upload = ("work",), ("upload",)
     assert found == [
         ((work, upload), ("retries",), ("3",)),

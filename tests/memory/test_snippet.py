@@ -156,3 +156,11 @@ def test_what_is_shown_are_slices_of_the_chunk_in_their_order(text, query, limit
 def test_a_snippet_keeps_to_its_limit(text, query, limit):
     shown = snippet(text, query, limit)
     assert len(shown) + 4 * shown.count("\n") <= limit  # with the mark of quotation before each line
+
+
+def test_the_sentences_of_a_chunk_are_read_once_and_those_of_a_long_one_are_not_kept():
+    text = "# Tea\n\nGinger helps. Mint does not.\n"
+    assert split_sentences(text) is split_sentences(text)
+    long = text * 300
+    assert split_sentences(long) is not split_sentences(long)
+    assert split_sentences(long) == split_sentences(long)
