@@ -46,7 +46,7 @@ def test_a_hit_names_score_lines_and_headings(run, notes):
     done = run("search", "What is the default timeout of the gateway?", "--folder", notes, "--top-k", 1)
     assert done.returncode == 0
     first, heading, snippet = done.stdout.splitlines()
-    assert first == "1. 0.99  docs/gateway.md#L12-L16"
+    assert first == "1. 1.00  docs/gateway.md#L12-L16"
     assert heading.strip() == "Gateway > Timeout"
     assert snippet.strip().startswith("The default value is 60"), "displayed without the context"
 

@@ -244,7 +244,8 @@ class Search:
         """Say how likely the best of the pool answers, and leave out what is less relevant than it has to be."""
         query, best = self.parsed[0].query_str, self._most_likely(keyword)
         cosines, local = _cosines(arms, rankings)
-        self.evidence = evidence_of(query, best, cosines, keyword, local=local, subject=self.subject)
+        scores = list(_scores(arms, rankings, keyword).values())
+        self.evidence = evidence_of(query, best, cosines, keyword, scores, local=local, subject=self.subject)
         self.relevance = relevance(self.evidence)
         filtered = [arm for arm in self.obeying if arm.has_filters]
         self.measured = self.evidence.measured and not self.operators and not filtered
@@ -362,14 +363,14 @@ class Search:
 
 def _cosines(arms: Sequence[Arm], rankings: Sequence[Ranking]) -> tuple[dict[str, float], bool]:
     """Return what the first vector arm gave for the question, by id, and whether it has the local model's cosines."""
-    for arm in arms:
-        if isinstance(arm.retriever, ContextualVectorRetriever):
-            answers = (ranking.candidates for ranking in rankings if ranking.query == 0 and ranking.arm == arm.name)
-            cosines = {
-                candidate.node_id: candidate.score
-                for answer in answers
-                for candidate in answer
-                if candidate.score is not None
-            }
-            return cosines, arm.retriever.cosines_of == MINILM
-    return {}, False
+    vectors = (arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever))
+    first = next(vectors, None)
+    return _scores(arms, rankings, first), first is not None and first.cosines_of == MINILM
+
+
+def _scores(arms: Sequence[Arm], rankings: Sequence[Ranking], retriever: object) -> dict[str, float]:
+    """Return what the arm with a retriever gave for the question, by id, best first."""
+    names = {arm.name for arm in arms if arm.retriever is retriever}
+    answers = (ranking.candidates for ranking in rankings if ranking.query == 0 and ranking.arm in names)
+    candidates = (candidate for answer in answers for candidate in answer)
+    return {candidate.node_id: candidate.score for candidate in candidates if candidate.score is not None}

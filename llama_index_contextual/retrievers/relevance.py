@@ -19,13 +19,15 @@ from llama_index_contextual.retrievers.fusion import shipped_weights
 from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 
 AUTO: Final = "auto"
 LEAST: Final = 0.05  # loses no first hit of either arm; see benchmarks/results/relevance.md
 _OTHER_WORDS: Final = 0.5  # the best hit holds less of a question's words than this: it may be in other words
+_BY_VECTORS: Final = 0.3  # relevance of a question in other words at most: of those few have an answer
+_TENTH: Final = 9
 
 Least: TypeAlias = float | Literal["auto"]
 
@@ -69,6 +71,8 @@ class Evidence(NamedTuple):
         farthest: The lowest; for models other than all-MiniLM-L6-v2 it stands for texts that have nothing in common.
         cosine: That of the best hit; the lowest where the vector arm has not found it.
         words: Share of the question's words that the best hit holds, weighted by rarity; None without a keyword arm.
+        lead: By what share the best keyword score exceeds the tenth, 0 to 1; 1 where fewer chunks hold a word. The
+            words of a subject are in many places, an answer stands out.
         local: Whether the cosines are those of all-MiniLM-L6-v2.
         spelled: Whether any word of the question is in an English dictionary. Vectors say little of what is not.
     """
@@ -77,6 +81,7 @@ class Evidence(NamedTuple):
     farthest: float = 0.0
     cosine: float = 0.0
     words: float | None = None
+    lead: float = 0.0
     local: bool = True
     spelled: bool = True
 
@@ -93,37 +98,35 @@ class Evidence(NamedTuple):
             "nearest": ((self.nearest or 0.0) - zero) / scale,
             "cosine": (self.cosine - zero) / scale,
             "words": self.words or 0.0,
+            "lead": (self.words or 0.0) * self.lead,  # nonsense with one rare word stands out, too
         }
-
-
-def models_of(evidence: Evidence) -> list[str]:
-    """Return the names of the models that judge a question.
-
-    One in other words than those of the notes ("crash" for "outage") has only its vector to speak for it, so that the
-    model of vectors alone judges it too, and the more hopeful one counts.
-    """
-    if evidence.nearest is None:
-        return [] if evidence.words is None else ["words"]
-    vectors = "local" if evidence.local else "other"
-    if evidence.words is None:
-        return [vectors]
-    in_other_words = evidence.spelled and evidence.words < _OTHER_WORDS
-    return [f"{vectors} and words", *([vectors] if in_other_words else [])]
 
 
 def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | None = None) -> float | None:
     """Return how likely an index answers a question, 0 to 1; None where nothing is known of it.
 
+    A question in other words than those of the notes ("crash" for "outage") has only its vector to speak for it. So the
+    model of vectors alone judges it, too, and can lift it to 0.3: it is not left out, and it is not trusted.
+
     Args:
         evidence: What speaks for an answer.
-        weights: Of each model of :func:`models_of`; default those of the package.
+        weights: Of each model; default those of the package.
     """
     shipped, features = weights or shipped_weights("relevance"), evidence.features()
-    odds = [
-        math.fsum([shipped[name]["constant"], *(shipped[name].get(key, 0.0) * features[key] for key in features)])
-        for name in models_of(evidence)
-    ]
-    return 1 / (1 + math.exp(-max(odds))) if odds else None
+
+    def chance(model: str) -> float:
+        its = shipped[model]
+        odds = math.fsum([its["constant"], *(its.get(key, 0.0) * value for key, value in features.items())])
+        return 1 / (1 + math.exp(-odds))
+
+    vectors = "local" if evidence.local else "other"
+    if evidence.nearest is None:
+        return None if evidence.words is None else chance("words")
+    if evidence.words is None:
+        return chance(vectors)
+    both = chance(f"{vectors} and words")
+    in_other_words = evidence.spelled and evidence.words < _OTHER_WORDS
+    return max(both, min(chance(vectors), _BY_VECTORS)) if in_other_words else both
 
 
 def evidence_of(
@@ -131,6 +134,7 @@ def evidence_of(
     best: str,
     cosines: Mapping[str, float],
     keyword: ContextualBM25Retriever | None,
+    scores: Sequence[float] = (),
     *,
     local: bool,
     subject: str | None = None,
@@ -142,13 +146,16 @@ def evidence_of(
         best: Id of the best hit; "" where there is none.
         cosines: What the vector arm gave, by id; empty without a vector arm.
         keyword: The keyword arm.
+        scores: What it gave, best first.
         local: Whether the cosines are those of all-MiniLM-L6-v2.
         subject: What a relevant hit holds of the question; default all of it.
     """
     evidence = Evidence(spelled=is_spelled(query), local=local)
     if keyword is not None:
         terms = keyword.term_scores(subject or query, [best])
-        evidence = evidence._replace(words=next(iter(terms.shares() or []), 0.0))
+        tenth = scores[_TENTH] if len(scores) > _TENTH else 0.0
+        lead = 1 - tenth / scores[0] if scores and scores[0] > 0 else 0.0
+        evidence = evidence._replace(words=next(iter(terms.shares() or []), 0.0), lead=lead)
     if not cosines:
         return evidence
     low, high = min(cosines.values()), max(cosines.values())

@@ -54,14 +54,15 @@ def ids(found):
     return [one.node.node_id for one in found]
 
 
-@given(UNIT, UNIT, st.one_of(st.none(), UNIT), st.booleans(), st.floats(0, 0.5))
-def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(high, own, words, local, more):
+@given(UNIT, UNIT, st.one_of(st.none(), UNIT), UNIT, st.booleans(), st.floats(0, 0.5))
+def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(high, own, words, lead, local, more):
     own = min(own, high)
-    evidence = Evidence(high, 0.0, own, words, local)
+    evidence = Evidence(high, 0.0, own, words, lead, local)
     value = relevance(evidence)
     assert 0 < value < 1
     assert relevance(evidence._replace(nearest=high + more)) >= value
     assert relevance(evidence._replace(cosine=own + more)) >= value
+    assert relevance(evidence._replace(lead=lead + more)) >= value
     if words is not None:
         strict = relevance(evidence._replace(spelled=False))
         assert relevance(evidence._replace(words=0.0, spelled=False)) <= strict <= value
@@ -78,6 +79,27 @@ def test_a_best_hit_that_no_vector_supports_says_little():
     links = Evidence(nearest=0.35, cosine=0.106, words=0.7)
     assert relevance(links._replace(cosine=0.35)) > 2 * relevance(links)
     assert relevance(links) < 0.25
+
+
+def test_vectors_alone_lift_a_question_in_other_words_a_little():
+    near = Evidence(nearest=0.9, cosine=0.0, words=0.0)
+    assert relevance(near) == 0.3
+    assert relevance(near._replace(spelled=False)) < LEAST
+    assert LEAST < relevance(near._replace(nearest=0.3)) < relevance(near)
+
+
+def test_an_answer_stands_out_and_a_subject_does_not(tmp_path):
+    for number in range(12):
+        (tmp_path / f"{number}.md").write_text(f"# Gateway\n\nThe gateway of site {number} has a timeout.\n", "utf-8")
+    (tmp_path / "3.md").write_text("# Gateway\n\nThe gateway of site 3 has a retry budget.\n", "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        retriever = index.as_retriever()
+        subject, answer = retriever.explain("gateway"), retriever.explain("retry budget of the gateway")
+    assert subject.evidence.words == answer.evidence.words == 1
+    assert subject.evidence.lead < 0.2
+    assert 0.5 < answer.evidence.lead < 1
+    assert subject.relevance < answer.relevance
 
 
 def test_one_place_says_what_is_left_out():
