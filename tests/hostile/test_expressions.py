@@ -70,7 +70,7 @@ ANCHORED = {
     "markdown.blocks.OPENING_LINE",
     "markdown.front_matter._FENCED",
     "markdown.oversized._ROW",
-    "text._TRAILING",
+    "text.sentences._TRAILING",
 }
 
 
