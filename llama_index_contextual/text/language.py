@@ -58,11 +58,15 @@ _OTHER_NAMES: Final = {
 _ENGLISH_TOO: Final = {
     "es": frozenset({"e", "era", "eras", "mi", "os", "sea", "sin", "son", "ti", "todo", "todos", "tu", "ya"})
 }
-# Words of English alone. A text with several of them, or a short one with one, needs no detector, which takes half a
-# second to load.
-_ENGLISH: Final = "and did does from how its should that the this what when where which who why with you your"
+# Words of English alone. A text with several of them, or one that is short or has many stop words of English, needs no
+# detector, which takes half a second and 80 MB to load.
+_ENGLISH: Final = (
+    "and because between cannot could did does doesn't don't during from how its should than that the their they this "
+    "those what when where which while who why with without would you your"
+)
 _PLAINLY_ENGLISH: Final = frozenset(_ENGLISH.split())
 _SHORT: Final = 12  # words
+_A_STOP_WORD_IN: Final = 4  # words of English; of Dutch or German every tenth is one that English has, too
 _LEAST_WORDS: Final = 3  # of plain letters; fewer are a name, or a word of code
 _SURE: Final = 0.9  # so sure has the detector to be where stop words say nothing
 _LIKELY: Final = 0.3  # and so sure where they agree with it
@@ -126,9 +130,10 @@ def _told(text: str) -> str:
     words = {fold(word) for word in found}
     english = len(words & _PLAINLY_ENGLISH)
     plain = text.isascii()
-    if plain and (english > 1 or (english and len(found) <= _SHORT)):
-        return "en"
     evidence_of_english = len(words & stop_words("en"))
+    few = len(found) <= max(_SHORT, evidence_of_english * _A_STOP_WORD_IN)
+    if plain and (english > 1 or (english and few)):
+        return "en"
     if not plain or len(found) >= _LEAST_WORDS:
         code, share = _detector().classify(text)
         agrees = code in LANGUAGE_NAMES and len(words & evidence(code)) > evidence_of_english
