@@ -1,6 +1,6 @@
 """Train relevance, and measure what it is worth: questions with known answers against questions without one.
 
-    python benchmarks/relevance.py [--sets NAME ...] [--write] [--out FILE] [--curve FILE.svg]
+    python benchmarks/relevance.py [--embedding local|e5] [--sets NAME ...] [--write] [--out FILE] [--curve FILE.svg]
 
 Every set is an index or several, asked through ``ContextualIndex``. Four kinds of questions have no answer:
 
@@ -31,12 +31,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from common import RememberingEmbedding, machine, markdown_table
-from datasets import NONSENSE, DataSet, Question, codebases, course_lessons, locomo_notes, uneven_notes
+from datasets import (
+    NONSENSE,
+    DataSet,
+    Question,
+    codebases,
+    course_lessons,
+    first_collections,
+    german_judgments,
+    japanese_articles,
+    locomo_notes,
+    uneven_notes,
+)
+from languages import both_languages
 from llama_index.core.schema import BaseNode, Document, QueryBundle
 from retrieval import Bench
 
 from llama_index_contextual.retrievers import relevance as judging
 from llama_index_contextual.retrievers.relevance import LEAST, Evidence, relevance
+from llama_index_contextual.retrievers.vector import E5, MINILM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,19 +67,30 @@ MOST: Final = 600  # questions of a set with several collections
 TAKEN_OUT: Final = 150  # questions of a set whose notes are deleted
 LARGE: Final = 1_000_000  # characters of a document that is not taken out
 BINS: Final = 10
-SETS: Final[dict[str, Callable[[], DataSet]]] = {
-    "codebases": codebases,
-    "course-lessons": course_lessons,
-    "locomo-notes": locomo_notes,
-    "uneven-notes": uneven_notes,
+SETS: Final[dict[str, dict[str, Callable[[], DataSet]]]] = {
+    "local": {
+        "codebases": codebases,
+        "course-lessons": course_lessons,
+        "locomo-notes": locomo_notes,
+        "uneven-notes": uneven_notes,
+    },
+    "e5": {
+        "german-judgments": german_judgments,
+        "japanese-articles": lambda: japanese_articles(300),
+        "spanish": both_languages,
+        "locomo-notes": lambda: first_collections(locomo_notes(), 2),
+    },
 }
 # What each model weighs; "other" stands for embeddings whose cosines are stretched from the pool's lowest to 1.
-MODELS: Final = {
-    "local and words": ("cosine", "words", "lead"),
-    "local": ("nearest",),
-    "other and words": ("cosine", "words", "lead"),
-    "other": ("nearest",),
-    "words": ("words", "lead"),
+MODELS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "local": {
+        "local and words": ("cosine", "words", "lead"),
+        "local": ("nearest",),
+        "other and words": ("cosine", "words", "lead"),
+        "other": ("nearest",),
+        "words": ("words", "lead"),
+    },
+    "e5": {"e5 and words": ("cosine", "words", "lead"), "e5": ("nearest",)},
 }
 
 # Of the seven notes: questions that they answer in other words. Nothing may take their hits away.
@@ -135,7 +159,7 @@ def answers_of(data: DataSet, strangers: Sequence[str], embedding: RememberingEm
         if data.name == NOTES:
             batch += [(OTHER, Question(text, frozenset())) for text in OTHER_WORDS]
         texts = [question.text for _, question in batch]
-        vectors = dict(zip(texts, embedding.get_text_embedding_batch(texts), strict=True))
+        vectors = {text: embedding.get_query_embedding(text) for text in texts}
         asked += [ask(index, data, kind, one, vectors[one.text]) for kind, one in batch]
         for question in taken_out(index, data, bench, own, TAKEN_OUT // len(collections), rng):
             asked.append(ask(index, data, REMOVED, question, vectors[question.text]))
@@ -208,13 +232,14 @@ def sample_of(asked: Sequence[Asked]) -> tuple[list[Asked], Floats, Floats]:
     return chosen, np.array([one.answered for one in chosen], float), weights
 
 
-def fit(sets: Sequence[Sequence[Asked]]) -> Weights:
+def fit(sets: Sequence[Sequence[Asked]], models: Mapping[str, Sequence[str]]) -> Weights:
     """Constant and weights of each model, by logistic regression; each set counts as much as another."""
     chosen, truth, weights = zip(*map(sample_of, sets), strict=True)
     y, w = np.concatenate(truth), np.concatenate(weights)
     found: Weights = {}
-    for model, names in MODELS.items():
-        evidence = [one.evidence._replace(local=model.startswith("local")) for part in chosen for one in part]
+    for model, names in models.items():
+        cosines = {"local": MINILM, "e5": E5}.get(model.split()[0], "")
+        evidence = [one.evidence._replace(model=cosines) for part in chosen for one in part]
         rows = [[1.0, *(one.features()[name] for name in names)] for one in evidence]
         values = dict(zip(("constant", *names), regression(np.array(rows), y, w).round(1).tolist(), strict=True))
         found[model] = values
@@ -237,9 +262,9 @@ def chances(asked: Sequence[Asked], weights: Weights) -> Floats:
     return np.array([relevance(one.evidence, weights) or 0.0 for one in asked])
 
 
-def left_out(sets: Mapping[str, list[Asked]]) -> dict[str, Weights]:
+def left_out(sets: Mapping[str, list[Asked]], models: Mapping[str, Sequence[str]]) -> dict[str, Weights]:
     """For each set the weights that were fitted without it."""
-    return {name: fit([asked for key, asked in sets.items() if key not in {name, NOTES}]) for name in sets}
+    return {name: fit([asked for key, asked in sets.items() if key not in {name, NOTES}], models) for name in sets}
 
 
 def reliability(sets: Mapping[str, list[Asked]], fits: Mapping[str, Weights]) -> tuple[list[list[object]], Floats]:
@@ -327,16 +352,21 @@ def drawing(curve: Floats) -> str:
 def main() -> None:
     """Print the weights, how well the figure is calibrated, and what cuts cost."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--embedding", choices=list(SETS), default="local")
+    parser.add_argument("--sets", nargs="+", help="only these")
     parser.add_argument("--write", action="store_true", help="replace the weights of the package")
     parser.add_argument("--out", type=Path, help="write the tables to this file too")
     parser.add_argument("--curve", type=Path, help="draw the reliability curve into this file")
     options = parser.parse_args()
     rng = random.Random(7)  # noqa: S311  no secret
-    embedding = RememberingEmbedding()
-    data = {name: SETS[name]() for name in options.sets}
+    embedding, models, known = (
+        RememberingEmbedding(options.embedding),
+        MODELS[options.embedding],
+        SETS[options.embedding],
+    )
+    data = {name: known[name]() for name in options.sets or known}
     sample = {
-        name: [one.text for one in rng.sample(each.questions, 60)]
+        name: [one.text for one in rng.sample(each.questions, min(60, len(each.questions)))]
         for name, each in data.items()
         if name != "uneven-notes"
     }
@@ -346,7 +376,7 @@ def main() -> None:
         other = [key for key in sample if key != name and not {key, name} <= {"locomo-notes", "uneven-notes"}]
         sets[name] = answers_of(each, [text for key in other for text in sample[key]], embedding)
         print(f"{name}: {len(sets[name])} asked", flush=True)
-    fits, shipped = left_out(sets), fit([asked for name, asked in sets.items() if name != NOTES])
+    fits, shipped = left_out(sets, models), fit([asked for name, asked in sets.items() if name != NOTES], models)
     rows, curve = reliability(sets, fits)
     numbers = ("constant", "nearest", "cosine", "words", "lead")
     parts = [
@@ -388,7 +418,8 @@ def main() -> None:
         options.curve.write_text(drawing(curve), "utf-8")
     if options.write:
         target = Path(judging.__file__).with_name("relevance.json")
-        target.write_text(json.dumps({"weights": shipped}, indent=2) + "\n", "utf-8")
+        weights = {**json.loads(target.read_text("utf-8"))["weights"], **shipped}
+        target.write_text(json.dumps({"weights": weights}, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ SPANISH = [
     "¿Qué hago si la red inalámbrica va lenta?",
     "¿De qué andén sale el tren al aeropuerto?",
 ]
+NONSENSE = ["Wie hoch ist der Kilimandscharo?", "Hvor mange mennesker bor i Bergen?", "who painted the Mona Lisa"]
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +161,10 @@ def test_an_index_of_english_notes_answers_a_spanish_question_and_remembers_its_
         assert [retriever.retrieve(question)[0].node.metadata["path"] for question in SPANISH] == [
             f"{number}.md" for number in range(4)
         ]
+        strict = index.as_retriever(min_score="auto")
+        assert all(strict.retrieve(question) for question in SPANISH)
+        assert strict.explain(SPANISH[0]).measured
+        assert not any(strict.retrieve(question) for question in NONSENSE)
 
 
 def test_a_missing_package_names_the_extra(e5, monkeypatch):

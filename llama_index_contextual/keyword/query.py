@@ -148,12 +148,21 @@ def unknown_words(
     terms = {word: analyzer.query_groups(word, language) for word in words}
     missing = [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
     guessable = {word for word in missing[:_NAMED] if like and not is_spelled(word)}
-    return UnknownWords({word: like(word) if like and word in guessable else None for word in missing})
+    meant = {word: like(word) if like and word in guessable else None for word in missing}
+    if language != "en":  # whose forms stand in no dictionary of ours: "droht" is no misspelled "drohe"
+        meant = {word: None if guess and _is_form_of(fold(word), guess) else guess for word, guess in meant.items()}
+    return UnknownWords(meant)
 
 
 def may_be_misspelled(text: str) -> bool:
     """Return whether a text has a longer word that is in no dictionary; only then an index need be asked."""
     return any(len(word) >= _CORRECTED and word.isalpha() and not is_spelled(word) for word in WORD.findall(text))
+
+
+def _is_form_of(left: str, right: str) -> bool:
+    """Return whether two words differ in their last letter alone, as endings do."""
+    shorter = min(len(left), len(right))
+    return abs(len(left) - len(right)) <= 1 and left[: shorter - 1] == right[: shorter - 1]
 
 
 def _one_letter_apart(left: str, right: str) -> bool:

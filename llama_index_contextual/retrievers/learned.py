@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _LEAST: Final = 1e-6  # scores stay greater than 0
 _KNOWN: Final = 0.5  # of a question's letters: with so many in words that it knows, the English model is at home
 _LEAST_TRUST: Final = 0.2  # its vectors still tell apart what words do not
-_E5_TRUST: Final = 0.6  # of multilingual-e5 where the words are found, beside English; where none is, one more
+_E5_TRUST: Final = 0.8  # of multilingual-e5 where the words are found, beside English; where none is, one more
 _FOUND: Final = 0.25  # of the question's rarity: so much is found where question and notes speak one language
 FEATURES: Final = ("vector", "keyword", "match", "nearness", "date")
 

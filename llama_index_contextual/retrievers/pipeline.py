@@ -31,7 +31,7 @@ from llama_index_contextual.retrievers.learned import fuse_learned, trust_in, wo
 from llama_index_contextual.retrievers.messages import HALF_LIFE_DAYS, fuse_sessions, sentences_of, sessions_of
 from llama_index_contextual.retrievers.neighbours import expand_hits
 from llama_index_contextual.retrievers.relevance import AUTO, Evidence, evidence_of, least_relevance, relevance
-from llama_index_contextual.retrievers.vector import MINILM, ContextualVectorRetriever
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.text import counted
 from llama_index_contextual.watching import step
 
@@ -243,9 +243,9 @@ class Search:
     def _judge(self, arms: Sequence[Arm], keyword: ContextualBM25Retriever | None, rankings: Sequence[Ranking]) -> None:
         """Say how likely the best of the pool answers, and leave out what is less relevant than it has to be."""
         query, best = self.parsed[0].query_str, self._most_likely(keyword)
-        cosines, local = _cosines(arms, rankings)
+        cosines, model = _cosines(arms, rankings)
         scores = list(_scores(arms, rankings, keyword).values())
-        self.evidence = evidence_of(query, best, cosines, keyword, scores, local=local, subject=self.subject)
+        self.evidence = evidence_of(query, best, cosines, keyword, scores, model=model, subject=self.subject)
         self.relevance = relevance(self.evidence)
         filtered = [arm for arm in self.obeying if arm.has_filters]
         self.measured = self.evidence.measured and not self.operators and not filtered
@@ -361,11 +361,11 @@ class Search:
         )
 
 
-def _cosines(arms: Sequence[Arm], rankings: Sequence[Ranking]) -> tuple[dict[str, float], bool]:
-    """Return what the first vector arm gave for the question, by id, and whether it has the local model's cosines."""
+def _cosines(arms: Sequence[Arm], rankings: Sequence[Ranking]) -> tuple[dict[str, float], str]:
+    """Return what the first vector arm gave for the question, by id, and whose cosines these are."""
     vectors = (arm.retriever for arm in arms if isinstance(arm.retriever, ContextualVectorRetriever))
     first = next(vectors, None)
-    return _scores(arms, rankings, first), first is not None and first.cosines_of == MINILM
+    return _scores(arms, rankings, first), "" if first is None else first.cosines_of
 
 
 def _scores(arms: Sequence[Arm], rankings: Sequence[Ranking], retriever: object) -> dict[str, float]:

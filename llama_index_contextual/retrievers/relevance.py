@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from llama_index_contextual.errors import SettingError, amount
 from llama_index_contextual.retrievers.fusion import shipped_weights
+from llama_index_contextual.retrievers.vector import E5, MINILM
 from llama_index_contextual.text.tokens import is_spelled
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 AUTO: Final = "auto"
 LEAST: Final = 0.05  # loses no first hit of either arm; see benchmarks/results/relevance.md
+# Whose cosines were measured: their model's name in relevance.json, and what unrelated texts have at least.
+_MEASURED: Final = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
 _OTHER_WORDS: Final = 0.5  # the best hit holds less of a question's words than this: it may be in other words
 _BY_VECTORS: Final = 0.3  # relevance of a question in other words at most: of those few have an answer
 _TENTH: Final = 9
@@ -54,7 +57,7 @@ def least_relevance(chosen: Least, *, measured: bool) -> float:
     Args:
         chosen: What the user says, of each hit; ``"auto"`` leaves it to us, and asks it of a question's best hit alone:
             what an arm puts first may stand far down in the fusion.
-        measured: Whether it is known what relevance means here: with cosines of the local model, a keyword arm of ours,
+        measured: Whether it is known what relevance means here: with cosines of a local model, a keyword arm of ours,
             and neither filters nor operators, because who narrows a search wants what is there. Elsewhere ``"auto"``
             leaves out nothing.
     """
@@ -68,13 +71,14 @@ class Evidence(NamedTuple):
 
     Args:
         nearest: The highest cosine of the vector arm's answer; None without a vector arm.
-        farthest: The lowest; for models other than all-MiniLM-L6-v2 it stands for texts that have nothing in common.
+        farthest: The lowest; of models that were not measured it stands for texts that have nothing in common.
         cosine: That of the best hit; the lowest where the vector arm has not found it.
         words: Share of the question's words that the best hit holds, weighted by rarity; None without a keyword arm.
         lead: By what share the best keyword score exceeds the tenth, 0 to 1; 1 where fewer chunks hold a word. The
             words of a subject are in many places, an answer stands out.
-        local: Whether the cosines are those of all-MiniLM-L6-v2.
-        spelled: Whether any word of the question is in an English dictionary. Vectors say little of what is not.
+        model: Whose cosines they are: all-MiniLM-L6-v2's, multilingual-e5's, or "" for others, which were not measured.
+        spelled: Whether any word of the question is in a language that the model reads. Vectors say little of what is
+            not.
     """
 
     nearest: float | None = None
@@ -82,18 +86,18 @@ class Evidence(NamedTuple):
     cosine: float = 0.0
     words: float | None = None
     lead: float = 0.0
-    local: bool = True
+    model: str = MINILM
     spelled: bool = True
 
     @property
     def measured(self) -> bool:
         """Whether it was measured what relevance means for such arms."""
-        return self.local and self.nearest is not None and self.words is not None
+        return self.model in _MEASURED and self.nearest is not None and self.words is not None
 
     def features(self) -> dict[str, float]:
-        """Return the numbers that the model weighs; cosines of other models are stretched from the lowest to 1."""
-        scale = 1.0 if self.local else max(1 - self.farthest, 1e-6)
-        zero = 0.0 if self.local else self.farthest
+        """Return the numbers that the model weighs; cosines are stretched from that of unrelated texts to 1."""
+        _, zero = _MEASURED.get(self.model, ("", self.farthest))
+        scale = max(1 - zero, 1e-6)
         return {
             "nearest": ((self.nearest or 0.0) - zero) / scale,
             "cosine": (self.cosine - zero) / scale,
@@ -119,7 +123,7 @@ def relevance(evidence: Evidence, weights: Mapping[str, Mapping[str, float]] | N
         odds = math.fsum([its["constant"], *(its.get(key, 0.0) * value for key, value in features.items())])
         return 1 / (1 + math.exp(-odds))
 
-    vectors = "local" if evidence.local else "other"
+    vectors, _ = _MEASURED.get(evidence.model, ("other", 0.0))
     if evidence.nearest is None:
         return None if evidence.words is None else chance("words")
     if evidence.words is None:
@@ -136,7 +140,7 @@ def evidence_of(
     keyword: ContextualBM25Retriever | None,
     scores: Sequence[float] = (),
     *,
-    local: bool,
+    model: str,
     subject: str | None = None,
 ) -> Evidence:
     """Return what speaks for an answer.
@@ -147,10 +151,10 @@ def evidence_of(
         cosines: What the vector arm gave, by id; empty without a vector arm.
         keyword: The keyword arm.
         scores: What it gave, best first.
-        local: Whether the cosines are those of all-MiniLM-L6-v2.
+        model: Whose cosines they are; see :class:`Evidence`.
         subject: What a relevant hit holds of the question; default all of it.
     """
-    evidence = Evidence(spelled=is_spelled(query), local=local)
+    evidence = Evidence(spelled=model == E5 or is_spelled(query), model=model)
     if keyword is not None:
         terms = keyword.term_scores(subject or query, [best])
         tenth = scores[_TENTH] if len(scores) > _TENTH else 0.0

@@ -272,7 +272,7 @@ def test_where_the_english_model_knows_nothing_the_words_decide():
 
 
 @pytest.mark.parametrize(
-    ("best", "vectors", "keywords"), [(0.0, 1.6, 0.0), (1.0, 1.1, 0.5), (2.0, 0.6, 1.0), (8.0, 0.6, 1.0)]
+    ("best", "vectors", "keywords"), [(0.0, 1.8, 0.0), (1.0, 1.3, 0.5), (2.0, 0.8, 1.0), (8.0, 0.8, 1.0)]
 )
 def test_multilingual_vectors_count_for_more_where_the_words_are_not_found(best, vectors, keywords):
     words = Words("k", 8.0, {}, {})

@@ -15,12 +15,15 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index_contextual.embeddings import LocalEmbedding
 from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.index import ContextualIndex
+from llama_index_contextual.keyword import Analyzer
+from llama_index_contextual.keyword.query import unknown_words
 from llama_index_contextual.retrievers import (
     ContextualBM25Retriever,
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
 from llama_index_contextual.retrievers.relevance import LEAST, Evidence, least_relevance, relevance
+from llama_index_contextual.retrievers.vector import E5, MINILM
 
 NOTES = Path(__file__).parents[2] / "examples" / "notes"
 NONSENSE = [
@@ -54,10 +57,10 @@ def ids(found):
     return [one.node.node_id for one in found]
 
 
-@given(UNIT, UNIT, st.one_of(st.none(), UNIT), UNIT, st.booleans(), st.floats(0, 0.5))
-def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(high, own, words, lead, local, more):
+@given(UNIT, UNIT, st.one_of(st.none(), UNIT), UNIT, st.sampled_from([MINILM, E5, ""]), st.floats(0, 0.5))
+def test_it_is_a_probability_that_grows_with_each_piece_of_evidence(high, own, words, lead, model, more):
     own = min(own, high)
-    evidence = Evidence(high, 0.0, own, words, lead, local)
+    evidence = Evidence(high, 0.0, own, words, lead, model)
     value = relevance(evidence)
     assert 0 < value < 1
     assert relevance(evidence._replace(nearest=high + more)) >= value
@@ -161,6 +164,17 @@ async def test_a_misspelled_question_is_answered_as_it_was_meant_and_says_so(sev
 @pytest.mark.parametrize("query", ["crash", "Gateways", "asdfghjkl", "walk the talk", "freeze"])
 def test_words_that_are_known_or_english_or_like_none_are_not_corrected(seven_notes, query):
     assert seven_notes.explain(query).queries == (query,)
+
+
+def test_another_ending_is_no_misspelling_in_a_language_without_a_dictionary():
+    likes = {"droht": "drohe", "Kälgerin": "klagerin", "gateways": "gateway"}
+    analyzer = Analyzer()
+    for text, meant in (
+        ("Was droht der Kälgerin, wenn sie nicht zahlt?", {"Kälgerin": "klagerin"}),
+        ("what is the timeout of the gateways", {"gateways": "gateway"}),
+    ):
+        unknown = unknown_words(text, analyzer, analyzer.query_groups(text), likes.get)
+        assert {word: like for word, like in unknown.meant.items() if like} == meant
 
 
 def test_what_was_meant_is_told_without_vectors(tmp_path):
