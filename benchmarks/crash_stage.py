@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 DIMENSIONS = 64
 FIRST_DAY = datetime(2026, 1, 1, 9, tzinfo=timezone.utc)
 QUESTION = "Which shard holds the lease?"
-TUNED = Tuning({"retrieval.fusion": "learned", "chunks.size": 300}, {}, (2.0, 1.0, 3.0), 50, (5,))
+TUNED = Tuning({"retrieval.mode": "learned", "chunks.chunk_size": 300}, {}, (2.0, 1.0, 3.0), 50, (5,))
 WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
 
 

@@ -25,13 +25,12 @@ from llama_index_contextual.index import ContextualIndex
 if TYPE_CHECKING:
     import random
 
-SETTINGS = """[files]
+SETTINGS = """context = "headings"
+[files]
 include = ["*.md", "*.txt"]
 [chunks]
-size = 300
+chunk_size = 300
 tokenizer = "cl100k"
-[context]
-mode = "headings"
 [retrieval]
 top_k = 5
 half_life_days = 30.0

@@ -323,7 +323,7 @@ def main() -> None:
             started = time.monotonic()
             write_pages(Path(folder), max(1, round(size / CHUNKS_A_PAGE)))
             if given.exact_limit is not None:
-                Path(folder, "contextual.toml").write_text(f"[store]\nexact_limit = {given.exact_limit}\n")
+                Path(folder, "contextual.toml").write_text(f"exact_limit = {given.exact_limit}\n")
             with store_of(given.store, Path(data)) as store:
                 one = apart("build", folder, "--store", store, *real)
                 one |= apart("ask", folder, "--store", store, *real)

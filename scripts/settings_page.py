@@ -16,11 +16,15 @@ also be the table `[tool.llama-index-contextual]` of the folder's `pyproject.tom
 prints the settings in force and where each comes from. A value is taken from the first place that says it:
 
 1. an argument in Python, or an option of the command line
-2. an environment variable: `{PREFIX}CHUNKS__SIZE` for `chunks.size`; a list is separated by commas
+2. an environment variable: `{PREFIX}CHUNKS__CHUNK_SIZE` for `chunks.chunk_size`; a list is separated by commas
 3. the folder's file, or the one that `--config` names
 4. your own file, `{USER_FILE}` in `~/.config/llama-index-contextual` (or where your system keeps such files)
 5. the index, which remembers what made it
 6. the default
+
+A setting has one name, in the file, in variables and in Python. Those above all tables and those of `[context_options]`
+are arguments of `ContextualIndex.open`, those of `[files]` of `FileRules`, those of `[chunks]` of
+`HeadingAwareMarkdownNodeParser`, and those of `[memory]` of `MemoryContext`.
 
 **A folder is data.** The column *folder* says what a folder's own file may say by itself: yes, or these values. All
 else counts only from the other places, or after `llama-index-contextual trust FOLDER`. That command prints what it
@@ -35,16 +39,16 @@ def reference() -> str:
     lines = [_INTRODUCTION]
     section = None
     for key, setting in SETTINGS.items():
-        table, _, name = key.rpartition(".")
+        table, name = setting.table, setting.name
         meaning = setting.info.description
-        if not table:
+        if setting.is_table:
             lines += ["", f"## `[{key}]`", "", meaning + (" A folder may say it by itself." if setting.safe else "")]
             continue
         if table != section:
             section = table
             lines += [
                 "",
-                f"## `[{table}]`",
+                f"## `[{table}]`" if table else "## Above all tables",
                 "",
                 "| key | meaning | default | option | folder |",
                 "|---|---|---|---|---|",

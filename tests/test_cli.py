@@ -239,7 +239,7 @@ def test_the_version_is_printed(run):
 def test_preview_shows_what_is_embedded_by_the_folder_s_configuration(run, tmp_path):
     shutil.copytree(NOTES / "docs", tmp_path / "docs")
     preview = ["preview", tmp_path / "docs" / "gateway.md", "--folder", tmp_path]
-    (tmp_path / "contextual.toml").write_text("[chunks]\nsize = 60\noverlap = 0\n", "utf-8")
+    (tmp_path / "contextual.toml").write_text("[chunks]\nchunk_size = 60\nchunk_overlap = 0\n", "utf-8")
     chunks = json.loads(run(*preview, "--context", "--json").stdout)
     assert len(chunks) > len(json.loads(run(*preview, "--chunk-size", 190, "--json").stdout))
     assert "Document: docs/gateway.md > Gateway > Timeout" in chunks[2]["embedded"]

@@ -228,12 +228,12 @@ def test_contexts_that_fell_back_are_not_success(run, tmp_path):
 def test_a_model_that_is_too_slow_is_told_where_to_get_more_time(run, tmp_path, fake_model, trusted):
     fake_model.reply = always(Reply(delay=5))
     (tmp_path / "a.md").write_text("# A\n\nSome words.\n", "utf-8")
-    (tmp_path / "contextual.toml").write_text("[context.llm]\ntimeout = 0.2\n", "utf-8")
+    (tmp_path / "contextual.toml").write_text("[context_options]\nchunk_timeout = 0.2\n", "utf-8")
     trusted(tmp_path)
     done = run("index", tmp_path, "--context", "llm", "--llm", fake_model.llm)
     assert done.returncode == 3
     assert "(1 timeout)" in done.stderr
-    assert "timeout under [context.llm]" in done.stderr
+    assert "chunk_timeout under [context_options]" in done.stderr
 
 
 def test_a_missing_key_is_an_error_before_the_first_chunk(run, tmp_path, monkeypatch):

@@ -38,15 +38,15 @@ def folder(tmp_path):
 def test_every_setting_is_shown_with_its_origin(folder, monkeypatch):
     run("index", folder, "--context", "pattern")
     (folder / "contextual.toml").write_text("[memory]\nmax_results = 7\n", "utf-8")
-    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE", "120")
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE", "120")
     found = json.loads(run("config", folder, "--json"))
     assert set(found) == set(SETTINGS)
-    assert found["context.mode"] == {"value": "pattern", "from": "index"}
-    assert found["chunks.size"] == {"value": 120, "from": "LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE"}
-    assert found["chunks.overlap"] == {"value": 24, "from": "default"}
+    assert found["context"] == {"value": "pattern", "from": "index"}
+    assert found["chunks.chunk_size"] == {"value": 120, "from": "LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE"}
+    assert found["chunks.chunk_overlap"] == {"value": 24, "from": "default"}
     assert found["memory.max_results"] == {"value": 7, "from": f"{folder}/contextual.toml:2"}
     assert found["retrieval.recency"] == {"value": False, "from": "default"}
-    assert re.search(r"^chunks\.size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE)
+    assert re.search(r"^chunks\.chunk_size +120 +LLAMA_INDEX", run("config", folder), flags=re.MULTILINE)
 
 
 def test_the_commented_file_changes_nothing_and_every_line_of_it_can_be_used(folder, trusted):
@@ -98,7 +98,7 @@ def test_the_command_line_names_its_options_and_keys_where_python_names_argument
     error = SettingError("are out of order", chunk_overlap=90, min_chunk_size=80, since="last week", storage=".", odd=1)
     assert str(error) == "chunk_overlap=90, min_chunk_size=80, since='last week', storage='.', odd=1 are out of order"
     tell_error(error)
-    names = "--overlap=90, chunks.min_size=80, --since='last week', --storage=., odd=1"
+    names = "--overlap=90, chunks.min_chunk_size=80, --since='last week', --storage=., odd=1"
     assert " ".join(capsys.readouterr().err.split()) == f"error: {names} are out of order"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301  it goes from a worker's process to another
 

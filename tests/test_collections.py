@@ -184,12 +184,12 @@ async def test_one_mcp_server_serves_all_of_them(index, folders):
 
 def test_a_folder_of_several_says_nothing_of_the_others(folders, tmp_path):
     (folders["docs"] / "contextual.toml").write_text(
-        '[collections.secret]\npath = "/"\n[chunks]\nsize = 20\n[files]\nexclude = ["*"]\n'
+        '[collections.secret]\npath = "/"\n[chunks]\nchunk_size = 20\n[files]\nexclude = ["*"]\n'
         '[descriptions]\n"../notes/" = "harmless"\n'
     )
     with (
         pytest.warns(ContextualWarning, match="collections not obeyed: a folder may not"),
-        pytest.warns(ContextualWarning, match=r"chunks\.size not obeyed in an index of several folders"),
+        pytest.warns(ContextualWarning, match=r"chunks\.chunk_size not obeyed in an index of several folders"),
     ):
         index = ContextualIndex.open(folders, storage=tmp_path / "s", embed_model="none")
     with index:

@@ -33,17 +33,17 @@ DRAWN = {
     "files.hidden": st.booleans(),
     "files.follow_symlinks": st.booleans(),
     "files.max_bytes": st.sampled_from((700, 10_000_000)),
-    "chunks.size": st.integers(20, 120),
-    "chunks.overlap": st.integers(0, 10),
-    "chunks.min_size": st.integers(0, 15),
-    "chunks.max_size": st.integers(400, 600),
+    "chunks.chunk_size": st.integers(20, 120),
+    "chunks.chunk_overlap": st.integers(0, 10),
+    "chunks.min_chunk_size": st.integers(0, 15),
+    "chunks.max_chunk_size": st.integers(400, 600),
     "chunks.markdown_suffixes": st.lists(st.sampled_from((".md", ".txt", "*")), min_size=1, unique=True),
     "chunks.tokenizer": st.sampled_from(("cl100k", "minilm", "estimate")),
-    "context.mode": st.sampled_from(("off", "headings", "headers", "pattern")),
-    "context.show_to_llm": st.booleans(),
-    "embedding.model": st.sampled_from(("local", "none")),
+    "context": st.sampled_from(("off", "headings", "headers", "pattern")),
+    "show_context_to_llm": st.booleans(),
+    "embed_model": st.sampled_from(("local", "none")),
     "retrieval.per_file": st.integers(1, 2),
-    "retrieval.fusion": st.sampled_from(("learned", "reciprocal_rerank", "relative_score", "dist_based_score")),
+    "retrieval.mode": st.sampled_from(("learned", "reciprocal_rerank", "relative_score", "dist_based_score")),
     "retrieval.keyword_weight": st.sampled_from((0.2, 0.6, 0.9)),
     "retrieval.min_score": st.sampled_from([0.0, 0.05, 0.5]),
     "retrieval.recency": st.booleans(),
@@ -119,17 +119,14 @@ def ways(folder, tmp_path, run):
             return hits_of(index.as_retriever())
 
     def python(said, storage):
-        model = said.get("embedding.model", "local")
-        names = {"chunks.size": "chunk_size", "chunks.overlap": "chunk_overlap", "chunks.tokenizer": "tokenizer"}
-        names |= {"chunks.min_size": "min_chunk_size", "chunks.max_size": "max_chunk_size"}
-        names |= {"chunks.markdown_suffixes": "markdown_suffixes"}
-        parser = default_parser(resolve_embedding(model), {names[key]: said[key] for key in names if key in said})
-        context = {"headers": "headings"}.get(said.get("context.mode"), said.get("context.mode"))
+        model = said.get("embed_model", "local")
+        chunks = {key.removeprefix("chunks."): value for key, value in said.items() if key.startswith("chunks.")}
+        parser = default_parser(resolve_embedding(model), chunks)
+        context = {"headers": "headings"}.get(said.get("context"), said.get("context"))
         rules = {key.removeprefix("files."): value for key, value in said.items() if key.startswith("files.")}
-        rules = {"ignore" if key == "exclude" else key: value for key, value in rules.items()}
         rules = {key: tuple(value) if isinstance(value, list) else value for key, value in rules.items()}
         files = FileRules(**{"include": default_include() + (SOURCE_INCLUDE if context == "pattern" else ()), **rules})
-        show = said.get("context.show_to_llm")
+        show = said.get("show_context_to_llm")
         given = {"embed_model": model, "context": context, "files": files, "show_context_to_llm": show}
         with ContextualIndex.open(folder, storage=storage, node_parser=parser, **given) as index:
             index.refresh()
@@ -140,7 +137,7 @@ def ways(folder, tmp_path, run):
             limits = {
                 "node_postprocessors": chosen_postprocessors(limit, recency, pool=100) if per_file else None,
                 "min_score": said.get("retrieval.min_score"),
-                "mode": said.get("retrieval.fusion") if model != "none" else None,
+                "mode": said.get("retrieval.mode") if model != "none" else None,
                 "retriever_weights": weight and [1 - weight, weight],
             }
             limits = {key: value for key, value in limits.items() if value is not None}
@@ -155,7 +152,7 @@ def uncommented(text, said):
     left = dict(said)
     for line in text.splitlines():
         table = line.strip("[]") if line.startswith("[") else table
-        key = f"{table}.{line.removeprefix('# ').partition(' =')[0]}"
+        key = f"{table}.{line.removeprefix('# ').partition(' =')[0]}".strip(".")
         if line.startswith("# ") and " = " in line and key in left:
             line = f"{key.rpartition('.')[2]} = {json.dumps(left.pop(key))}"  # noqa: PLW2901
         lines.append(line)
@@ -196,8 +193,8 @@ def read(storage):
 
 
 def test_every_setting_that_shapes_an_index_or_a_search_is_drawn():
-    sections = ("files.", "chunks.", "context.", "embedding.", "retrieval.")
-    keys = {key for key in SETTINGS if key.startswith(sections) and not key.startswith("context.llm.")}
+    sections = ("files.", "chunks.", "retrieval.")
+    keys = {key for key in SETTINGS if key.startswith(sections)} | {"context", "show_context_to_llm", "embed_model"}
     assert {*DRAWN, *ALWAYS} == keys - NOT_DRAWN
 
 

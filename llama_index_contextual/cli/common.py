@@ -42,6 +42,7 @@ Page = Annotated[Path | None, typer.Option("--html", help="Write a page to look 
 RERANKERS: Final = "cohere:MODEL, jina:MODEL, llama.cpp:URL, fastembed:MODEL, sentence-transformers:MODEL or llm"
 All = Annotated[bool, typer.Option("--all", help="Show every setting.")]
 ListSkipped = Annotated[bool, typer.Option("--list-skipped", help="Name the files that are not read.")]
+_SHAPING: Final = ("files", "chunks", "context", "context_options", "embed_model")  # what an index remembers
 _WHICH: Final = "The folder that was indexed. Default: that of --storage, else this one"
 
 
@@ -165,8 +166,8 @@ def option_of(key: str) -> Any:
     setting = SETTINGS[key]
     kind = type(setting.example if setting.info.default is None else setting.info.default)
     default = setting.computed or json.dumps(setting.default, ensure_ascii=False)
-    index = "the index's own, else " if setting.path[0] in ("files", "chunks", "context", "embedding") else ""
-    mode = "For --context llm. " if key.startswith("context.llm.") else ""
+    index = "the index's own, else " if (setting.table or key) in _SHAPING else ""
+    mode = "For --context llm. " if key.startswith("context_options.") else ""
     text = f"{mode}{setting.info.description} Default: {index}{default}".replace("`", "")
     return Annotated[(list[str] if kind is tuple else kind) | None, typer.Option(*setting.flags.split(), help=text)]
 

@@ -57,7 +57,7 @@ class MeasuringOptions:
     ] = None
     made: Annotated[int, typer.Option(min=1, help="Without --questions: the most questions that --llm makes.")] = 100
     config: Config = None
-    embed_model: option_of("embedding.model") = None  # type: ignore[valid-type]
+    embed_model: option_of("embed_model") = None  # type: ignore[valid-type]
     top_k: Annotated[
         list[int] | None, typer.Option("--top-k", "-k", min=1, help="Hits to count; several times. Default: 5, 10, 20")
     ] = None

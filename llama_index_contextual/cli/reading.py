@@ -46,12 +46,12 @@ if TYPE_CHECKING:
     from llama_index_contextual.memory import MemoryDigest
 
 _MEMORY: Final = (
-    "embedding.model",
-    "store.database",
+    "embed_model",
+    "database",
     "memory.max_results",
     "memory.min_relevance",
     "memory.half_life_days",
-    "memory.recency",
+    "memory.include_recency",
     "memory.enabled",
     "memory.refresh",
 )
@@ -137,7 +137,7 @@ def _end_at_once(code: int) -> None:
         os._exit(code)
 
 
-@with_options("chunks.size", "chunks.overlap")
+@with_options("chunks.chunk_size", "chunks.chunk_overlap")
 def preview(
     file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
     target: Target,
@@ -173,7 +173,7 @@ def _chunk_to_dict(node: TextNode) -> dict[str, Any]:
     return {**data, "text": text, "embedded": node.get_content(metadata_mode=MetadataMode.EMBED)}
 
 
-@with_options("store.database")
+@with_options("database")
 def status(
     target: NamedTarget,
     *,
@@ -191,7 +191,7 @@ def status(
         tell_skipped(index, names=list_skipped)
 
 
-@with_options("store.database")
+@with_options("database")
 def get(
     place: Annotated[
         str, typer.Argument(metavar="TARGET", help="A path, path#L3-L9, report.pdf#page=4, or [[its name]].")
@@ -213,7 +213,7 @@ def get(
         tell(f"{part.path}: {part.extent}")
 
 
-@with_options("store.database")
+@with_options("database")
 def related(
     note: Annotated[str, typer.Argument(help="Its path, its name, or [[its name]].")],
     target: Target,
@@ -227,7 +227,7 @@ def related(
         print_report(find_related(index, note), as_json=as_json)
 
 
-@with_options("store.database")
+@with_options("database")
 def verify(target: NamedTarget, *, as_json: AsJson = False) -> None:
     """Check that files, database and engines agree. Exit code 3 if they do not."""
     with target.open(create=False, reindex="ignore") as index:
@@ -237,7 +237,7 @@ def verify(target: NamedTarget, *, as_json: AsJson = False) -> None:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-@with_options("store.database")
+@with_options("database")
 def export(
     target: NamedTarget,
     *,

@@ -51,8 +51,8 @@ _WORD: Final = re.compile(r"\w+")
 
 
 @with_options(
-    "embedding.model",
-    "store.database",
+    "embed_model",
+    "database",
     "retrieval.top_k",
     "retrieval.per_file",
     "retrieval.min_score",
@@ -256,7 +256,7 @@ def _part(lines: Sequence[Text]) -> Sequence[Text]:
     return [*before, *lines[first : first + _PART], *after]
 
 
-@with_options("embedding.model", "store.database", "retrieval.top_k")
+@with_options("embed_model", "database", "retrieval.top_k")
 def ask(
     question: Question,
     target: Target,
@@ -278,7 +278,7 @@ def ask(
     text = question_of(question)
     filters = narrowed.filters()
     with target.open(create=False) as index:
-        writer = CitedSynthesizer(llm or index.settings.configuration.context.llm.llm)
+        writer = CitedSynthesizer(llm or index.settings.configuration.context_options.llm)
         explanation = _explanation_of(index, text, narrowed, filters)
         tell_freshness(index.freshness())
     nodes = [hit.node.node for hit in explanation]
@@ -301,7 +301,7 @@ def ask(
             print_text(printable(f"[{number}] {citation_of(node.metadata)}  {headings}".rstrip(), one_line=True))
 
 
-@with_options("embedding.model")
+@with_options("embed_model")
 def serve(
     target: Target,
     *,

@@ -141,26 +141,25 @@ def in_force(settings: IndexSettings, state: IndexState) -> list[tuple[str, Any,
 
 
 def _is_remembered(setting: Setting, choices: Mapping[str, Any]) -> bool:
-    if setting.section == "chunks" and "parser" in choices:
+    if setting.table == "chunks" and "parser" in choices:
         return True
-    tables = {"files": "files", "chunks": "chunks", "llm": "context_options"}
-    return setting.name in (choices.get(tables[setting.section], {}) if setting.section in tables else choices)
+    return setting.name in (choices.get(setting.table, {}) if setting.table else choices)
 
 
 def _of_index(settings: IndexSettings, setting: Setting) -> Any:
     """Return what an open index uses, for the settings that shape it; None for the others."""
     choices, contexts = settings.remembered.choices, settings.pipeline.contexts
     known = {
-        "embedding.model": choices.get("embed_model"),
-        "store.place": settings.store.name or None,
-        "context.llm.model": choices.get("context_options", {}).get("llm"),
-        "context.llm.prompt": None,
+        "embed_model": choices.get("embed_model"),
+        "vector_store": settings.store.name or None,
+        "context_options.llm": choices.get("context_options", {}).get("llm"),
+        "context_options.prompt": None,
     }
     if setting.key in known:
         return known[setting.key]
-    sources: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser, "context": contexts}
-    sources["llm"] = settings.pipeline.model
-    return getattr(sources.get(setting.section), setting.name, None)
+    sources: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser, "": contexts}
+    sources["context_options"] = settings.pipeline.model
+    return getattr(sources.get(setting.table), setting.name, None)
 
 
 def _shown(value: Any) -> str:
@@ -177,16 +176,16 @@ def commented_file() -> str:
         "# An argument in Python, an option of the command line and an environment variable come before this file.",
         "# What names a server, a model on one, a store or a path counts after: llama-index-contextual trust FOLDER",
     ]
-    section = ""
+    table = None
     for key, setting in SETTINGS.items():
-        table, _, name = key.rpartition(".")
-        if (table or key) != section:
-            section = table or key
-            lines += ["", f"[{section}]"]
+        inside = key if setting.is_table else setting.table
+        if inside != table:
+            table = inside
+            lines += ["", *([f"[{table}]"] if table else [])]
         note = f" Default: {setting.computed}." if setting.computed else ""
         lines.append(f"# {setting.info.description}{note}")
         value = setting.info.default if setting.example is None else setting.example
-        values = {json.dumps(path): text for path, text in value.items()} if isinstance(value, dict) else {name: value}
+        values = {json.dumps(path): text for path, text in value.items()} if setting.is_table else {setting.name: value}
         lines += [f"# {name} = {_toml(value)}" for name, value in values.items()]
     return "\n".join([*lines, ""])
 

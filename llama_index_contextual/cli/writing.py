@@ -52,20 +52,20 @@ _MUCH: Final = 0.1  # share of a folder in languages that the default embedding 
 
 
 @with_options(
-    "embedding.model",
-    "store.place",
-    "store.database",
-    "context.mode",
-    "context.llm.model",
-    "context.llm.prompt",
-    "context.llm.timeout",
-    "context.llm.batch_size",
-    "context.llm.max_calls",
-    "context.llm.fallback_only",
+    "embed_model",
+    "vector_store",
+    "database",
+    "context",
+    "context_options.llm",
+    "context_options.prompt",
+    "context_options.chunk_timeout",
+    "context_options.batch_size",
+    "context_options.max_calls",
+    "context_options.fallback_only",
     "files.include",
     "files.exclude",
-    "chunks.size",
-    "chunks.overlap",
+    "chunks.chunk_size",
+    "chunks.chunk_overlap",
 )
 def index(
     documents: Annotated[
@@ -107,7 +107,7 @@ def index(
         raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
     prices = _prices(price)
     on_ray = None if workers is None or workers.lstrip("-").isdigit() else workers  # a number is for the model's calls
-    target.settings["context.llm.workers"] = None if on_ray else workers
+    target.settings["context_options.num_workers"] = None if on_ray else workers
     named = _documents([*(documents or ()), *map(str, target.folders or ())], target.storage)
     with target.open(folder=named, reindex=reindex) as contextual:
         _check(contextual, target.settings)
@@ -215,7 +215,7 @@ def _check(contextual: ContextualIndex, settings: dict[str, Any]) -> None:
         FingerprintError: The index was made with settings that are not known here.
     """
     mode = contextual.settings.pipeline.contexts.context
-    names = [SETTINGS[key].option for key, value in settings.items() if value and key.startswith("context.llm.")]
+    names = [SETTINGS[key].option for key, value in settings.items() if value and key.startswith("context_options.")]
     if names and mode != "llm":
         raise SettingError(f"{', '.join(names)}: contexts are {mode!r} here. Cure: add --context llm, or leave it out")
     if contextual.exists:
@@ -293,7 +293,7 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
         chunks = counted(waiting, "chunk")
         tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
         if "timeout" in model.usage.failed:
-            tell("A slow model needs more time: timeout under [context.llm] in contextual.toml, in seconds a chunk.")
+            tell("A slow model needs more time: chunk_timeout under [context_options], in seconds a chunk.")
     if waiting and strict:
         return 1
     return EXIT_INCOMPLETE if report.failed or waiting else 0

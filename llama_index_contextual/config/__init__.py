@@ -2,8 +2,8 @@
 
 The file is ``contextual.toml`` in the folder, or the table ``[tool.llama-index-contextual]`` of its
 ``pyproject.toml``. A value is taken from the first place that says it: an argument in Python, an option of the command
-line, an environment variable (``LLAMA_INDEX_CONTEXTUAL_CHUNKS__SIZE``), the file, the user's own file, the index, the
-default. A folder's own file says servers, models, stores, paths and secrets only where the user trusts it.
+line, an environment variable (``LLAMA_INDEX_CONTEXTUAL_CHUNKS__CHUNK_SIZE``), the file, the user's own file, the index,
+the default. A folder's own file says servers, models, stores, paths and secrets only where the user trusts it.
 
 This room knows these places but for the argument and the index. ``Configuration.get`` gives None for what none of them
 says: then the index or the default decides.

@@ -55,7 +55,7 @@ def setting(meaning: str, default: Any = None, **declared: Any) -> Any:
     Args:
         meaning: One sentence, with the unit.
         default: What holds where nobody says it; None where it is computed.
-        **declared: The attributes of :class:`Setting`; ``key`` is its name in the table, if another than in Python.
+        **declared: The attributes of :class:`Setting`.
     """
     return Field(default, description=meaning, json_schema_extra=declared)
 
@@ -72,7 +72,7 @@ class Section(Checked, BaseModel):
     """What holds for settings that do not say whether they are ``safe``."""
 
     def explicit(self) -> dict[str, Any]:
-        """Return the values that somebody said, by their names in Python."""
+        """Return the values that somebody said."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
     def changed(self, **values: Any) -> Self:
@@ -89,9 +89,8 @@ class Setting:
     """What is declared of a setting.
 
     Attributes:
-        path: In Python, ``("chunks", "chunk_size")``.
+        key: Its name, after that of its table where it is in one: ``"chunks.chunk_size"``.
         info: Its type, default and meaning.
-        key: In the file, ``"chunks.size"``.
         computed: The default in words, where it is computed.
         example: A value for the commented file, where the default is none.
         flags: The option of the command line that sets it, with its short form or its negation: ``"--top-k -k"``,
@@ -100,9 +99,8 @@ class Setting:
             on one, a store, a path, a secret, or more files than are read by default is not safe.
     """
 
-    path: tuple[str, ...]
-    info: FieldInfo
     key: str
+    info: FieldInfo
     computed: str = ""
     example: Any = None
     flags: str = ""
@@ -115,13 +113,18 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """The name in Python."""
-        return self.path[-1]
+        """The name without that of its table."""
+        return self.key.rpartition(".")[2]
 
     @property
-    def section(self) -> str:
-        """The name of its table in Python; "" where it stands in none."""
-        return "".join(self.path[-2:-1])
+    def table(self) -> str:
+        """The table that it is in; "" where it is in none."""
+        return self.key.rpartition(".")[0]
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table of names that the user gives."""
+        return isinstance(self.info.default, dict)
 
     @property
     def default(self) -> Any:
@@ -135,12 +138,11 @@ class Setting:
         return TypeAdapter(kind)
 
 
-def settings_of(section: type[Section], path: tuple[str, ...] = (), table: str = "") -> Iterator[Setting]:
+def settings_of(section: type[Section], table: str = "") -> Iterator[Setting]:
     """Yield the settings of a tree of sections, in the order of the file."""
     for name, info in section.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
-            yield from settings_of(info.annotation, (*path, name), f"{table}{name}.")
+            yield from settings_of(info.annotation, f"{name}.")
         else:
             declared: Any = info.json_schema_extra
-            key = f"{table}{declared.get('key', name)}"
-            yield Setting((*path, name), info, **{"safe": section.folder_may_say, **declared, "key": key})
+            yield Setting(f"{table}{name}", info, **{"safe": section.folder_may_say, **declared})

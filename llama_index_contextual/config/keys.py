@@ -1,4 +1,7 @@
-"""Which settings there are: each key of ``contextual.toml``, with its name in Python, its limits and its default.
+"""Which settings there are: each with its name, its limits and its default.
+
+The name is the same in ``contextual.toml``, in variables and in Python: those above the tables and those of
+``[context_options]`` are arguments of ``ContextualIndex.open``.
 
 A default of None is computed, or the index decides. A value that nobody said comes from the index, where that
 remembers one, else it is the default.
@@ -41,18 +44,13 @@ class Files(Section):
 
     include: Annotated[Texts, Field(min_length=1)] | None = setting(
         "Patterns of the files to read, as in a `.gitignore`.",
-        computed="Markdown and plain text; with the mode `pattern` source code, too",
+        computed="Markdown and plain text; with the context `pattern` source code, too",
         example=("*.md", "*.txt"),
         flags="--include",
         safe=True,
     )
-    ignore: Texts = setting(
-        "Patterns of files and folders to leave out.",
-        (),
-        key="exclude",
-        example=("drafts/",),
-        flags="--exclude",
-        safe=True,
+    exclude: Texts = setting(
+        "Patterns of files and folders to leave out.", (), example=("drafts/",), flags="--exclude", safe=True
     )
     gitignore: bool = setting("Whether `.gitignore` files are obeyed.", default=True)
     hidden: bool = setting("Whether names that start with a dot are read.", default=False)
@@ -75,26 +73,21 @@ class Chunks(Section):
 
     chunk_size: Size | None = setting(
         "The most tokens of a chunk.",
-        key="size",
         computed="what the embedding reads less room for a context; 400 where that is unknown",
         example=192,
         flags="--chunk-size",
     )
     chunk_overlap: Limit | None = setting(
         "The most tokens that a chunk repeats of the one before it.",
-        key="overlap",
         computed="a fifth of the size",
         example=38,
         flags="--overlap",
     )
     min_chunk_size: Limit | None = setting(
-        "Smaller sections join a neighbour.", key="min_size", computed="an eighth of the size", example=24
+        "Smaller sections join a neighbour.", computed="an eighth of the size", example=24
     )
     max_chunk_size: Size | None = setting(
-        "The most tokens of what cannot be cut, such as one long line.",
-        key="max_size",
-        computed="twice the size",
-        example=384,
+        "The most tokens of what cannot be cut, such as one long line.", computed="twice the size", example=384
     )
     markdown_suffixes: Texts | None = setting(
         "Suffixes of the files that are Markdown; `*` is any. Other files have paragraphs and no headings.",
@@ -108,12 +101,11 @@ class Chunks(Section):
     )
 
 
-class LLM(Section):
-    """The language model of the mode `llm`."""
+class ContextOptions(Section):
+    """The language model of the context `llm`."""
 
     llm: Name | None = setting(
         "`ollama:MODEL`, `openai:MODEL` or `openai:MODEL@http://HOST/v1`.",
-        key="model",
         computed="qwen3:0.6b on this machine's Ollama",
         example="ollama:qwen3:0.6b",
         flags="--llm",
@@ -126,15 +118,9 @@ class LLM(Section):
     )
     batch_size: Calls = setting("Chunks per call.", 8, flags="--batch-size")
     num_workers: Calls | None = setting(
-        "Calls at a time.",
-        key="workers",
-        computed="1 for a server on this machine, else 4",
-        example=4,
-        flags="--workers",
+        "Calls at a time.", computed="1 for a server on this machine, else 4", example=4, flags="--workers"
     )
-    chunk_timeout: Seconds = setting(
-        "Seconds that a call may take for each chunk.", 5.0, key="timeout", flags="--timeout"
-    )
+    chunk_timeout: Seconds = setting("Seconds that a call may take for each chunk.", 5.0, flags="--timeout")
     max_calls: Limit | None = setting("The most calls.", computed="no limit", example=1000, flags="--max-calls")
     max_tokens: Limit | None = setting("The most tokens, in and out.", computed="no limit", example=1_000_000)
     context_window: Size | None = setting("Tokens that the model takes.", computed="what it says", example=8192)
@@ -146,60 +132,6 @@ class LLM(Section):
     )
 
 
-class Context(Section):
-    """What each chunk is given back."""
-
-    context: Annotated[
-        Literal["off", "headings", "pattern", "llm"],
-        BeforeValidator(lambda value: "headings" if value == "headers" else value),
-    ] = setting(
-        "`off`, `headings` (or `headers`), `pattern` or `llm`.",
-        "headings",
-        key="mode",
-        flags="--context",
-        safe=("off", "headings", "headers", "pattern"),
-    )
-    show_context_to_llm: bool = setting(
-        "Whether an answering model sees contexts.", default=False, key="show_to_llm", safe=True
-    )
-    llm: LLM = LLM()
-
-
-class Embedding(Section):
-    """What makes the vectors."""
-
-    embed_model: Name = setting(
-        "`local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, `openai:MODEL`, "
-        "`openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
-        "local",
-        key="model",
-        flags="--embed-model",
-        safe=("local", "e5", "none"),
-    )
-
-
-class Store(Section):
-    """Where the index is kept."""
-
-    database: Name | None = setting(
-        "`postgresql://USER@HOST/DATABASE#NAME`, where several machines share an index.",
-        computed="a file in the storage folder",
-        example="postgresql://notes@127.0.0.1/notes",
-        flags="--database",
-    )
-    vector_store: Name = setting(
-        "Vector store: `chroma` in the storage folder, `chroma:http://HOST:PORT` or `qdrant:http://HOST:PORT`.",
-        "chroma",
-        key="place",
-        flags="--store",
-        safe=("chroma",),
-    )
-    exact_limit: Limit = setting(  # a question is compared with so many vectors in 15 ms
-        "Chunks up to which a question is compared with every vector; in a larger index the store's graph answers.",
-        250_000,
-    )
-
-
 class Ray(Section):
     """How many processes `--workers ray` has for each kind of work."""
 
@@ -207,7 +139,7 @@ class Ray(Section):
         "Processes that parse files and make free contexts.", computed="one for every eight that embed", example=1
     )
     contexts: Processes | None = setting(
-        "Processes that ask the language model, each as many calls at a time as `context.llm.workers` says.",
+        "Processes that ask the language model, each as many calls at a time as `context_options.num_workers` says.",
         computed="one on each machine",
         example=1,
     )
@@ -233,7 +165,6 @@ class Retrieval(Section):
     half_life_days: Days = setting("Days after which the recency factor is a half.", 30.0)
     mode: Literal["learned", "reciprocal_rerank", "relative_score", "dist_based_score"] | None = setting(
         "How the hits of both arms become one ranking.",
-        key="fusion",
         computed="learned; reciprocal_rerank with `keyword_weight`",
         example="learned",
     )
@@ -263,7 +194,6 @@ class MemorySettings(Section):
     include_recency: bool = setting(
         "Whether newer notes win among near equals. Where a message names a date, that counts instead.",
         default=True,
-        key="recency",
         flags="--recency/--no-recency",
     )
     half_life_days: Days = setting(
@@ -321,12 +251,43 @@ class Folder(TypedDict, total=False):
 class Configuration(Section):
     """The settings of a folder: the values that somebody said, and defaults."""
 
+    context: Annotated[
+        Literal["off", "headings", "pattern", "llm"],
+        BeforeValidator(lambda value: "headings" if value == "headers" else value),
+    ] = setting(
+        "What each chunk is given back: `off`, `headings` (or `headers`), `pattern` or `llm`.",
+        "headings",
+        flags="--context",
+        safe=("off", "headings", "headers", "pattern"),
+    )
+    show_context_to_llm: bool = setting("Whether an answering model sees contexts.", default=False, safe=True)
+    embed_model: Name = setting(
+        "What makes the vectors: `local`, `e5` (many languages), `none` (keywords alone), `ollama:MODEL`, "
+        "`openai:MODEL`, `openai:MODEL@URL`, `huggingface:MODEL`, `voyage:MODEL`, `jina:MODEL` or `llamacpp:NAME@URL`.",
+        "local",
+        flags="--embed-model",
+        safe=("local", "e5", "none"),
+    )
+    database: Name | None = setting(
+        "`postgresql://USER@HOST/DATABASE#NAME`, where several machines share an index.",
+        computed="a file in the storage folder",
+        example="postgresql://notes@127.0.0.1/notes",
+        flags="--database",
+    )
+    vector_store: Name = setting(
+        "What keeps the vectors: `chroma` in the storage folder, `chroma:http://HOST:PORT` or `qdrant:http://HOST:PORT`.",
+        "chroma",
+        flags="--store",
+        safe=("chroma",),
+    )
+    exact_limit: Limit = setting(  # a question is compared with so many vectors in 15 ms
+        "Chunks up to which a question is compared with every vector; in a larger index the store's graph answers.",
+        250_000,
+    )
     files: Files = Files()
     documents: Documents = Documents()
     chunks: Chunks = Chunks()
-    context: Context = Context()
-    embedding: Embedding = Embedding()
-    store: Store = Store()
+    context_options: ContextOptions = ContextOptions()
     ray: Ray = Ray()
     retrieval: Retrieval = Retrieval()
     memory: Memory = Memory()
@@ -336,7 +297,6 @@ class Configuration(Section):
         example={"api/": "REST reference of the billing service"},
         safe=True,
     )
-
     collections: dict[str, Folder] = setting(
         'Folders that share one index, as in `notes = { path = "~/notes" }`. Your own file names them.',
         {},
@@ -358,14 +318,12 @@ class Configuration(Section):
 
     def get(self, key: str) -> Any:
         """Return the value of a setting by its key; None where nobody said one."""
-        *path, name = SETTINGS[key].path
-        section: Any = self
-        for part in path:
-            section = getattr(section, part)
+        table, _, name = key.rpartition(".")
+        section: Section = getattr(self, table) if table else self
         return getattr(section, name) if name in section.model_fields_set else None
 
 
-SETTINGS: Final[dict[str, Setting]] = {one.key: one for one in settings_of(Configuration)}
+SETTINGS: Final[dict[str, Setting]] = {setting.key: setting for setting in settings_of(Configuration)}
 
 
 def descriptions_of(descriptions: Mapping[str, str], path: str) -> list[str]:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 CURE: Final = "llama-index-contextual config --init"
-_OLDER_VARIABLE: Final = f"{PREFIX}EMBED_MODEL"
-_PROMPT: Final = "context.llm.prompt"
+_PROMPT: Final = "context_options.prompt"
 _NAMED: Final = 8  # settings and mistakes in one message
 _SHOWN: Final = 100  # characters of a wrong value
 
@@ -62,7 +61,7 @@ def load_configuration(
             folder that the user does not trust, settings that are not safe are left out, with a warning.
         file: Another file to read instead of those. Who names it trusts it.
         over: A further file of the same form. What it says comes before the first file and the environment.
-        options: Values that come before all others, by key (``"chunks.size"``). None counts as not said.
+        options: Values that come before all others, by key (``"chunks.chunk_size"``). None counts as not said.
 
     Raises:
         SettingError: A file cannot be read, or a value of any place cannot work. The message names file and line, or
@@ -141,8 +140,6 @@ def _environment() -> tuple[dict[str, Any], dict[str, str]]:
         if variable.upper().startswith(PREFIX) and ("." in key or key in Configuration.model_fields):
             for name, value in flat({key: _plain(text)}):
                 values[name], origins[name] = value, variable
-    if (model := os.environ.get(_OLDER_VARIABLE)) and "embedding.model" not in values:
-        values["embedding.model"], origins["embedding.model"] = model, _OLDER_VARIABLE
     return values, origins
 
 
@@ -160,14 +157,15 @@ def checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configurat
     Raises:
         SettingError: One is not known or cannot work; the message names where each was said.
     """
-    valid: dict[tuple[str, ...], Any] = {}
+    tree: dict[str, Any] = {}
     mistakes = []
     for key, value in values.items():
         try:
             if key not in SETTINGS:
                 mistakes.append(f"{_shown(origins[key], key)}{_unknown(key, value)}")
             else:
-                valid[SETTINGS[key].path] = SETTINGS[key].adapter.validate_python(value)
+                table, _, name = key.rpartition(".")
+                (tree.setdefault(table, {}) if table else tree)[name] = SETTINGS[key].adapter.validate_python(value)
         except ValidationError as error:  # noqa: PERF203  every mistake is named
             fault = error.errors(include_url=False)[0]
             cure = fault["msg"].removeprefix("Value error, ")
@@ -176,12 +174,6 @@ def checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configurat
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
         raise SettingError(" ".join(mistakes[:_NAMED]) + more)
-    tree: dict[str, Any] = {}
-    for (*sections, name), value in valid.items():
-        table = tree
-        for section in sections:
-            table = table.setdefault(section, {})
-        table[name] = value
     return Configuration(**tree)
 
 
@@ -194,14 +186,13 @@ def _shortened(text: str) -> str:
 
 
 def _unknown(key: str, value: Any) -> str:
-    """Say that a key is not known, and which are; it may be a table, or the name in Python."""
+    """Say that a key is not known, and which are; it may be a table, or in the wrong one."""
     if any(longer.startswith(f"{key}.") for longer in SETTINGS):
         return f"={_shortened(repr(value))} cannot work. Cure: make it a table, [{key}]."
     table, _, name = key.rpartition(".")
-    while table and not any(longer.startswith(f"{table}.") for longer in SETTINGS):
-        table = table.rpartition(".")[0]
-    below = [setting for setting in SETTINGS.values() if not table or setting.key.startswith(f"{table}.")]
-    if closest := next((setting.key for setting in below if setting.name == name), ""):
-        return f" is not known. Cure: use {closest}."
-    names = dict.fromkeys(setting.key.removeprefix(f"{table}.").partition(".")[0] for setting in below)
+    for setting in SETTINGS.values():
+        if setting.name == name:
+            return f" is not known. Cure: use {setting.key}{'' if '.' in setting.key else ', above all tables'}."
+    names = [setting.name for setting in SETTINGS.values() if table and setting.table == table]
+    names = names or list(dict.fromkeys(key.partition(".")[0] for key in SETTINGS))
     return f" is not known. Cure: use one of {', '.join(names)}."

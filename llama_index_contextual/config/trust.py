@@ -48,7 +48,7 @@ def is_safe(key: str, value: Any) -> bool:
     """Return whether a folder may say a value that nobody trusts; so also of a key that is not known, an error anyway.
 
     Args:
-        key: With dots, as ``"chunks.size"``.
+        key: With dots, as ``"chunks.chunk_size"``.
         value: As TOML has it, before it is checked.
     """
     safe = SETTINGS[key].safe if key in SETTINGS else True
@@ -58,17 +58,10 @@ def is_safe(key: str, value: Any) -> bool:
     return all(one in safe for one in (listed if isinstance(listed, list | tuple) else [listed]))
 
 
-def may_say(section: str, name: str, value: Any) -> bool:
-    """Return whether a folder may say a value that nobody trusts, by the setting's name in Python; it has to be valid.
-
-    Args:
-        section: As ``"chunks"``.
-        name: As ``"chunk_size"``; one that is not known may not be said.
-        value: Of any kind.
-    """
-    setting = next((one for one in SETTINGS.values() if one.path == (section, name)), None)
+def may_say(key: str, value: Any) -> bool:
+    """Return whether an index may say a value that nobody trusts: what a folder may, where it is known and valid."""
     try:
-        return setting is not None and is_safe(setting.key, setting.adapter.validate_python(value))
+        return key in SETTINGS and is_safe(key, SETTINGS[key].adapter.validate_python(value))
     except ValidationError:
         return False
 

@@ -63,7 +63,7 @@ class FileRules(Files):
     Attributes:
         include: ``.gitignore``-style patterns of the files to read. One that ends in a suffix, as ``*.md`` does, means
             files only (``NOTES.MD``, too), never all of a folder that is called ``notes.md``.
-        ignore: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
+        exclude: More patterns to leave out, as if they stood in a ``.gitignore`` at the folder's top.
         gitignore: Whether ``.gitignore`` files in the folder are obeyed.
         hidden: Whether files and folders whose name starts with a dot are read.
         follow_symlinks: Whether symbolic links are followed. By default they are not: a link that stays inside the
@@ -72,9 +72,9 @@ class FileRules(Files):
     """
 
     include: tuple[str, ...] = Field(default_factory=default_include, min_length=1)
-    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
-    @field_validator("include", "ignore")
+    @field_validator("include", "exclude")
     @classmethod
     def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         if wrong := [pattern for pattern in patterns if pattern_of(pattern) is None]:
@@ -157,7 +157,7 @@ def find_files(
         until: When to stop, by ``time.monotonic``; what is found then is ``unfinished``.
     """
     discovery = Discovery()
-    ignores = Ignores().entering("", rules.ignore)
+    ignores = Ignores().entering("", rules.exclude)
     walk = _Walk(root.resolve(), rules, Wanted(rules.include), below, exclude, until, discovery)
     walk.folder(root.resolve(), "", _Within(ignores))
     discovery.files.sort(key=lambda file: file.path)

@@ -56,7 +56,7 @@ class Collection(BaseModel, frozen=True, extra="forbid"):
 
     def rules(self, rules: FileRules) -> FileRules:
         """Return which of its files count, where ``rules`` are those of the index."""
-        return rules.changed(include=self.include or rules.include, ignore=(*rules.ignore, *self.exclude))
+        return rules.changed(include=self.include or rules.include, exclude=(*rules.exclude, *self.exclude))
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ class Experiment:
         settings = ContextualIndex.open(folder, **general, reindex="ignore").settings
         # Each kind of context has default files of its own, but rows must not differ by their files.
         self._options = {**options, "files": settings.files, "embed_model": settings.embedding}
-        self._llm = options.get("llm") or settings.configuration.context.llm.llm
+        self._llm = options.get("llm") or settings.configuration.context_options.llm
 
     def open_context(self, kind: str) -> str:
         """Open the index of a kind of context, and return its name."""
@@ -176,7 +176,7 @@ class Experiment:
         if base is not None and not isinstance(base, str | Path):
             raise SettingError("config= must be a file here. Cure: config='FILE', or none.")
         config = load_configuration(self._folder, file=base, over=file)
-        has_embedding = config.origins.get("embedding.model", "").startswith(f"{Path(file).expanduser()}:")
+        has_embedding = config.origins.get("embed_model", "").startswith(f"{Path(file).expanduser()}:")
         self.open(name, config=config, node_parser=None, **({"embed_model": None} if has_embedding else {}))
 
     def open(self, name: str, **changes: Any) -> None:

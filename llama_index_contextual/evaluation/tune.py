@@ -88,8 +88,8 @@ class Tuning:
         path = Path(file)
         document = tomlkit.parse(path.read_text("utf-8-sig") if path.exists() else "")
         for key, value in self.settings.items():
-            section, name = key.split(".")
-            table: Any = document.setdefault(section, tomlkit.table())
+            section, _, name = key.rpartition(".")
+            table: Any = document.setdefault(section, tomlkit.table()) if section else document
             if value is None:
                 table.pop(name, None)
             else:
@@ -177,11 +177,11 @@ def _candidates(
     configuration = index.settings.configuration
     for (fusion, weight), per_file in product(_FUSIONS, _PER_FILE):
         retrieval = configuration.retrieval.model_copy(update={"per_file": per_file})  # recency and reranker stay
-        steps = chosen_postprocessors(retrieval, pool=max(POOL, depth), llm=configuration.context.llm.llm)
+        steps = chosen_postprocessors(retrieval, pool=max(POOL, depth), llm=configuration.context_options.llm)
         weights: dict[str, Any] = {} if weight is None else {"retriever_weights": [1 - weight, weight]}
         settings = {
-            "context.mode": index.settings.pipeline.contexts.context,
-            "retrieval.fusion": fusion,
+            "context": index.settings.pipeline.contexts.context,
+            "retrieval.mode": fusion,
             "retrieval.keyword_weight": weight,
             "retrieval.per_file": per_file,
         }

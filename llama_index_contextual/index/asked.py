@@ -159,7 +159,7 @@ class Asked:
                 recency,
                 rerank,
                 pool=options["candidate_pool"],
-                llm=self.settings.configuration.context.llm.llm,
+                llm=self.settings.configuration.context_options.llm,
             )
             weights = {name: one.weight for name, one in self.settings.folders.collections.items() if one.weight != 1}
             if weights:

@@ -110,7 +110,7 @@ class ContextualIndex(Asked):
             database: ``"postgresql://USER@HOST/DATABASE#NAME"`` (extra ``postgres``), where several machines share an
                 index and write at once. By default a file in the storage folder.
             vector_store: What keeps vectors beside the matrix: ``"chroma"`` in the storage folder, for more chunks than
-                ``[store] exact_limit``; ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, a client of
+                ``exact_limit``; ``"chroma:http://HOST:PORT"``, ``"qdrant:http://HOST:PORT"``, a client of
                 Chroma or Qdrant, or a :class:`~llama_index_contextual.vector_stores.VectorEngine` of your own. It is
                 derived from the database: naming another one fills that at the next refresh. Default: ``"chroma"``.
             config: A configuration file, or what :func:`load_configuration` read, or a function that reads it for a

@@ -139,7 +139,7 @@ class Engines:
             return {"name": self._store.name, "edition": snapshot.edition}
         if count > self._limit:
             logger.warning(
-                "Every vector is compared, because %s are more than [store] exact_limit, and Chroma is not installed. "
+                "Every vector is compared, because %s are more than exact_limit, and Chroma is not installed. "
                 "Cure: pip install 'llama-index-contextual[chroma]', or a higher limit.",
                 counted(count, "chunk"),
             )

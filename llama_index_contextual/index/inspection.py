@@ -183,7 +183,7 @@ class Verification:
             recall = recall and f"; {recall}"
             return f"ok: {checked} agree with the files, in the database and its engines{recall}"
         lost = (
-            f"Only {recall}, by a sample: the store's graph loses the others. Cure: [store] exact_limit = "
+            f"Only {recall}, by a sample: the store's graph loses the others. Cure: exact_limit = "
             f"{self.chunks} or more, so that a question is compared with every vector; then refresh."
         )
         if not self.problems and not self.files:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _CLASS: Final = "class"
 _SETTINGS: Final = "settings"
 _SKIPPED: Final = frozenset({"callback_manager", "id_func", "class_name"})
-_SECTIONS: Final = {"embed_model": "embedding", "context": "context", "show_context_to_llm": "context"}
 
 
 class UnwritableError(ValueError):
@@ -148,9 +147,9 @@ def safe_choices(choices: Choices) -> Choices:
     safe = Choices()
     for name, value in choices.items():
         if name in ("chunks", "files") and isinstance(value, dict):
-            kept = {key: one for key, one in value.items() if may_say(name, key, one)}
+            kept = {key: one for key, one in value.items() if may_say(f"{name}.{key}", one)}
             safe[name] = kept  # type: ignore[literal-required]  # one of Choices' names
-        elif (section := _SECTIONS.get(name)) is not None and may_say(section, name, value):
+        elif name in ("embed_model", "context", "show_context_to_llm") and may_say(name, value):
             safe[name] = value  # type: ignore[literal-required]
     return safe
 

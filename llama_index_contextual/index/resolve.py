@@ -89,17 +89,17 @@ def resolve_settings(
         config = config(root)
     elif not isinstance(config, Configuration):
         config = load_configuration(root, file=config)
-    place = _database(database or config.store.database, layout, folders)
+    place = _database(database or config.database, layout, folders)
     state = _checked(_state(place), place, layout, folders)
     choices, untrusted = trusted_choices(state, root)
     explicit = {
-        "embed_model": embed_model or config.get("embedding.model"),
+        "embed_model": embed_model or config.get("embed_model"),
         "parser": node_parser or config.chunks.explicit(),
         "chunks": node_parser or config.chunks.explicit(),
         "files": files,
         "readers": readers,
-        "vector_store": vector_store or config.get("store.place"),
-        **dict.fromkeys(("context", "context_options"), context or config.get("context.mode")),
+        "vector_store": vector_store or config.get("vector_store"),
+        **dict.fromkeys(("context", "context_options"), context or config.get("context")),
     }
     refused = [name for name in untrusted if explicit.get(name) is None or explicit[name] == {}]
     if refused:
@@ -195,7 +195,7 @@ def stored_state(folder: Path, storage: Path | None) -> IndexState:
     layout = Layout((storage or folder / DEFAULT_NAME).expanduser().resolve())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)  # of what the folder's file says, and is not obeyed
-        address = load_configuration(folder).store.database
+        address = load_configuration(folder).database
     return _state(_database(address, layout, Folders(folder)))
 
 
@@ -281,7 +281,7 @@ class _Chosen:
         return replace(folders, collections=collections)
 
     def embedding(self, argument: str | BaseEmbedding | None) -> BaseEmbedding:
-        model = self._first(argument, "embedding.model", "embed_model", "local")
+        model = self._first(argument, "embed_model", "embed_model", "local")
         embedding = resolve_embedding(model)
         if isinstance(model, str):
             self._remember("embed_model", without_credentials(model))
@@ -294,8 +294,8 @@ class _Chosen:
 
     def store(self, argument: Any, layout: Layout) -> Store:
         """Return what keeps the vectors beside the matrix; it is derived, so another one may be named at any time."""
-        place = self._first(argument, "store.place", "vector_store", EMBEDDED)
-        store = resolve_store(place, layout.chroma, self.config.store.exact_limit)
+        place = self._first(argument, "vector_store", "vector_store", EMBEDDED)
+        store = resolve_store(place, layout.chroma, self.config.exact_limit)
         self._remember("vector_store", None if store.name == EMBEDDED else store.name)
         return store
 
@@ -306,11 +306,11 @@ class _Chosen:
         show_to_llm: bool | None,
         cache: BaseKVStore,
     ) -> ContextualNodePostprocessor:
-        shows = (show_to_llm, self.config.get("context.show_to_llm"), self.choices.get("show_context_to_llm"))
+        shows = (show_to_llm, self.config.get("show_context_to_llm"), self.choices.get("show_context_to_llm"))
         shown = bool(next((one for one in shows if one is not None), False))
         self._remember("show_context_to_llm", shown)
         former = self.choices.get("context")
-        context = argument or self.config.get("context.mode")
+        context = argument or self.config.get("context")
         if context is None:
             if self._is_missing("context"):
                 return ContextualNodePostprocessor("off")  # questions need none
@@ -326,7 +326,7 @@ class _Chosen:
             self._remember_object("context", "context", lambda: written_generator(context))
             return ContextualNodePostprocessor(context, **more, **options)
         if context == "llm":
-            options = {**read_options(self.config.context.llm.explicit()), **options}
+            options = {**read_options(self.config.context_options.explicit()), **options}
         if context == former:
             options = {**read_options(self.choices.get("context_options", {})), **options}
         if context == "llm" and [name for name in _OPTIONS if name not in options and self._is_missing(name)]:

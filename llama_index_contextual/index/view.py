@@ -245,7 +245,7 @@ class Reader:
     def __init__(self, settings: IndexSettings) -> None:
         self._database = settings.database
         self._settings = settings
-        model, limit = model_id(settings.embedding), settings.configuration.store.exact_limit
+        model, limit = model_id(settings.embedding), settings.configuration.exact_limit
         self.engines = Engines(settings.layout.root, model, settings.store, limit)
         self._current = contextvars.ContextVar[View | None]("what a question sees", default=None)
 

@@ -89,7 +89,7 @@ def serve(
     port = whole("port", port, least=0, most=65535)
     with ContextualIndex.open(folder, config=config, create=False, **options) as index:
         labels = Labels(index.folder, config, several=bool(index.collections))
-        desk = Desk(index, labels, llm or index.settings.configuration.context.llm.llm)
+        desk = Desk(index, labels, llm or index.settings.configuration.context_options.llm)
         token = secrets.token_urlsafe(24)
         with listener(host, port) as listening:
             port = listening.getsockname()[1]

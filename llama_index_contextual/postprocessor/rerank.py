@@ -328,7 +328,7 @@ def _by_llm(llm: str | LLM | None, pool: int) -> LLMReranker:
             llm = Settings.llm
         except (ValueError, ImportError) as error:
             raise SettingError(
-                "needs a language model. Cure: name one, as 'ollama:MODEL', or [context.llm] model in "
+                "needs a language model. Cure: name one, as 'ollama:MODEL', or [context_options] llm in "
                 "contextual.toml, or set LlamaIndex's Settings.llm.",
                 rerank="llm",
             ) from error

@@ -1,4 +1,4 @@
-"""Where vectors are kept: what ``vector_store=``, ``--store`` and ``[store] place`` may say."""
+"""Where vectors are kept: what ``vector_store`` and ``--store`` may say."""
 
 from __future__ import annotations
 

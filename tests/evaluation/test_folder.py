@@ -105,13 +105,13 @@ def test_all_rows_have_the_chunks_of_the_folder_s_own_index(folder, embedding, t
 
 
 def test_a_variant_may_change_anything_but_the_files(folder, embedding, tmp_path):
-    (folder / "contextual.toml").write_text("[chunks]\nsize = 120\n[retrieval]\ntop_k = 3\n", "utf-8")
+    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 120\n[retrieval]\ntop_k = 3\n", "utf-8")
     files = {
-        "small": "[chunks]\nsize = 40\noverlap = 0\n[files]\nexclude = ['*.md']\n",
+        "small": "[chunks]\nchunk_size = 40\nchunk_overlap = 0\n[files]\nexclude = ['*.md']\n",
         "by words": "[retrieval]\nkeyword_weight = 1.0\n",
-        "by scores": "[retrieval]\nfusion = 'dist_based_score'\n",
-        "paths": "[context]\nmode = 'off'\n",
-        "no vectors": "[embedding]\nmodel = 'none'\n",
+        "by scores": "[retrieval]\nmode = 'dist_based_score'\n",
+        "paths": "context = 'off'\n",
+        "no vectors": "embed_model = 'none'\n",
     }
     for name, text in files.items():
         (tmp_path / f"{name}.toml").write_text(text, "utf-8")
@@ -142,7 +142,7 @@ def test_how_hits_are_fused_is_a_setting_of_the_folder(folder, embedding):
         made = index.as_retriever()
         assert (made.mode, list(made.arms.values())) == ("reciprocal_rerank", [0.75, 0.25])
         assert index.as_retriever(mode="simple").arms == {"vector": 0.4, "bm25": 0.6}, "arguments come first"
-    (folder / "contextual.toml").write_text("[retrieval]\nfusion = 'relative_score'\n", "utf-8")
+    (folder / "contextual.toml").write_text("[retrieval]\nmode = 'relative_score'\n", "utf-8")
     with ContextualIndex.open(folder, embed_model=embedding) as index:
         assert index.as_retriever().mode == "relative_score"
 

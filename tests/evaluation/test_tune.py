@@ -53,20 +53,20 @@ QUESTIONS = [
 def test_settings_that_find_more_are_chosen_and_written(folder):
     """All sections of a page answer, and the present settings allow one chunk of it."""
     (folder / "contextual.toml").write_text(
-        "# mine\n[context]\nmode = 'off' # for now\n\n[retrieval]\nper_file = 1\ntop_k = 3\n", "utf-8"
+        "# mine\ncontext = 'off' # for now\n\n[retrieval]\nper_file = 1\ntop_k = 3\n", "utf-8"
     )
     asked = []
     found = tune(folder, QUESTIONS, top_k=[5], contexts=["headings"], say=asked.append)
     assert len(asked) == 2
     assert found.is_more_than_chance, str(found)
-    assert found.settings["context.mode"] == "headings"
+    assert found.settings["context"] == "headings"
     assert found.scores[NOW] < max(found.scores.values())
     assert not (folder / ".contextual").exists()
     found.write(folder / "contextual.toml")
     text = (folder / "contextual.toml").read_text("utf-8")
     assert "# mine" in text
     assert "top_k = 3" in text
-    assert 'mode = "headings" # for now' in text
+    assert 'context = "headings" # for now' in text
     assert "per_file = 1" not in text
     again = tune(folder, QUESTIONS, top_k=[5], contexts=["headings"])
     assert not again.is_more_than_chance
@@ -104,6 +104,6 @@ def test_a_real_gain_is_found_and_few_questions_never_choose():
 
 
 def test_a_file_is_made_where_there_is_none(tmp_path):
-    found = Tuning({"context.mode": "pattern", "retrieval.keyword_weight": None}, {}, (3.0, 1.0, 5.0), 40, (5,))
+    found = Tuning({"context": "pattern", "retrieval.keyword_weight": None}, {}, (3.0, 1.0, 5.0), 40, (5,))
     found.write(tmp_path / "contextual.toml")
-    assert (tmp_path / "contextual.toml").read_text("utf-8") == '[context]\nmode = "pattern"\n\n[retrieval]\n'
+    assert (tmp_path / "contextual.toml").read_text("utf-8") == 'context = "pattern"\n\n[retrieval]\n'

@@ -25,9 +25,15 @@ BEYOND = {
     "brackets": ("x = " + "[" * 400_000, "is deeper than 8 levels"),
     "tables in arrays": ("[[descriptions]]\n" * 50_000, "has 50,000 values, and 2,000 are read at most"),
     "a long list": ("[files]\ninclude = [" + '"*.md",' * 100_000 + "]", "has 100,000 values"),
-    "a number of 900,000 digits": ("[chunks]\nsize = " + "9" * 900_000, "is not TOML"),
-    "a hexadecimal one": ("[chunks]\nsize = 0x" + "f" * 900_000, r":2: chunks\.size is a number beyond all limits"),
-    "a number of 300 digits": ("[chunks]\nsize = " + "9" * 300, r":2: chunks\.size is a number beyond all limits"),
+    "a number of 900,000 digits": ("[chunks]\nchunk_size = " + "9" * 900_000, "is not TOML"),
+    "a hexadecimal one": (
+        "[chunks]\nchunk_size = 0x" + "f" * 900_000,
+        r":2: chunks\.chunk_size is a number beyond all limits",
+    ),
+    "a number of 300 digits": (
+        "[chunks]\nchunk_size = " + "9" * 300,
+        r":2: chunks\.chunk_size is a number beyond all limits",
+    ),
     "unclosed quotes": ("x = " + '"""a' * 200_000 + "\\", "is not TOML"),
     "a string of escapes": ('x = "' + "\\\\" * 400_000, "is not TOML"),
     "a name of 900,000 letters": ("a" * 900_000 + " = 1", r"a… is not known"),
@@ -69,7 +75,8 @@ def test_another_projects_file_is_bounded_only_where_it_has_our_table(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said", ["chunks.size", "retrieval.top_k", "retrieval.half_life_days", "memory.candidate_pool", "memory.date_boost"]
+    "said",
+    ["chunks.chunk_size", "retrieval.top_k", "retrieval.half_life_days", "memory.candidate_pool", "memory.date_boost"],
 )
 def test_numbers_stay_within_their_ranges(tmp_path, said):
     for value in ("10000000000000", "inf", "nan", "1e300"):
@@ -80,7 +87,7 @@ def test_numbers_stay_within_their_ranges(tmp_path, said):
 
 def test_no_number_of_hits_switches_an_arm_off(tmp_path):
     (tmp_path / "page.md").write_text("# Page\n\nThe gateway waits 60 seconds.\n", "utf-8")
-    by_graph = load_configuration(tmp_path, options={"store.exact_limit": 0})
+    by_graph = load_configuration(tmp_path, options={"exact_limit": 0})
     for config in (None, by_graph):
         with ContextualIndex.open(tmp_path, config=config) as index:
             index.refresh()

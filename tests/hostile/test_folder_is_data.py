@@ -17,8 +17,8 @@ from llama_index_contextual.config import SETTINGS, folder_config, is_safe, load
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
-NEVER_SAFE = ("context.llm", "ray", "store.database", "retrieval.rerank", "files.hidden", "files.follow_symlinks")
-ASKS = '[embedding]\nmodel = "ollama:x@http://127.0.0.1:1"\n[chunks]\nsize = 77\n'
+NEVER_SAFE = ("context_options", "ray", "database", "retrieval.rerank", "files.hidden", "files.follow_symlinks")
+ASKS = 'embed_model = "ollama:x@http://127.0.0.1:1"\n[chunks]\nchunk_size = 77\n'
 
 
 @pytest.fixture
@@ -58,10 +58,10 @@ def indexed(folder, **settings):
 def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_secret():
     safe = {key: setting.safe for key, setting in SETTINGS.items()}
     assert not [key for key, value in safe.items() if key.startswith(NEVER_SAFE) and value]
-    assert safe["embedding.model"] == ("local", "e5", "none")
-    assert safe["store.place"] == ("chroma",)
-    assert safe["context.mode"] == ("off", "headings", "headers", "pattern")
-    assert not is_safe("embedding.model", "local:/elsewhere")
+    assert safe["embed_model"] == ("local", "e5", "none")
+    assert safe["vector_store"] == ("chroma",)
+    assert safe["context"] == ("off", "headings", "headers", "pattern")
+    assert not is_safe("embed_model", "local:/elsewhere")
     assert not is_safe("memory.languages", ["en", "/elsewhere/bomb.yaml"])
     assert is_safe("memory.languages", ["en", "es"])
     assert sum(map(bool, safe.values())) <= 40
@@ -70,33 +70,34 @@ def test_what_a_folder_may_say_is_short_and_names_no_server_model_store_path_or_
 @pytest.mark.parametrize("name", ["contextual.toml", "pyproject.toml"])
 def test_what_needs_trust_is_named_in_one_line_and_the_rest_holds(folder, run, name):
     table = "[tool.llama-index-contextual." if name == "pyproject.toml" else "["
-    (folder / name).write_text(ASKS.replace("[", table), "utf-8")
+    first = "[tool.llama-index-contextual]\n" if name == "pyproject.toml" else ""
+    (folder / name).write_text(first + ASKS.replace("[", table), "utf-8")
     done = run("index", folder)
     assert done.returncode == 0
     [line] = [line for line in done.stderr.splitlines() if "not obeyed" in line]
-    assert f"{folder / name}: embedding.model not obeyed: a folder may not say this by itself. Cure: " in line
+    assert f"{folder / name}: embed_model not obeyed: a folder may not say this by itself. Cure: " in line
     assert f"llama-index-contextual trust {folder}" in line
-    with pytest.warns(ContextualWarning, match=r"embedding\.model not obeyed"):
+    with pytest.warns(ContextualWarning, match=r"embed_model not obeyed"):
         assert chunk_size(folder) == 77
     shown = run("config", folder, "--json").stdout
-    assert json.loads(shown)["embedding.model"] == {"value": "local", "from": "index"}
+    assert json.loads(shown)["embed_model"] == {"value": "local", "from": "index"}
 
 
 def test_trust_holds_until_the_file_says_something_else(folder, run):
     file = folder / "contextual.toml"
     file.write_text(ASKS, "utf-8")
     done = run("trust", folder)
-    assert f'{file}:2: embedding.model = "ollama:x@http://127.0.0.1:1"' in done.stdout
-    assert load_configuration(folder).embedding.embed_model == "ollama:x@http://127.0.0.1:1"
+    assert f'{file}:1: embed_model = "ollama:x@http://127.0.0.1:1"' in done.stdout
+    assert load_configuration(folder).embed_model == "ollama:x@http://127.0.0.1:1"
     assert str(folder) in run("trust", "--list").stdout.splitlines()
     file.write_text("# a remark\n" + ASKS, "utf-8")
-    assert load_configuration(folder).get("embedding.model") is not None, "it says the same"
+    assert load_configuration(folder).get("embed_model") is not None, "it says the same"
     file.write_text(ASKS.replace(":1", ":2"), "utf-8")
     with pytest.warns(ContextualWarning, match="not obeyed"):
-        assert load_configuration(folder).get("embedding.model") is None
+        assert load_configuration(folder).get("embed_model") is None
     assert f"{folder}: its configuration says something else now" in run("trust", "--list").stdout
     assert run("trust", folder).returncode == 0
-    assert load_configuration(folder).embedding.embed_model == "ollama:x@http://127.0.0.1:2"
+    assert load_configuration(folder).embed_model == "ollama:x@http://127.0.0.1:2"
     assert "trusted no longer" in run("trust", folder, "--remove").stdout
     assert str(folder) not in run("trust", "--list").stdout
     with pytest.warns(ContextualWarning, match="not obeyed"):
@@ -104,11 +105,11 @@ def test_trust_holds_until_the_file_says_something_else(folder, run):
     copied = shutil.copytree(folder, folder.parent / "copied")
     run("trust", folder)
     with pytest.warns(ContextualWarning, match="not obeyed"):
-        assert load_configuration(copied).get("embedding.model") is None, "trust is of one folder"
+        assert load_configuration(copied).get("embed_model") is None, "trust is of one folder"
 
 
 def test_a_folder_that_says_only_what_is_safe_needs_no_trust(folder, run):
-    (folder / "contextual.toml").write_text("[chunks]\nsize = 77\n", "utf-8")
+    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
     assert "says nothing that needs trust" in run("trust", folder).stdout
     assert chunk_size(folder) == 77
     assert "is no folder" in run("trust", folder / "none").stderr
@@ -118,8 +119,8 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(folde
     own = tmp_path / "user" / "llama-index-contextual"
     own.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(own.parent))
-    (own / "config.toml").write_text('[retrieval]\nrerank = "jina:own"\ntop_k = 3\n[chunks]\nsize = 5\n', "utf-8")
-    (folder / "contextual.toml").write_text("[chunks]\nsize = 77\n", "utf-8")
+    (own / "config.toml").write_text('[retrieval]\nrerank = "jina:own"\ntop_k = 3\n[chunks]\nchunk_size = 5\n', "utf-8")
+    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
     found = load_configuration(folder)
     assert (found.retrieval.rerank, found.retrieval.top_k, found.chunks.chunk_size) == ("jina:own", 3, 77)
     assert found.origins["retrieval.rerank"] == f"{own / 'config.toml'}:2"
@@ -132,17 +133,17 @@ def test_options_the_environment_a_named_file_and_the_users_own_file_count(folde
 
 
 def test_a_slip_in_what_is_not_obeyed_is_an_error_all_the_same(folder):
-    (folder / "contextual.toml").write_text('[context]\nmode = "magic"\n', "utf-8")
-    with pytest.raises(SettingError, match=r"contextual\.toml:2: context\.mode='magic' cannot work"):
+    (folder / "contextual.toml").write_text('context = "magic"\n', "utf-8")
+    with pytest.raises(SettingError, match=r"contextual\.toml:1: context='magic' cannot work"):
         load_configuration(folder)
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners of this kind")
 def test_a_file_or_a_folder_of_another_user_is_not_read(folder, another_user, run, monkeypatch):
-    (folder / "contextual.toml").write_text("[chunks]\nsize = 77\n", "utf-8")
-    with pytest.warns(ContextualWarning, match=r"chunks\.size not obeyed: it belongs to another user\. Cure: "):
+    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 77\n", "utf-8")
+    with pytest.warns(ContextualWarning, match=r"chunks\.chunk_size not obeyed: it belongs to another user\. Cure: "):
         assert load_configuration(folder).chunks.chunk_size is None
-    assert "chunks.size = 77" in run("trust", folder).stdout
+    assert "chunks.chunk_size = 77" in run("trust", folder).stdout
     assert load_configuration(folder).chunks.chunk_size == 77
     run("trust", folder, "--remove")
     monkeypatch.setattr(trust.os, "geteuid", lambda: 0)
@@ -154,13 +155,15 @@ def test_no_command_takes_settings_or_an_index_from_a_parent(folder, run):
     below = folder / "below"
     below.mkdir()
     (below / "page.md").write_text("# Page\n\nThe gateway waits.\n\n" + "It waits for long. " * 60, "utf-8")
-    (folder / "contextual.toml").write_text('[chunks]\nsize = 20\noverlap = 0\n[context]\nmode = "magic"\n', "utf-8")
+    (folder / "contextual.toml").write_text(
+        'context = "magic"\n[chunks]\nchunk_size = 20\nchunk_overlap = 0\n', "utf-8"
+    )
     (folder / ".contextual").mkdir()
     (folder / ".contextual" / "index.sqlite3").write_text("not read", "utf-8")
     assert len(json.loads(run("preview", below / "page.md", "--json").stdout)) == 2
     for command in (["index", below], ["search", "gateway", "--folder", below], ["status", below], ["verify", below]):
         assert run(*command).returncode == 0
-    (folder / "contextual.toml").write_text("[chunks]\nsize = 20\noverlap = 0\n", "utf-8")
+    (folder / "contextual.toml").write_text("[chunks]\nchunk_size = 20\nchunk_overlap = 0\n", "utf-8")
     shutil.rmtree(folder / ".contextual")
     assert len(json.loads(run("preview", below / "page.md", "--folder", folder, "--json").stdout)) > 5
 
@@ -261,9 +264,9 @@ def test_a_store_that_a_strangers_index_names_is_not_asked(folder):
 
 def test_where_the_database_is_only_the_user_says(folder, run, monkeypatch):
     address = "postgresql://127.0.0.1:1/notes"
-    (folder / "contextual.toml").write_text(f'[store]\ndatabase = "{address}"\n', "utf-8")
+    (folder / "contextual.toml").write_text(f'database = "{address}"\n', "utf-8")
     done = run("index", folder)
-    assert (done.returncode, done.stderr.count("store.database not obeyed")) == (0, 1)
+    assert (done.returncode, done.stderr.count("database not obeyed")) == (0, 1)
     (folder / "contextual.toml").unlink()
     change(folder, choices={}, settings=state_in(folder / ".contextual")["settings"], database=address)
     asked = run("search", "gateway", "--folder", folder)

@@ -126,7 +126,7 @@ def hostile(tmp_path):
 
 def child(guard, work, folder):
     path = os.pathsep.join([str(PACKAGE.parent), str(folder.parent)])
-    environment = {**os.environ, "PYTHONPATH": path, "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT": "0"}  # Chroma answers
+    environment = {**os.environ, "PYTHONPATH": path, "LLAMA_INDEX_CONTEXTUAL_EXACT_LIMIT": "0"}  # Chroma answers
     command = [sys.executable, "-c", f"import sys\nfolder = {str(folder)!r}\n{guard}\n{work}"]
     return subprocess.run(  # noqa: S603  our own script
         command, cwd=folder, capture_output=True, text=True, check=False, env=environment

@@ -34,22 +34,22 @@ KEYS = {
 LOGIN = "user:secret-of-login"
 # Every kind of server that a setting can name, each with the keys that its user means it to have. {} is the server.
 KINDS = {
-    "voyage": ("embedding.model", "voyage:x@{}/v1", "VOYAGE_API_KEY"),
-    "jina": ("embedding.model", "jina:x@{}/v1", "JINA_API_KEY"),
-    "llama.cpp": ("embedding.model", "llamacpp:x@{}", ""),
-    "ollama": ("embedding.model", "ollama:x@{}", "OLLAMA_API_KEY"),
-    "a model on Ollama": ("context.llm.model", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
-    "a model like OpenAI's": ("context.llm.model", "openai:x@{}/v1", "LOGIN"),
-    "qdrant": ("store.place", "qdrant:{}", "QDRANT_API_KEY"),
-    "chroma": ("store.place", "chroma:{}", ""),
-    "postgres": ("store.database", "postgresql://{}/notes", ""),
+    "voyage": ("embed_model", "voyage:x@{}/v1", "VOYAGE_API_KEY"),
+    "jina": ("embed_model", "jina:x@{}/v1", "JINA_API_KEY"),
+    "llama.cpp": ("embed_model", "llamacpp:x@{}", ""),
+    "ollama": ("embed_model", "ollama:x@{}", "OLLAMA_API_KEY"),
+    "a model on Ollama": ("context_options.llm", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
+    "a model like OpenAI's": ("context_options.llm", "openai:x@{}/v1", "LOGIN"),
+    "qdrant": ("vector_store", "qdrant:{}", "QDRANT_API_KEY"),
+    "chroma": ("vector_store", "chroma:{}", ""),
+    "postgres": ("database", "postgresql://{}/notes", ""),
     "cohere rerank": ("retrieval.rerank", "cohere:x@{}/v2", "CO_API_KEY"),
     "jina rerank": ("retrieval.rerank", "jina:x@{}/v1", "JINA_API_KEY"),
     "llama.cpp rerank": ("retrieval.rerank", "llama.cpp:{}", ""),
     "ollama rerank": ("retrieval.rerank", "ollama:x@{}", "LOGIN OLLAMA_API_KEY"),
     "openai rerank": ("retrieval.rerank", "openai:x@{}/v1", "LOGIN"),
 }
-CHOICES = {"embedding.model": "embed_model", "store.place": "vector_store"}
+CHOICES = {"embed_model": "embed_model", "vector_store": "vector_store"}
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def said(kind, server):
     """The settings that name a server of a kind, by key."""
     key, value, _ = KINDS[kind]
     address = server.url.removeprefix("http://") if kind == "postgres" else server.url
-    return {key: value.format(address), **({"context.mode": "llm"} if key == "context.llm.model" else {})}
+    return {key: value.format(address), **({"context": "llm"} if key == "context_options.llm" else {})}
 
 
 def ask(folder, run, *options):
@@ -121,8 +121,8 @@ def in_a_parent(folder, settings, run):
 def in_the_index(folder, settings, run):
     run("index", folder)
     choices = {CHOICES[key]: value for key, value in settings.items() if key in CHOICES}
-    if "context.llm.model" in settings:
-        choices |= {"context": "llm", "context_options": {"llm": settings["context.llm.model"]}}
+    if "context_options.llm" in settings:
+        choices |= {"context": "llm", "context_options": {"llm": settings["context_options.llm"]}}
     change_state(folder / ".contextual", choices=choices, settings={})
 
 

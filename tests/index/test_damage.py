@@ -196,7 +196,7 @@ def test_a_salvage_that_is_killed_costs_nothing(whole, tmp_path, monkeypatch, mo
 
 def test_settings_that_were_given_are_read_of_a_damaged_database_or_said_to_be_lost(whole, tmp_path, caplog):
     folder = shutil.copytree(whole, tmp_path / "docs")
-    with opened(folder, config=load_configuration(folder, options={"chunks.size": 60})) as index:
+    with opened(folder, config=load_configuration(folder, options={"chunks.chunk_size": 60})) as index:
         chunks = index.refresh().chunks
     for sql, is_kept in (("CREATE VIEW v AS SELECT 1", True), ("DELETE FROM state", False)):
         with database_of(folder) as database, database:

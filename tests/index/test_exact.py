@@ -16,7 +16,7 @@ from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.vector_stores import stores
 from llama_index_contextual.vector_stores.chroma import ChromaVectors
 
-LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
+LIMIT = "LLAMA_INDEX_CONTEXTUAL_EXACT_LIMIT"
 QUESTIONS = ("carrots for a pet", "when is the release?", "why is the cache slow?", "choose a version")
 
 

@@ -117,7 +117,7 @@ def test_evaluate_compares_contexts_by_keywords(folder):
 def test_the_command_line_and_the_file_say_it(folder, run):
     estimate = run("index", folder, "--embed-model", "none", "--dry-run")
     assert "nothing to embed" in estimate.stdout, estimate
-    (folder / "contextual.toml").write_text('[embedding]\nmodel = "none"\n', "utf-8")
+    (folder / "contextual.toml").write_text('embed_model = "none"\n', "utf-8")
     assert "0 embedded, 0 reused" in run("index", folder).stdout
     assert "memory/2026-01-28.md" in run("search", "carrots", "-f", folder).stdout
     assert "loves carrots" in run("context", QUESTION, "-f", folder).stdout

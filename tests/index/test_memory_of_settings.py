@@ -33,7 +33,7 @@ class UpperCase(BaseReader):
 
 
 SETTINGS = {
-    "file rules": {"files": FileRules(include=("*.py", "faq.md"), ignore=("drafts/",), max_bytes=5000)},
+    "file rules": {"files": FileRules(include=("*.py", "faq.md"), exclude=("drafts/",), max_bytes=5000)},
     "our parser": {"node_parser": HeadingAwareMarkdownNodeParser(chunk_size=90, chunk_overlap=7)},
     "LlamaIndex's parser": {"node_parser": SentenceSplitter(chunk_size=64, chunk_overlap=3)},
     "a kind of context": {"context": "pattern"},

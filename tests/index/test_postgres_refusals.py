@@ -161,7 +161,7 @@ def test_the_driver_that_is_missing_is_named(folder, model, monkeypatch):
 
 
 def test_a_configuration_names_it(folder, address, model, trusted):
-    (folder / "contextual.toml").write_text(f'[store]\ndatabase = "{address}"\n', "utf-8")
+    (folder / "contextual.toml").write_text(f'database = "{address}"\n', "utf-8")
     trusted(folder)
     with ContextualIndex.open(folder, embed_model=model) as index:
         index.refresh()
@@ -177,7 +177,7 @@ def test_a_configuration_names_it(folder, address, model, trusted):
 def test_two_folders_of_one_machine_do_not_share_an_index_and_trust_reads_the_one_that_the_user_named(
     folder, tmp_path, address, run, monkeypatch
 ):
-    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_STORE__DATABASE", address)
+    monkeypatch.setenv("LLAMA_INDEX_CONTEXTUAL_DATABASE", address)
     assert run("index", folder, "--embed-model", "none").returncode == 0
     other = tmp_path / "other"
     other.mkdir()

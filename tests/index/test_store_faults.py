@@ -14,7 +14,7 @@ from llama_index_contextual.errors import SettingError, StorageError
 from llama_index_contextual.index.engines import Engines
 from llama_index_contextual.vector_stores import chroma_clients
 
-LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
+LIMIT = "LLAMA_INDEX_CONTEXTUAL_EXACT_LIMIT"
 NOWHERE = "http://127.0.0.1:1"
 STOOD_IN = "Every vector is compared, because the store"
 
@@ -144,11 +144,11 @@ def test_what_names_no_store_is_an_error(opened, folder, tmp_path, run):
 
 @pytest.mark.server
 def test_the_configuration_chooses_and_a_change_of_it_embeds_nothing(opened, folder, chroma_server, run, trusted):
-    (folder / "contextual.toml").write_text(f'[store]\nplace = "chroma:{chroma_server}"\n', "utf-8")
+    (folder / "contextual.toml").write_text(f'vector_store = "chroma:{chroma_server}"\n', "utf-8")
     trusted(folder)
     assert run("index", folder).returncode == 0
     assert not (folder / ".contextual/chroma").exists()
-    (folder / "contextual.toml").write_text('[store]\nplace = "chroma"\n', "utf-8")
+    (folder / "contextual.toml").write_text('vector_store = "chroma"\n', "utf-8")
     trusted(folder)
     assert "Cookie" in run("search", "Cookie", "--folder", folder).stdout
     assert opened().refresh().embedded == 0

@@ -18,7 +18,7 @@ from llama_index_contextual.matrix import Matrix
 from llama_index_contextual.vector_stores.chroma import ChromaVectors
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = "LLAMA_INDEX_CONTEXTUAL_STORE__EXACT_LIMIT"
+LIMIT = "LLAMA_INDEX_CONTEXTUAL_EXACT_LIMIT"
 STORES = [
     "matrix",
     "chroma",

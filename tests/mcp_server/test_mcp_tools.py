@@ -166,7 +166,7 @@ async def test_a_long_message_is_read_in_part_and_says_so(index):
 
 
 async def test_a_note_is_read_by_the_rules_of_the_index(folder):
-    with ContextualIndex.open(folder, files=FileRules(ignore=("people/",))) as index:
+    with ContextualIndex.open(folder, files=FileRules(exclude=("people/",))) as index:
         (folder / "people").mkdir()
         (folder / "people" / "marta.md").write_text("private", "utf-8")
         async with mcp.Client(mcp_server.build_server(index)) as client:

@@ -126,7 +126,7 @@ def test_every_byte_of_a_note_stays_whatever_the_index_thinks_of_it(before, rule
 
 def test_a_note_that_the_index_would_not_read_is_not_made(folder):
     with pytest.raises(SettingError, match="no note that the index reads: its name is left out"):
-        adding(folder, files=FileRules(ignore=("memory/",))).add("Tea", NOW)
+        adding(folder, files=FileRules(exclude=("memory/",))).add("Tea", NOW)
     assert not (folder / "memory" / "2026-04-10.md").exists()
 
 

@@ -397,7 +397,7 @@ def test_the_language_model_of_the_folder_or_of_llamaindex_reranks(tmp_path, mon
             index.as_retriever(rerank="llm")
         monkeypatch.setattr(Settings, "_llm", MockLLM())
         assert isinstance(index.as_retriever(rerank="llm").node_postprocessors[0], LLMReranker)
-    (tmp_path / "contextual.toml").write_text(f'[context.llm]\nmodel = "{fake_model.llm}"\n', "utf-8")
+    (tmp_path / "contextual.toml").write_text(f'[context_options]\nllm = "{fake_model.llm}"\n', "utf-8")
     trusted(tmp_path)
     with ContextualIndex.open(tmp_path) as index:
         assert index.as_retriever(rerank="llm").node_postprocessors[0].llm.model == "fake"
