@@ -159,7 +159,7 @@ def test_verify_measures_what_is_found(opened, monkeypatch):
     assert (lossy.ok, lossy.problems, lossy.files) == (False, [], [])
     assert lossy.recall == pytest.approx(1 - 1 / len(index.nodes()))
     assert str(lossy).startswith("Only 75.0% of the ten nearest chunks are found")
-    assert "Cure: [store] exact_limit = 4 or more" in str(lossy)
+    assert "Cure: exact_limit = 4 or more" in str(lossy)
     assert "reindex" not in str(lossy)
 
 
@@ -187,7 +187,7 @@ def test_without_chroma_every_vector_is_compared_beyond_the_limit_too(opened, fo
         installed(chroma=False)
         assert_exact(change("new.md", "# Pets\n\nThe hamster eats carrots, too.\n"), embedding)
         assert not (folder / ".contextual/chroma").exists()
-        assert "because 5 chunks are more than [store] exact_limit, and Chroma is not installed" in caplog.text
+        assert "because 5 chunks are more than exact_limit, and Chroma is not installed" in caplog.text
         assert "pip install 'llama-index-contextual[chroma]'" in caplog.text
         installed(chroma=True)
         change("more.md", "# More\n\nA rabbit eats carrots as well.\n")
