@@ -24,10 +24,7 @@ from llama_index_contextual.config.trust import trust as trust_folder
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from llama_index_contextual.index.settings import IndexSettings
-    from llama_index_contextual.index.state import IndexState
 
 _WIDTH: Final = 60  # characters of a value; --json shows all
 
@@ -47,7 +44,7 @@ def config(
         print_text(f"{path}: every setting with its default, commented out")
         return
     with target.open(reindex="ignore") as index:
-        rows = in_force(index.settings, index.settings.state())
+        rows = in_force(index.settings)
     if as_json:
         print_json({key: {"value": value, "from": origin} for key, value, origin in rows})
         return
@@ -122,44 +119,22 @@ def _trusted(folder: str) -> str:
     return folder if holds else f"{folder}: its configuration says something else now, and is not obeyed"
 
 
-def in_force(settings: IndexSettings, state: IndexState) -> list[tuple[str, Any, str]]:
-    """Return key, value and origin of every setting: what was said, else what the index has, else the default.
-
-    Args:
-        settings: Of an open index.
-        state: What the index remembers.
-    """
-    origins, rows = settings.configuration.origins, []
+def in_force(settings: IndexSettings) -> list[tuple[str, Any, str]]:
+    """Return key, value and origin of every setting of an open index: what was said, what it remembers, the default."""
+    config, choices, rows = settings.configuration, settings.state().choices, []
     for key, setting in SETTINGS.items():
-        if key in origins:
-            rows.append((key, settings.configuration.get(key), origins[key]))
-            continue
-        value = _of_index(settings, setting)
-        origin = "index" if _is_remembered(setting, state.choices) else "default"
+        is_object = key in choices or (setting.table == "chunks" and "parser" in choices)
+        origin = config.origins.get(key, "index" if is_object else "default")
+        value = config.get(key) if key in config.origins else _used(settings, setting)
         rows.append((key, setting.default if value is None else value, origin))
     return rows
 
 
-def _is_remembered(setting: Setting, choices: Mapping[str, Any]) -> bool:
-    if setting.table == "chunks" and "parser" in choices:
-        return True
-    return setting.name in (choices.get(setting.table, {}) if setting.table else choices)
-
-
-def _of_index(settings: IndexSettings, setting: Setting) -> Any:
-    """Return what an open index uses, for the settings that shape it; None for the others."""
-    choices, contexts = settings.remembered.choices, settings.pipeline.contexts
-    known = {
-        "embed_model": choices.get("embed_model"),
-        "vector_store": settings.store.name or None,
-        "context_options.llm": choices.get("context_options", {}).get("llm"),
-        "context_options.prompt": None,
-    }
-    if setting.key in known:
-        return known[setting.key]
-    sources: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser, "": contexts}
-    sources["context_options"] = settings.pipeline.model
-    return getattr(sources.get(setting.table), setting.name, None)
+def _used(settings: IndexSettings, setting: Setting) -> Any:
+    """Return what an open index uses where nobody says a setting that shapes chunks or contexts; None for others."""
+    parts: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser}
+    parts |= {"": settings.pipeline.contexts, "context_options": settings.pipeline.model}
+    return None if setting.key == "context_options.prompt" else getattr(parts.get(setting.table), setting.name, None)
 
 
 def _shown(value: Any) -> str:

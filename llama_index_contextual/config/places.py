@@ -93,6 +93,20 @@ def load_configuration(
     return configuration
 
 
+def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Configuration:
+    """Return a configuration with what an index remembers, where nobody says anything else.
+
+    Raises:
+        SettingError: A value cannot work.
+    """
+    said = {key: value for key in SETTINGS if (value := configuration.get(key)) is not None}
+    more = {key: value for key, value in flat(remembered) if key in SETTINGS and key not in said}
+    origins = {**dict.fromkeys(more, "index"), **configuration.origins}
+    whole = checked({**more, **said}, {**dict.fromkeys(said, ""), **origins})
+    whole._origins, whole._file = origins, configuration.file  # noqa: SLF001  our own
+    return whole
+
+
 def folder_config(folder: Path) -> FolderConfig:
     """Return what the file of a folder says, and what of it needs trust.
 

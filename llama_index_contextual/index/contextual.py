@@ -130,7 +130,7 @@ class ContextualIndex(Asked):
             storage=storage,
             embed_model=embed_model,
             context=context,
-            context_options={**context_options},
+            context_options=context_options,
             show_context_to_llm=show_context_to_llm,
             node_parser=node_parser,
             files=files,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -12,6 +13,7 @@ from llama_index.core.node_parser import NodeParser
 from llama_index.core.readers.base import BaseReader
 
 from llama_index_contextual.config import Configuration, load_configuration
+from llama_index_contextual.config.places import completed
 from llama_index_contextual.config.trust import user_storage
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
@@ -23,6 +25,7 @@ from llama_index_contextual.errors import (
     SettingError,
     StorageError,
     amount,
+    one_of,
     without_credentials,
 )
 from llama_index_contextual.index.database import Database, DatabaseKVStore
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.storage.kvstore.types import BaseKVStore
 
-    from llama_index_contextual.context.base import ContextGenerator
     from llama_index_contextual.index.state import Choices
     from llama_index_contextual.vector_stores.stores import Store
 
@@ -61,73 +63,72 @@ def resolve_settings(
     folder: str | Path | Mapping[str, Any] | None,
     *,
     storage: str | Path | None,
-    embed_model: str | BaseEmbedding | None,
-    context: str | ContextGenerator | None,
-    context_options: dict[str, Any],
-    show_context_to_llm: bool | None,
-    node_parser: NodeParser | None,
-    files: FileRules | None,
-    readers: Mapping[str, BaseReader] | None,
     reindex: Reindex,
     lock_timeout: float,
-    database: str | None,
-    vector_store: Any,
     config: str | Path | Configuration | Callable[[Path], Configuration] | None,
+    **arguments: Any,
 ) -> IndexSettings:
     """Make the settings of an index from what :meth:`ContextualIndex.open` was given, which says what each is.
+
+    Args:
+        folder: The documents.
+        storage: Where the index lives.
+        reindex: What happens when settings differ from those of the index.
+        lock_timeout: Seconds to wait while another process writes.
+        config: The configuration, or where it is read.
+        **arguments: The others; None is not said.
 
     Raises:
         SettingError: One is wrong.
         StorageError: The storage is of another folder.
     """
-    if reindex not in POLICIES:
-        raise SettingError(f"is not known. Cure: one of {', '.join(map(repr, POLICIES))}.", reindex=reindex)
+    one_of("reindex", reindex, POLICIES)
     lock_timeout = amount("lock_timeout", lock_timeout, zero=True, endless=True)
     folders, layout = _places(folder, storage)
-    root = folders.root
     if callable(config):
-        config = config(root)
+        config = config(folders.root)
     elif not isinstance(config, Configuration):
-        config = load_configuration(root, file=config)
-    place = _database(database or config.database, layout, folders)
-    state = _checked(_state(place), place, layout, folders)
-    choices, untrusted = trusted_choices(state, root)
-    explicit = {
-        "embed_model": embed_model or config.get("embed_model"),
-        "parser": node_parser or config.chunks.explicit(),
-        "chunks": node_parser or config.chunks.explicit(),
-        "files": files,
-        "readers": readers,
-        "vector_store": vector_store or config.get("vector_store"),
-        **dict.fromkeys(("context", "context_options"), context or config.get("context")),
-    }
-    refused = [name for name in untrusted if explicit.get(name) is None or explicit[name] == {}]
+        config = load_configuration(folders.root, file=config)
+    database = _database(arguments["database"] or config.database, layout, folders)
+    state = _checked(_state(database), database, layout, folders)
+    choices, untrusted = trusted_choices(state, folders.root)
+    refused = [name for name in untrusted if not _is_said(name, arguments, config)]
     if refused:
         warnings.warn(
             f"the index in {layout.root} says {', '.join(refused)}, which counts only from you, and it is not known to "
-            f"be yours: not obeyed. Cure: llama-index-contextual trust {root}, if it is; or give it again.",
+            f"be yours: not obeyed. Cure: llama-index-contextual trust {folders.root}, if it is; or give it again.",
             ContextualWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
-    chosen = _Chosen(state, config, Remembered(refused=refused), choices)
-    folders = chosen.folders(folders)
-    embedding, cache = chosen.embedding(embed_model), DatabaseKVStore(place)
-    contexts = chosen.contexts(context, context_options, show_context_to_llm, cache)
+    chosen = _Chosen(arguments, completed(config, choices), choices, state.unremembered, Remembered(refused=refused))
+    folders, embedding, cache = chosen.folders(folders), chosen.embedding(), DatabaseKVStore(database)
+    contexts = chosen.contexts(cache)
     return IndexSettings(
         folders,
         layout,
         embedding,
-        NodePipeline(chosen.parser(node_parser, embedding), contexts),
-        chosen.files(files, contexts),
-        chosen.readers(readers),
+        NodePipeline(chosen.parser(embedding), contexts),
+        chosen.files(contexts),
+        chosen.readers(),
         DocumentReader(**config.documents.explicit(), conversions=cache, keep=False),
         reindex,
         lock_timeout,
-        place,
-        chosen.store(vector_store, layout),
+        database,
+        chosen.store(layout),
         chosen.remembered,
-        config,
+        chosen.config,
     )
+
+
+def _is_said(name: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
+    """Return whether the user says now what an index remembers under a name."""
+    if name in ("parser", "chunks"):
+        return bool(arguments["node_parser"] or config.chunks.explicit())
+    if name in ("context", "context_options"):
+        return bool(arguments["context"] or config.get("context"))
+    if name in ("embed_model", "vector_store"):
+        return bool(arguments[name] or config.get(name))
+    return name in ("files", "readers") and arguments[name] is not None
 
 
 def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
@@ -225,17 +226,23 @@ def _checked(state: IndexState, database: Database, layout: Layout, folders: Fol
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Each setting by precedence: what was given, the configuration, what the index was made with, the default."""
+    """Each setting by precedence: an argument, the configuration, what the index was made with, the default.
 
-    state: IndexState
+    Attributes:
+        arguments: Of :meth:`ContextualIndex.open`; None is not said.
+        config: What the configuration says, and for settings of which it says nothing what the index does.
+        choices: What the index says; objects as they are written down.
+        lost: Names of the arguments with which the index was made and that could not be written down.
+        remembered: What is to be written down.
+        descriptions: Those of several folders.
+    """
+
+    arguments: Mapping[str, Any]
     config: Configuration
-    remembered: Remembered
     choices: Choices
+    lost: list[str]
+    remembered: Remembered
     descriptions: dict[str, str] = field(default_factory=dict)
-
-    def _first(self, argument: Any, key: str, name: str, default: Any) -> Any:
-        """Return the first that says a setting: an argument, the configuration, the index, the default."""
-        return next(filter(None, (argument, self.config.get(key), self.choices.get(name))), default)
 
     def _remember(self, name: str, value: Any) -> None:
         if value:
@@ -250,7 +257,7 @@ class _Chosen:
 
     def _is_missing(self, argument: str) -> bool:
         """Note that an argument which could not be written down was not given now."""
-        lost = argument in self.state.unremembered
+        lost = argument in self.lost
         if lost:
             self.remembered.missing.append(argument)
             self.remembered.unremembered.append(argument)
@@ -280,54 +287,46 @@ class _Chosen:
             collections[name] = one.model_copy(update={"include": include, "exclude": exclude})
         return replace(folders, collections=collections)
 
-    def embedding(self, argument: str | BaseEmbedding | None) -> BaseEmbedding:
-        model = self._first(argument, "embed_model", "embed_model", "local")
+    def embedding(self) -> BaseEmbedding:
+        model = self.arguments["embed_model"] or self.config.embed_model
         embedding = resolve_embedding(model)
         if isinstance(model, str):
             self._remember("embed_model", without_credentials(model))
         else:
-            named = (
+            names = (
                 name for name in ("local", "e5", "none") if model_id(resolve_embedding(name)) == model_id(embedding)
             )
-            self._remember("embed_model", next(named, None))
+            self._remember("embed_model", next(names, None))
         return embedding
 
-    def store(self, argument: Any, layout: Layout) -> Store:
+    def store(self, layout: Layout) -> Store:
         """Return what keeps the vectors beside the matrix; it is derived, so another one may be named at any time."""
-        place = self._first(argument, "vector_store", "vector_store", EMBEDDED)
+        place = self.arguments["vector_store"] or self.config.vector_store
         store = resolve_store(place, layout.chroma, self.config.exact_limit)
         self._remember("vector_store", None if store.name == EMBEDDED else store.name)
         return store
 
-    def contexts(
-        self,
-        argument: str | ContextGenerator | None,
-        options: dict[str, Any],
-        show_to_llm: bool | None,
-        cache: BaseKVStore,
-    ) -> ContextualNodePostprocessor:
-        shows = (show_to_llm, self.config.get("show_context_to_llm"), self.choices.get("show_context_to_llm"))
-        shown = bool(next((one for one in shows if one is not None), False))
+    def contexts(self, cache: BaseKVStore) -> ContextualNodePostprocessor:
+        shown = self.arguments["show_context_to_llm"]
+        shown = self.config.show_context_to_llm if shown is None else bool(shown)
         self._remember("show_context_to_llm", shown)
-        former = self.choices.get("context")
-        context = argument or self.config.get("context")
+        descriptions = {**self.config.descriptions, **self.descriptions}
+        make = partial(ContextualNodePostprocessor, show_context_to_llm=shown, descriptions=descriptions)
+        former, options = self.choices.get("context"), dict(self.arguments["context_options"])
+        context = self.arguments["context"] or self.config.get("context")
         if context is None:
             if self._is_missing("context"):
                 return ContextualNodePostprocessor("off")  # questions need none
-            context = former or "headings"
-        more: dict[str, Any] = {
-            "show_context_to_llm": shown,
-            "descriptions": {**self.config.descriptions, **self.descriptions},
-        }
+            context = former or "headings"  # of an index, a generator that was written down
         if isinstance(context, dict):
             self._remember("context", context)
-            return ContextualNodePostprocessor(generator=context, **more)
+            return make(generator=context)
         if not isinstance(context, str):
             self._remember_object("context", "context", lambda: written_generator(context))
-            return ContextualNodePostprocessor(context, **more, **options)
+            return make(context, **options)
         if context == "llm":
             options = {**read_options(self.config.context_options.explicit()), **options}
-        if context == former:
+        if context == former:  # with options that are no settings
             options = {**read_options(self.choices.get("context_options", {})), **options}
         if context == "llm" and [name for name in _OPTIONS if name not in options and self._is_missing(name)]:
             return ContextualNodePostprocessor("off")
@@ -337,14 +336,15 @@ class _Chosen:
         self.remembered.unremembered.extend(unwritten)
         if context == "llm":  # paid for, so kept with the index
             options = {"cache": cache, **options}
-        return ContextualNodePostprocessor(context, **more, **options)
+        return make(context, **options)
 
-    def parser(self, argument: NodeParser | None, embedding: BaseEmbedding) -> NodeParser:
+    def parser(self, embedding: BaseEmbedding) -> NodeParser:
+        argument = self.arguments["node_parser"]
         if argument is not None:
             self._remember_object("parser", "node_parser", lambda: written_object(argument, NodeParser))
-            return argument
-        explicit, former = self.config.chunks.explicit(), self.choices.get("parser")
-        if not explicit and not self._is_missing("node_parser") and former:
+            return cast("NodeParser", argument)
+        chunks, former = self.config.chunks.explicit(), self.choices.get("parser")
+        if not chunks and not self._is_missing("node_parser") and former:
             try:
                 parser: NodeParser = read_object(former, NodeParser)
             except UnwritableError:
@@ -352,18 +352,18 @@ class _Chosen:
             else:
                 self._remember("parser", former)
                 return parser
-        chunks = {**self.choices.get("chunks", {}), **explicit}
         self._remember("chunks", chunks)
         return default_parser(embedding, chunks)
 
-    def files(self, argument: FileRules | None, contexts: ContextualNodePostprocessor) -> FileRules:
+    def files(self, contexts: ContextualNodePostprocessor) -> FileRules:
         source = SOURCE_INCLUDE if contexts.context == "pattern" else ()
         default = FileRules(include=default_include() + source)
-        rules = argument or default.changed(**{**self.choices.get("files", {}), **self.config.files.explicit()})
-        self._remember("files", {key: one for key, one in rules if one != getattr(default, key)})
+        rules: FileRules = self.arguments["files"] or default.changed(**self.config.files.explicit())
+        self._remember("files", {name: value for name, value in rules if value != getattr(default, name)})
         return rules
 
-    def readers(self, argument: Mapping[str, BaseReader] | None) -> dict[str, BaseReader]:
+    def readers(self) -> dict[str, BaseReader]:
+        argument = self.arguments["readers"]
         if argument is not None:
             self._remember_object(
                 "readers", "readers", lambda: {key: written_object(one, BaseReader) for key, one in argument.items()}
