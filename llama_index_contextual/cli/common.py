@@ -240,12 +240,18 @@ def print_json(data: Any) -> None:
     typer.echo(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
-def print_report(report: Any, *, as_json: bool) -> None:
-    """Print a report as JSON or as lines."""
+def print_result(data: Any, text: str, *, as_json: bool) -> None:
+    """Print a result as JSON or as lines."""
     if as_json:
-        print_json(report.to_dict() if hasattr(report, "to_dict") else asdict(report))
+        print_json(data)
     else:
-        print_text(str(report))
+        print_text(text)
+
+
+def print_report(report: Any, text: str = "", *, as_json: bool) -> None:
+    """Print a report as JSON, or as lines: its own, if it has no other text."""
+    data = report.to_dict() if hasattr(report, "to_dict") else asdict(report)
+    print_result(data, text or str(report), as_json=as_json)
 
 
 def print_text(text: str) -> None:

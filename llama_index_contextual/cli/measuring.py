@@ -15,8 +15,8 @@ from llama_index_contextual.cli.common import (
     Page,
     messages,
     option_of,
-    print_json,
-    print_text,
+    print_report,
+    print_result,
     tell,
     with_options,
     write_page,
@@ -26,7 +26,7 @@ from llama_index_contextual.errors import SettingError
 from llama_index_contextual.text import counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from llama_index_contextual.evaluation import Comparison, Question
 
@@ -121,13 +121,9 @@ def evaluate(
     for file, make in ((html, html_report), (markdown, markdown_report)):
         if file:
             write_page(file, make(comparison, f"What contexts find in {options.folder}"))
-    if as_json:
-        print_json(comparison.to_dict())
-        return
-    print_text(str(comparison))
     names = [row.name for row in comparison.rows]
-    for name in names[1 + names.index(comparison.baseline) :]:
-        _print_changes(comparison, name)
+    changes = [line for name in names[1 + names.index(comparison.baseline) :] for line in _changes(comparison, name)]
+    print_report(comparison, "\n".join([str(comparison), *changes]), as_json=as_json)
 
 
 @with_options()
@@ -144,12 +140,8 @@ def tune(
     from llama_index_contextual.evaluation import tune as run
 
     result = options.run(run)
-    if as_json:
-        print_json({**result.to_dict(), "made": options.maker})
-    else:
-        print_text(str(result))
-        if options.maker:
-            print_text(f"{options.maker} made the questions: people may ask otherwise.")
+    note = f"\n{options.maker} made the questions: people may ask otherwise." if options.maker else ""
+    print_result({**result.to_dict(), "made": options.maker}, f"{result}{note}", as_json=as_json)
     if write and not result.is_more_than_chance:
         tell("Nothing is written: the present settings stay.")
     elif write:
@@ -165,10 +157,9 @@ def _variant(text: str) -> tuple[str, Path]:
     return name.strip(), Path(file)
 
 
-def _print_changes(comparison: Comparison, name: str) -> None:
+def _changes(comparison: Comparison, name: str) -> Iterator[str]:
     for kind, questions in comparison.changes(name).items():
-        print_text(f"\n{name} {kind} {len(questions)} at {comparison.top_k[0]}{':' if questions else ''}")
-        for question in questions[:_SHOWN]:
-            print_text(f"  {printable(question.text, one_line=True)}")
+        yield f"\n{name} {kind} {len(questions)} at {comparison.top_k[0]}{':' if questions else ''}"
+        yield from (f"  {printable(question.text, one_line=True)}" for question in questions[:_SHOWN])
         if len(questions) > _SHOWN:
-            print_text(f"  … and {len(questions) - _SHOWN} more")
+            yield f"  … and {len(questions) - _SHOWN} more"

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 import warnings
-from dataclasses import asdict
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -89,12 +88,9 @@ def context(
 
 
 def _print_digest(digest: MemoryDigest, *, as_json: bool) -> None:
-    if as_json:
-        print_json(digest.to_dict())
-    else:
-        print_text(digest.markdown)
-        if not digest.applicable:
-            tell(f"not searched: {digest.reason}", "note:")
+    print_report(digest, digest.markdown, as_json=as_json)
+    if not digest.applicable and not as_json:
+        tell(f"not searched: {digest.reason}", "note:")
 
 
 @with_options(*_MEMORY)
@@ -137,12 +133,11 @@ def _end_at_once(code: int) -> None:
         os._exit(code)
 
 
-@with_options("chunks.chunk_size", "chunks.chunk_overlap")
+@with_options("chunks.chunk_size", "chunks.chunk_overlap", "chunks.tokenizer")
 def preview(
     file: Annotated[Path, typer.Argument(help="A Markdown file.", exists=True, dir_okay=False)],
     target: Target,
     *,
-    tokenizer: Annotated[str | None, typer.Option(help="minilm, cl100k or estimate.")] = None,
     context: Annotated[bool, typer.Option("--context", help="Show what is embedded before each text.")] = False,
     html: Page = None,
     as_json: AsJson = False,
@@ -150,7 +145,6 @@ def preview(
     """Show how a file is cut: boundaries, lines, token counts, header paths."""
     from llama_index_contextual.preview import preview_file
 
-    target.settings["chunks.tokenizer"] = tokenizer
     file = file.resolve()
     with target.open(folder=target.named or (None if target.storage else file.parent), reindex="ignore") as index:
         pipeline = index.settings.pipeline
@@ -184,10 +178,7 @@ def status(
     """Show what an index holds, and what a refresh would do."""
     with target.open(create=False, reindex="ignore") as index:
         report = index.status()
-        if as_json:
-            print_json(report.to_dict())
-        else:
-            print_text(report.to_text(settings=all_))
+        print_report(report, report.to_text(settings=all_), as_json=as_json)
         tell_skipped(index, names=list_skipped)
 
 
@@ -205,11 +196,8 @@ def get(
 
     with target.open(create=False, reindex="ignore") as index:
         part = part_of(index, place, whole=True)
-    if as_json:
-        print_json(asdict(part))
-        return
-    print_text(part.text)
-    if part.extent:
+    print_report(part, part.text, as_json=as_json)
+    if part.extent and not as_json:
         tell(f"{part.path}: {part.extent}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from functools import partial
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import quote
@@ -33,8 +32,7 @@ from llama_index_contextual.metadata import HEADER_PATH, PAGE_LABEL, citation_of
 from llama_index_contextual.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from llama_index.core.schema import BaseNode, NodeWithScore
     from llama_index.core.vector_stores.types import MetadataFilters
@@ -81,13 +79,22 @@ def search(
     """Find the chunks that answer a question, with the lines they stand in."""
     from llama_index_contextual.index import BackgroundRefresh
 
-    text = question_of(question)
-    filters = narrowed.filters()
+    text, filters = question_of(question), narrowed.filters()
     with target.open(create=refresh == "wait") as index, BackgroundRefresh(index, refresh) as keeper:
         tell_freshness(keeper.look())
         explanation = _explanation_of(index, text, narrowed, filters)
-        links = partial(_obsidian_link, index) if obsidian else _no_link
-        _show(index, explanation, links, explain=explain, full=full, html=html, as_json=as_json)
+        if html:
+            write_page(html, explanation.to_html(index.place))
+        if not explanation.hits:
+            tell("Nothing found.")
+        _tell_said(explanation)
+        shown = _Shown(index, obsidian=obsidian, full=full)
+        if as_json:
+            print_json(explanation.to_dict() if explain else [shown.as_data(hit) for hit in explanation.nodes])
+        elif explain and explanation.hits:
+            print_text(str(explanation))
+        else:
+            shown.print(explanation.hits)
 
 
 def _explanation_of(
@@ -110,86 +117,89 @@ def _tell_said(explanation: Explanation) -> None:
         tell(line.replace("min_score=", f"{SETTINGS['retrieval.min_score'].option} "))
 
 
-def _no_link(_path: str) -> str:
-    return ""
+class _Shown:
+    """How the hits of a question are shown: as data, on lines for a pipe, or on a terminal.
 
+    Args:
+        index: That was asked.
+        obsidian: Whether each has a link that opens the note in Obsidian.
+        full: Whether their whole texts are shown.
+    """
 
-def _obsidian_link(index: ContextualIndex, path: str) -> str:
-    """Return the link that opens a note in Obsidian; "" where it is in no vault."""
-    folders = index.settings.folders
-    vault = folders.vault_of(path)
-    if vault is None:
-        return ""
-    file = folders.place(path).relative_to(vault).as_posix()
-    return f"obsidian://open?vault={quote(vault.name, safe='')}&file={quote(file, safe='')}"
+    def __init__(self, index: ContextualIndex, *, obsidian: bool, full: bool) -> None:
+        self._folders, self._obsidian, self._full = index.settings.folders, obsidian, full
+        self._descriptions = index.settings.pipeline.contexts.descriptions
 
+    def as_data(self, hit: NodeWithScore) -> dict[str, Any]:
+        """Return a hit as plain data. The text is the displayed one, without its context."""
+        meta = hit.node.metadata
+        keys = ("path", "start_line", "end_line", "header_path", "date")
+        data = {key: value_of(meta, key) for key in keys}
+        if PAGE_LABEL in meta:
+            data[PAGE_LABEL] = meta[PAGE_LABEL]
+        if lines := descriptions_of(self._descriptions, str(meta.get("path"))):
+            data["description"] = lines
+        if link := self._link(path_of(meta)):
+            data["obsidian"] = link
+        return {"score": hit.score, **data, "id": hit.node.node_id, "text": hit.node.get_content()}
 
-def _show(
-    index: ContextualIndex,
-    explanation: Explanation,
-    links: Callable[[str], str],
-    *,
-    explain: bool,
-    full: bool,
-    html: Path | None,
-    as_json: bool,
-) -> None:
-    descriptions = index.settings.pipeline.contexts.descriptions
-    if html:
-        write_page(html, explanation.to_html(index.place))
-    if not explanation.hits:
-        tell("Nothing found.")
-    _tell_said(explanation)
-    if as_json:
-        print_json(
-            explanation.to_dict() if explain else [_to_dict(hit, descriptions, links) for hit in explanation.nodes]
-        )
-    elif explain and explanation.hits:
-        print_text(str(explanation))
-    elif sys.stdout.isatty():
+    def print(self, hits: Sequence[Hit]) -> None:
+        """Print hits, as the output can show them."""
+        if not sys.stdout.isatty():
+            for hit in hits:
+                print_text("\n".join(self._lines(hit)))
+            return
         from llama_index_contextual.keyword import Analyzer
 
         analyzer, console = Analyzer(), Console(highlight=False)
-        for hit in explanation.hits:
-            for part in _shown(hit, index.place, links, descriptions, analyzer, full=full):
+        for hit in hits:
+            for part in self._parts(hit, analyzer):
                 console.print(part)
-    else:
-        for hit in explanation.hits:
-            print_text("\n".join(_lines(hit, descriptions, links, full=full)))
 
+    def _link(self, path: str) -> str:
+        """Return the link that opens a note in Obsidian; "" where none was asked for, or it is in no vault."""
+        vault = self._folders.vault_of(path) if self._obsidian else None
+        if vault is None:
+            return ""
+        file = self._folders.place(path).relative_to(vault).as_posix()
+        return f"obsidian://open?vault={quote(vault.name, safe='')}&file={quote(file, safe='')}"
 
-def _to_dict(hit: NodeWithScore, descriptions: Mapping[str, str], links: Callable[[str], str]) -> dict[str, Any]:
-    """Return a hit as plain data. The text is the displayed one, without its context."""
-    meta = hit.node.metadata
-    keys = ("path", "start_line", "end_line", "header_path", "date")
-    data = {key: value_of(meta, key) for key in keys}
-    if PAGE_LABEL in meta:
-        data[PAGE_LABEL] = meta[PAGE_LABEL]
-    if lines := descriptions_of(descriptions, str(meta.get("path"))):
-        data["description"] = lines
-    if link := links(path_of(meta)):
-        data["obsidian"] = link
-    return {"score": hit.score, **data, "id": hit.node.node_id, "text": hit.node.get_content()}
+    def _about(self, hit: Hit) -> list[str]:
+        """Return what stands between a hit's place and its text: its headings, and what is said of its folders."""
+        meta = hit.node.node.metadata
+        headings = value_of(meta, "header_path")
+        lines = [str(headings)] if headings else []
+        lines += descriptions_of(self._descriptions, path_of(meta))
+        return [printable(line, one_line=True) for line in lines]
 
+    def _lines(self, hit: Hit) -> list[str]:
+        """Return a hit for a pipe: its text on one line, for grep and the like, or whole."""
+        text, meta = hit.node.node.get_content(), hit.node.node.metadata
+        shown = [printable(line) for line in text.splitlines()] if self._full else [_snippet(text)]
+        place = printable(citation_of(meta), one_line=True)
+        return [
+            f"{hit.rank}. {hit.score:.2f}  {place}  {self._link(path_of(meta))}".rstrip(),
+            *(f"{_MARGIN}{line}".rstrip() for line in (*self._about(hit), *shown)),
+        ]
 
-def _about(hit: Hit, descriptions: Mapping[str, str]) -> list[str]:
-    """Return what stands between a hit's place and its text: its headings, and what is said of its folders."""
-    meta = hit.node.node.metadata
-    headings = value_of(meta, "header_path")
-    lines = [str(headings)] if headings else []
-    return [printable(line, one_line=True) for line in (*lines, *descriptions_of(descriptions, path_of(meta)))]
-
-
-def _lines(hit: Hit, descriptions: Mapping[str, str], links: Callable[[str], str], *, full: bool) -> list[str]:
-    """Return a hit for a pipe: its text on one line, for grep and the like, or whole."""
-    text = hit.node.node.get_content()
-    shown = [printable(line) for line in text.splitlines()] if full else [_snippet(text)]
-    place = printable(citation_of(hit.node.node.metadata), one_line=True)
-    link = links(path_of(hit.node.node.metadata))
-    return [
-        f"{hit.rank}. {hit.score:.2f}  {place}  {link}".rstrip(),
-        *(f"{_MARGIN}{line}".rstrip() for line in (*_about(hit, descriptions), *shown)),
-    ]
+    def _parts(self, hit: Hit, analyzer: Analyzer) -> Iterator[Text | Padding]:
+        """Yield a hit for a terminal: a place that it opens, and lines of the text with the matched words marked."""
+        meta = hit.node.node.metadata
+        place, note = printable(citation_of(meta), one_line=True), self._link(path_of(meta))
+        path = self._folders.place(path_of(meta))
+        link = f" link {note or path.as_uri()}" if path.is_file() else ""
+        yield Text.assemble((f"{hit.rank}. ", "bold"), (place, f"bold cyan{link}"), (f"  {hit.score:.2f}", "dim"))
+        if note:
+            yield _indented(Text(note, "dim", no_wrap=True, overflow="fold"))
+        for line in self._about(hit):
+            yield _indented(Text(line, "dim"))
+        terms = {term.term for term in hit.terms}
+        texts = hit.node.node.get_content().strip().splitlines()
+        body = texts if self._full else list(dropwhile(_is_heading, texts))  # the line above names the headings
+        lines = [_marked(printable(line.rstrip()), terms, analyzer) for line in body or texts]
+        for text in lines if self._full else _part(lines):
+            yield _indented(text)
+        yield Text()
 
 
 def _snippet(text: str, width: int = 200) -> str:
@@ -197,34 +207,6 @@ def _snippet(text: str, width: int = 200) -> str:
     body = [line for line in text.splitlines() if not _is_heading(line)] or text.splitlines()
     flat = " ".join("".join(char if char.isprintable() else " " for char in " ".join(body)).split())
     return flat if len(flat) <= width else flat[: width - 1].rsplit(" ", 1)[0] + "…"
-
-
-def _shown(
-    hit: Hit,
-    place_of: Callable[[str], Path],
-    links: Callable[[str], str],
-    descriptions: Mapping[str, str],
-    analyzer: Analyzer,
-    *,
-    full: bool,
-) -> Iterator[Text | Padding]:
-    """Yield a hit for a terminal: a place that it opens, and lines of the text with the matched words marked."""
-    place = printable(citation_of(hit.node.node.metadata), one_line=True)
-    path = place_of(path_of(hit.node.node.metadata))
-    note = links(path_of(hit.node.node.metadata))
-    link = f" link {note or path.as_uri()}" if path.is_file() else ""
-    yield Text.assemble((f"{hit.rank}. ", "bold"), (place, f"bold cyan{link}"), (f"  {hit.score:.2f}", "dim"))
-    if note:
-        yield _indented(Text(note, "dim", no_wrap=True, overflow="fold"))
-    for line in _about(hit, descriptions):
-        yield _indented(Text(line, "dim"))
-    terms = {term.term for term in hit.terms}
-    texts = hit.node.node.get_content().strip().splitlines()
-    body = list(dropwhile(_is_heading, texts)) if not full else texts  # the line above names the headings
-    lines = [_marked(printable(line.rstrip()), terms, analyzer) for line in body or texts]
-    for text in lines if full else _part(lines):
-        yield _indented(text)
-    yield Text()
 
 
 def _indented(text: Text) -> Padding:
@@ -275,8 +257,7 @@ def ask(
 
     from llama_index_contextual.answering import NOTHING, CitedSynthesizer
 
-    text = question_of(question)
-    filters = narrowed.filters()
+    text, filters = question_of(question), narrowed.filters()
     with target.open(create=False) as index:
         writer = CitedSynthesizer(llm or index.settings.configuration.context_options.llm)
         explanation = _explanation_of(index, text, narrowed, filters)
@@ -294,11 +275,15 @@ def ask(
         print_json(_answer_to_dict(text, answer, nodes, writer.name))
     elif answer:
         typer.echo("\n")
-        named = sorted({number for sentence in answer for number in sentence.sources}) or range(1, len(nodes) + 1)
-        for number in named:
-            node = nodes[number - 1]
-            headings = str(value_of(node.metadata, HEADER_PATH) or "")
-            print_text(printable(f"[{number}] {citation_of(node.metadata)}  {headings}".rstrip(), one_line=True))
+        _print_sources(answer, nodes)
+
+
+def _print_sources(answer: Sequence[Sentence], nodes: Sequence[BaseNode]) -> None:
+    """Print the sources that an answer cites; all where it cites none."""
+    for number in sorted({number for sentence in answer for number in sentence.sources}) or range(1, len(nodes) + 1):
+        meta = nodes[number - 1].metadata
+        headings = str(value_of(meta, HEADER_PATH) or "")
+        print_text(printable(f"[{number}] {citation_of(meta)}  {headings}".rstrip(), one_line=True))
 
 
 @with_options("embed_model")

@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -23,6 +23,7 @@ from llama_index_contextual.cli.common import (
     Target,
     print_json,
     print_report,
+    print_result,
     print_text,
     tell,
     tell_error,
@@ -49,6 +50,34 @@ _CHUNK_BYTES: Final = 5_300
 _EMPTY_BYTES: Final = 100_000
 _BEGINNING: Final = 4000  # bytes of a file that say which language it is in
 _MUCH: Final = 0.1  # share of a folder in languages that the default embedding does not know
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a folder is indexed: a group of options."""
+
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            help="ray or ray:ADDRESS: parse, make contexts and embed on Ray. Or a number: for --context llm, calls at "
+            "a time."
+        ),
+    ] = None
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 where a chunk got no context of --llm.")] = False
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Go on where much would be deleted, or paid for a second time.")
+    ] = False
+    as_json: AsJson = False
+
+    @property
+    def calls(self) -> str | None:
+        """Return how many calls a model gets at a time, where ``workers`` says that."""
+        return self.workers if self.workers is not None and self.workers.lstrip("-").isdigit() else None
+
+    @property
+    def ray(self) -> str | None:
+        """Return where Ray is, where ``workers`` says that."""
+        return None if self.calls else self.workers
 
 
 @with_options(
@@ -78,20 +107,10 @@ def index(
     ] = None,
     *,
     target: Target,
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            help="ray or ray:ADDRESS: parse, make contexts and embed on Ray. Or a number: for --context llm, calls at "
-            "a time."
-        ),
-    ] = None,
+    work: Work,
     reindex: Annotated[
         str, typer.Option(help="When settings differ from the index's: auto, error, ignore, or all (re-embed).")
     ] = "auto",
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 where a chunk got no context of --llm.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Go on where much would be deleted, or paid for a second time.")
-    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would take and what LLM contexts would cost; index nothing.")
     ] = False,
@@ -100,29 +119,22 @@ def index(
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Stay, and index what changes, until Ctrl-C.")] = False,
     list_skipped: ListSkipped = False,
-    as_json: AsJson = False,
 ) -> None:
     """Index a folder or several, or bring an index up to date: only what changed is embedded."""
-    if price is not None and not dry_run:  # who asks for a price does not want to pay yet
-        raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
-    prices = _prices(price)
-    on_ray = None if workers is None or workers.lstrip("-").isdigit() else workers  # a number is for the model's calls
-    target.settings["context_options.num_workers"] = None if on_ray else workers
-    named = _documents([*(documents or ()), *map(str, target.folders or ())], target.storage)
+    prices = _prices(price, dry_run=dry_run)
+    target.settings["context_options.num_workers"] = work.calls
+    named, code = _documents([*(documents or ()), *map(str, target.folders or ())], target.storage), 0
     with target.open(folder=named, reindex=reindex) as contextual:
         _check(contextual, target.settings)
         if dry_run:
-            _estimate(contextual, prices, as_json=as_json)
-            tell_skipped(contextual, names=list_skipped)
-            return
-        if not contextual.exists:
-            _tell_languages(contextual)
-        code = _refresh(contextual, workers=on_ray, strict=strict, yes=yes, as_json=as_json)
+            _estimate(contextual, prices, as_json=work.as_json)
+        else:
+            code = _refresh(contextual, work)
         tell_skipped(contextual, names=list_skipped)
-        if watch:
-            _watch(contextual, workers=on_ray, strict=strict, as_json=as_json)
-        if code:
-            raise typer.Exit(code)
+        if watch and not dry_run:
+            _watch(contextual, work)
+    if code:
+        raise typer.Exit(code)
 
 
 def _documents(folders: Sequence[str], storage: Path | None) -> Path | dict[str, str] | None:
@@ -181,7 +193,7 @@ def delete(
     tell(f"deleted: {contextual.storage}")
 
 
-def _watch(contextual: ContextualIndex, *, workers: str | None, strict: bool, as_json: bool) -> None:
+def _watch(contextual: ContextualIndex, work: Work) -> None:
     """Refresh whenever files of the folder change, until Ctrl-C. A refresh that fails is told, and the next one comes.
 
     Raises:
@@ -201,7 +213,7 @@ def _watch(contextual: ContextualIndex, *, workers: str | None, strict: bool, as
         for _ in changes:
             try:
                 if contextual.freshness(math.inf).changed:
-                    _refresh(contextual, workers=workers, strict=strict, yes=False, as_json=as_json)
+                    _refresh(contextual, replace(work, yes=False))
             except ContextualError as error:  # noqa: PERF203  each refresh by itself
                 tell_error(error)
 
@@ -263,24 +275,25 @@ def _store_of(contextual: ContextualIndex) -> str:
     return ""
 
 
-def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, yes: bool, as_json: bool) -> int:
+def _refresh(contextual: ContextualIndex, work: Work) -> int:
     """Refresh, say what became of it, and return the exit code."""
     from llama_index_contextual.preview import lacking
 
+    if not contextual.exists:
+        _tell_languages(contextual)
     model, store = contextual.settings.pipeline.model, _store_of(contextual)
     if model is not None:
         model.require_key()
     with warnings.catch_warnings():  # it is said of each group of documents; here it is said once, of all
         warnings.filterwarnings("ignore", message=".* but fell back")
-        report = contextual.refresh(show_progress=True, confirm=yes, workers=workers)
+        report = contextual.refresh(show_progress=True, confirm=work.yes, workers=work.ray)
     paid = contextual.settings.pipeline.paid_source
     words = lacking(contextual.nodes()) if report.embedded > report.chunks / 10 else None  # it reads the whole index
     waiting = sum(count for source, count in report.context_sources.items() if paid and source != paid)
-    if as_json:
-        lacks = {} if words is None else {"lacking": words._asdict()}
-        print_json({**report.to_dict(), **lacks})
-    else:
-        print_text(str(report) if words is None else f"{report}\n{words}")
+    lacks = {} if words is None else {"lacking": words._asdict()}
+    print_result(
+        {**report.to_dict(), **lacks}, "\n".join(map(str, filter(None, (report, words)))), as_json=work.as_json
+    )
     if _store_of(contextual) != store:
         tell(f"vectors: now in {_store_of(contextual)}, from the database; nothing was embedded for that")
     for repair in report.repaired:
@@ -294,7 +307,7 @@ def _refresh(contextual: ContextualIndex, *, workers: str | None, strict: bool, 
         tell(f"{chunks} without a context of {paid} yet{why}. Run the same command again to ask for them.")
         if "timeout" in model.usage.failed:
             tell("A slow model needs more time: chunk_timeout under [context_options], in seconds a chunk.")
-    if waiting and strict:
+    if waiting and work.strict:
         return 1
     return EXIT_INCOMPLETE if report.failed or waiting else 0
 
@@ -337,9 +350,11 @@ def _event() -> str:
     return text.decode("utf-8", "replace")
 
 
-def _prices(price: str | None) -> Prices | None:
+def _prices(price: str | None, *, dry_run: bool) -> Prices | None:
     if price is None:
         return None
+    if not dry_run:  # who asks for a price does not want to pay yet
+        raise SettingError(f"--price={price!r} is only for an estimate. Cure: add --dry-run, or leave it out")
     from llama_index_contextual.context.usage import Prices
 
     try:

@@ -95,9 +95,10 @@ class Chunks(Section):
         example=(".md", ".txt"),
     )
     tokenizer: Literal["cl100k", "minilm", "e5", "estimate"] | None = setting(
-        "What counts the tokens.",
+        "What counts the tokens: `minilm`, `e5`, `cl100k` or `estimate`.",
         computed="minilm with the local embedding, e5 with `e5`, else cl100k",
         example="cl100k",
+        flags="--tokenizer",
     )
 
 

@@ -56,7 +56,7 @@ CASES = {
     ".gitignore can be switched off": ({".gitignore": "*.md", "a.md": ""}, {"gitignore": False}, ["a.md"]),
     "patterns of one's own": (
         {"a.md": "", "b/a.md": "", "c.py": ""},
-        {"ignore": ("/a.md",), "include": ("*.md", "*.py")},
+        {"exclude": ("/a.md",), "include": ("*.md", "*.py")},
         ["b/a.md", "c.py"],
     ),
     "a folder named like a file is entered": (
@@ -241,8 +241,8 @@ def test_files_that_nobody_asked_for_are_counted_by_kind(tmp_path, monkeypatch):
         {"max_bytes": 0},
         {"include": ()},
         {"include": "*.md"},
-        {"ignore": "*.md"},
-        {"ignore": ("[z-a]",)},
+        {"exclude": "*.md"},
+        {"exclude": ("[z-a]",)},
         {"include": ("!",)},
     ],
 )
