@@ -39,12 +39,12 @@ _IN_STRING: Final = {'"': re.compile(r'[\\"\n]'), '"""': re.compile(r'\\|"""')}
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """What one file says.
+    """What one file says, or another place that says settings.
 
     Attributes:
         path: The file; None where there is none.
         values: By dotted key; ``descriptions`` is one value.
-        origins: ``FILE:LINE`` of each key.
+        origins: ``FILE:LINE`` of each key, or the variable or option that says it.
         owner: The number of the user whom the file belongs to.
     """
 

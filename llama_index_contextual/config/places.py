@@ -27,6 +27,7 @@ PREFIX: Final = "LLAMA_INDEX_CONTEXTUAL_"
 USER_FILE: Final = "config.toml"  # in the user's own folder of settings
 CURE: Final = "llama-index-contextual config --init"
 _PROMPT: Final = "context_options.prompt"
+_INDEX: Final = "index"
 _NAMED: Final = 8  # settings and mistakes in one message
 _SHOWN: Final = 100  # characters of a wrong value
 
@@ -71,26 +72,19 @@ def load_configuration(
     user = read_settings(user_file) if user_file.is_file() else ConfigFile()
     main = _of_folder(Path(folder).expanduser()) if file is None else _named(file)
     further = ConfigFile() if over is None else _named(over)
-    options = {key: value for key, value in (options or {}).items() if value is not None}
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    said = ConfigFile(values=given, origins={key: SETTINGS[key].option or key for key in given})
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for place in (
-        (user.values, user.origins),
-        (main.values, main.origins),
-        _environment(),
-        (further.values, further.origins),
-        (options, {key: SETTINGS[key].option or key for key in options}),
-    ):
-        values.update(place[0])
-        origins.update(place[1])
+    for place in (user, main, _environment(), further, said):
+        values.update(place.values)
+        origins.update(place.origins)
     prompt = values.get(_PROMPT)
     if isinstance(prompt, str) and prompt and "{" not in prompt:  # a file, beside the one that says so
-        paths = (one.path for one in (user, main, further) if one.path)
-        beside = (path.parent for path in paths if origins[_PROMPT].startswith(f"{path}:"))
+        files = (place.path for place in (user, main, further) if place.path)
+        beside = (path.parent for path in files if origins[_PROMPT].startswith(f"{path}:"))
         values[_PROMPT] = read_text(next(beside, Path()) / prompt)
-    configuration = checked(values, origins)
-    configuration._origins, configuration._file = origins, main.path  # noqa: SLF001  our own
-    return configuration
+    return checked(values, origins, main.path)
 
 
 def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Configuration:
@@ -101,10 +95,8 @@ def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Co
     """
     said = {key: value for key in SETTINGS if (value := configuration.get(key)) is not None}
     more = {key: value for key, value in flat(remembered) if key in SETTINGS and key not in said}
-    origins = {**dict.fromkeys(more, "index"), **configuration.origins}
-    whole = checked({**more, **said}, {**dict.fromkeys(said, ""), **origins})
-    whole._origins, whole._file = origins, configuration.file  # noqa: SLF001  our own
-    return whole
+    origins = {**dict.fromkeys(more, _INDEX), **configuration.origins}
+    return checked({**more, **said}, origins, configuration.file)
 
 
 def folder_config(folder: Path) -> FolderConfig:
@@ -145,16 +137,15 @@ def _named(file: str | Path) -> ConfigFile:
     return read_settings(path)
 
 
-def _environment() -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what environment variables say, and the variable of each key."""
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
+def _environment() -> ConfigFile:
+    """Return what environment variables say; the origin of each value is its variable."""
+    place = ConfigFile()
     for variable, text in os.environ.items():
         key = variable.upper().removeprefix(PREFIX).lower().replace("__", ".")
         if variable.upper().startswith(PREFIX) and ("." in key or key in Configuration.model_fields):
             for name, value in flat({key: _plain(text)}):
-                values[name], origins[name] = value, variable
-    return values, origins
+                place.values[name], place.origins[name] = value, variable
+    return place
 
 
 def _plain(text: str) -> Any:
@@ -165,7 +156,7 @@ def _plain(text: str) -> Any:
         return text
 
 
-def checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configuration:
+def checked(values: Mapping[str, Any], origins: Mapping[str, str], file: Path | None = None) -> Configuration:
     """Return the configuration of some values by key.
 
     Raises:
@@ -176,23 +167,27 @@ def checked(values: Mapping[str, Any], origins: Mapping[str, str]) -> Configurat
     for key, value in values.items():
         try:
             if key not in SETTINGS:
-                mistakes.append(f"{_shown(origins[key], key)}{_unknown(key, value)}")
+                mistakes.append(f"{_shown(origins.get(key, key), key)}{_unknown(key, value)}")
             else:
                 table, _, name = key.rpartition(".")
                 (tree.setdefault(table, {}) if table else tree)[name] = SETTINGS[key].adapter.validate_python(value)
         except ValidationError as error:  # noqa: PERF203  every mistake is named
             fault = error.errors(include_url=False)[0]
             cure = fault["msg"].removeprefix("Value error, ")
-            setting_text = f"{_shown(origins[key], key)}={_shortened(repr(fault['input']))}"
+            setting_text = f"{_shown(origins.get(key, key), key)}={_shortened(repr(fault['input']))}"
             mistakes.append(f"{setting_text} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""
         raise SettingError(" ".join(mistakes[:_NAMED]) + more)
-    return Configuration(**tree)
+    configuration = Configuration(**tree)
+    configuration._origins, configuration._file = {**origins}, file  # noqa: SLF001  our own
+    return configuration
 
 
 def _shown(origin: str, key: str) -> str:
-    return f"{origin}: {_shortened(key)}" if ":" in origin else origin  # options and variables name the key
+    if origin == _INDEX or ":" in origin:
+        return f"{origin}: {_shortened(key)}"
+    return origin  # options and variables name the key
 
 
 def _shortened(text: str) -> str:
