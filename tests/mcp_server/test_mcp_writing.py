@@ -104,7 +104,7 @@ HELD = {
     "Windows-1252": ("# Für heute\n".encode("cp1252"), {}, "cp1252", ""),
     "UTF-16": ("\ufeff# Friday\n".encode("utf-16-be"), {}, "utf-16-be", ""),
     "larger than the limit": (b"# Friday\n" * 200, {"max_bytes": 1000}, "utf-8", "max_bytes=1,000"),
-    "excluded": (b"# Friday\n", {"ignore": ("memory/",)}, "utf-8", "left out by the rules"),
+    "excluded": (b"# Friday\n", {"exclude": ("memory/",)}, "utf-8", "left out by the rules"),
     "of another kind": (b"# Friday\n", {"include": ("*.txt",)}, "utf-8", "left out by the rules"),
     "empty": (b"", {}, "utf-8", ""),
 }
