@@ -393,7 +393,7 @@ def test_the_language_model_of_the_folder_or_of_llamaindex_reranks(tmp_path, mon
     (tmp_path / "a.md").write_text("# A\n\nText.\n", "utf-8")
     with ContextualIndex.open(tmp_path) as index:
         index.refresh()
-        with pytest.raises(SettingError, match=r"rerank='llm' needs a language model. Cure: .*\[context\.llm\] model"):
+        with pytest.raises(SettingError, match=r"rerank='llm' needs a language model. Cure: .*\[context_options\] llm"):
             index.as_retriever(rerank="llm")
         monkeypatch.setattr(Settings, "_llm", MockLLM())
         assert isinstance(index.as_retriever(rerank="llm").node_postprocessors[0], LLMReranker)
