@@ -95,6 +95,7 @@ class Work:
     "files.exclude",
     "chunks.chunk_size",
     "chunks.chunk_overlap",
+    "chunks.tokenizer",
 )
 def index(
     documents: Annotated[
