@@ -126,10 +126,10 @@ def languages_in_words(shares: Mapping[str, float]) -> str:
 
 @lru_cache(maxsize=4096)
 def _told(text: str) -> str:
-    found = _WORD.findall(normalise(text))[:_SAMPLE]
-    words = {fold(word) for word in found}
-    english = len(words & _PLAINLY_ENGLISH)
     plain = text.isascii()
+    found = _WORD.findall(text.lower() if plain else normalise(text))[:_SAMPLE]
+    words = set(found) if plain else set(map(fold, found))
+    english = len(words & _PLAINLY_ENGLISH)
     evidence_of_english = len(words & stop_words("en"))
     few = len(found) <= max(_SHORT, evidence_of_english * _A_STOP_WORD_IN)
     if plain and (english > 1 or (english and few)):
