@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from inspect import signature
 
 import pytest
 
 from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.config import SETTINGS, Configuration, load_configuration
+from llama_index_contextual.config.places import completed
 from llama_index_contextual.context import LLMContextGenerator
 from llama_index_contextual.distributed.ray_workers import RayWorkers
 from llama_index_contextual.documents.files import FileRules
-from llama_index_contextual.errors import SettingError
+from llama_index_contextual.errors import ContextualWarning, SettingError
 from llama_index_contextual.keyword.lexicon import DEFAULT_LANGUAGES, OWN_LANGUAGES
 from llama_index_contextual.memory import MemoryContext, MemorySettings
 from llama_index_contextual.postprocessor import RecencyPostprocessor
@@ -275,3 +277,12 @@ class TestAnIndex:
             SettingError, match=r"keep_keys=\('author', 'tags'\) and leave_out_keys both name \['tags'\]"
         ):
             ContextualIndex.open(folder, keep_keys=["author", "tags"], leave_out_keys=["tags"])
+
+
+def test_what_an_index_remembers_and_nothing_knows_is_named(tmp_path):
+    settings = load_configuration(tmp_path)
+    with pytest.warns(ContextualWarning, match=r"remembers files\.ignore, .* Cure: say what it meant again"):
+        assert completed(settings, {"files": {"ignore": ["drafts/"], "hidden": True}}).get("files.hidden") is True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        completed(settings, {"context": "pattern", "context_options": {"beside": None}, "node_parser": {"class": "X"}})

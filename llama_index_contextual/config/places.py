@@ -95,6 +95,15 @@ def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Co
     """
     said = {key: value for key in SETTINGS if (value := configuration.get(key)) is not None}
     more = {key: value for key, value in flat(remembered) if key in SETTINGS and key not in said}
+    tables = {key.partition(".")[0] for key in SETTINGS if "." in key} - {"context_options"}  # which generators extend
+    unknown = [key for key, _ in flat(remembered) if key not in SETTINGS and key.partition(".")[0] in tables]
+    if unknown:
+        warnings.warn(
+            f"The index remembers {', '.join(unknown)}, which is no setting of this version and does not count. Cure: "
+            "say what it meant again, and index.",
+            ContextualWarning,
+            stacklevel=3,
+        )
     origins = {**dict.fromkeys(more, _INDEX), **configuration.origins}
     return checked({**more, **said}, origins, configuration.file)
 
