@@ -1,6 +1,7 @@
 """Messages and notes that are made to cost time: what memory does with them grows no faster than they do."""
 
 from datetime import date
+from itertools import count
 
 import pytest
 from growth import FACTOR, grows_too_fast
@@ -20,6 +21,7 @@ HOSTILE = [
     f"{HEADER}\n", "today ", "> - [", ": ", "? ", "# a\n", "## 2026-11-1\n",
 ]  # fmt: skip
 SMALL = 4_000
+_TURN = count()
 
 
 def slows(work, seed):
@@ -32,6 +34,7 @@ def dates(text):
 
 
 def snippet(text):
+    text = f"{next(_TURN)} {text}"  # what was read of a shorter text is remembered
     choose_snippet(text, {"a": 1.0, "b": 2.0}, Analyzer().tokens, limit=600)
 
 
