@@ -1,8 +1,8 @@
 """Vectors by row number that are compared with a question one by one, and their copy on disk.
 
 A graph of neighbours, which vector stores search, loses small groups beside a large one. Comparing all loses none, and
-takes 1 ms for 13,000 vectors of 384 numbers, 7 ms for 100,000 and 15 ms for 250,000. Seven questions at once take as
-long as three.
+takes 1 ms for 13,000 vectors of 384 numbers, 7 ms for 100,000 and 15 ms for 250,000. Several questions at once read
+the vectors once.
 
 On disk::
 
