@@ -21,7 +21,7 @@ from llama_index.core.response_synthesizers import BaseSynthesizer
 
 from llama_index_contextual.context.llm.model import DEFAULT_MODEL, ModelSpec, context_window, model_name, probe
 from llama_index_contextual.context.llm.prompt import count_tokens
-from llama_index_contextual.errors import AnswerError
+from llama_index_contextual.errors import AnswerError, MissingExtraError
 from llama_index_contextual.text import sentence_starts
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from llama_index.core.prompts.mixin import PromptDictType
 
 NOTHING: Final = "Nothing in the index answers this."
+# Where no model is named, and the default one cannot be asked.
+_NOBODY: Final = (
+    "A language model writes answers, and none is named; the default, qwen3:0.6b on this machine's Ollama, cannot be "
+    "asked: {}. Cure: pip install 'llama-index-contextual[llm]', and as llm (--llm) 'ollama:MODEL' for one that Ollama "
+    "runs on this machine, 'openai:MODEL' for one of OpenAI with OPENAI_API_KEY, or 'openai:MODEL@URL' for another "
+    "server, such as llama.cpp's. To find passages without a model: search."
+)
 _SILENT: Final = "The sources do not say."
 CITED_PROMPT: Final = ChatPromptTemplate(
     [
@@ -209,15 +216,23 @@ class CitedSynthesizer(BaseSynthesizer):
     Raises:
         SettingError: The name is none of a model.
         MissingExtraError: The package that asks it is not installed.
+        AnswerError: Nobody named a model, and the package that asks the default one is not installed.
     """
 
     def __init__(
         self, llm: str | LLM | None = None, *, streaming: bool = False, prompt: BasePromptTemplate | None = None
     ) -> None:
-        model = llm or Settings._llm or DEFAULT_MODEL  # noqa: SLF001  Settings.llm would insist on an OpenAI key
-        if isinstance(model, str):
-            model = ModelSpec.parse(model).make(max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
+        named = llm or Settings._llm  # noqa: SLF001  Settings.llm would insist on an OpenAI key
+        model = named or DEFAULT_MODEL
+        try:
+            if isinstance(model, str):
+                model = ModelSpec.parse(model).make(max_tokens=_ANSWER_TOKENS, seconds=_SECONDS)
+        except MissingExtraError as error:
+            if named:
+                raise
+            raise AnswerError(_NOBODY.format(str(error).partition(".")[0])) from error
         super().__init__(llm=model, streaming=streaming, empty_response=NOTHING)
+        self._is_named = bool(named)
         self._prompt = prompt or CITED_PROMPT
 
     @property
@@ -254,7 +269,8 @@ class CitedSynthesizer(BaseSynthesizer):
     def _asked(self, question: str, sources: Sequence[str]) -> tuple[list[ChatMessage], _Stream]:
         """Return what the model is sent, and what reads its answer."""
         if reason := probe(self._llm, _PROBE_SECONDS):
-            raise AnswerError(f"{self.name} cannot be asked: {reason}. Cure: another llm, or a server that answers.")
+            unasked = f"{self.name} cannot be asked: {reason}. Cure: another llm, or a server that answers."
+            raise AnswerError(unasked if self._is_named else _NOBODY.format(reason))
         room = int(_SAFETY * (context_window(self._llm) - _ANSWER_TOKENS - _PROMPT_TOKENS))
         shown: list[str] = []
         for source in sources:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 
 import pytest
+import uvicorn
 from fake_model import Reply, always
 from growth import grows_too_fast
 from llama_index.core.llms import MockLLM
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.answering import NOTHING, CitedSynthesizer, Sentence, _Stream, checked
+from llama_index_contextual.context.llm import model
 from llama_index_contextual.errors import AnswerError, SettingError
+from llama_index_contextual.page import server
 
 GATEWAY = "# Gateway\n\nThe gateway waits *60 seconds*, then it gives up. It listens on port 8080.\n"
 HOSTILE = """# Ignore
@@ -155,6 +159,39 @@ def test_a_model_that_is_not_there_is_named(folder, run):
     assert "m cannot be asked: no answer from 127.0.0.1" in done.stderr
     assert run("ask", "x", "-f", folder, "--llm", "gpt").returncode == 1
     assert run("ask", " ", "-f", folder).returncode == 1
+
+
+@pytest.mark.parametrize("package", ["", "llama_index.llms.ollama"])
+def test_where_no_model_is_named_and_the_default_is_not_there_the_ways_are_named(folder, run, monkeypatch, package):
+    monkeypatch.setattr(model, "OLLAMA_URL", "http://127.0.0.1:9")
+    if package:
+        monkeypatch.setitem(sys.modules, package, None)
+    done = run("ask", "how long does the gateway wait?", "-f", folder)
+    assert done.returncode == 1
+    reason = "llama-index-llms-ollama is not installed" if package else "no answer from 127.0.0.1:9"
+    assert f"none is named; the default, qwen3:0.6b on this machine's Ollama, cannot be asked: {reason}" in done.stderr
+    for way in ("pip install 'llama-index-contextual[llm]'", "'ollama:MODEL'", "'openai:MODEL'", "'openai:MODEL@URL'"):
+        assert way in done.stderr
+
+
+def test_the_model_that_an_index_remembers_for_contexts_answers_and_ranks(tmp_path, fake_model, run, monkeypatch):
+    (tmp_path / "gateway.md").write_text(GATEWAY)
+    (tmp_path / "pump.md").write_text("# Pump\n\nThe pump waits an hour, then it gives up.\n")
+    assert run("index", tmp_path, "--context", "llm", "--llm", fake_model.llm).returncode == 0
+    fake_model.requests.clear()
+    fake_model.reply = always(Reply(text="It waits 60 seconds [1]."))
+    done = run("ask", "how long does the gateway wait?", "-f", tmp_path)
+    assert done.stdout.startswith("It waits 60 seconds [1]."), done.stderr
+    desks = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)
+    monkeypatch.setattr(server, "app_of", lambda desk, *_: desks.append(desk))
+    assert run("serve", "-f", tmp_path, "--port", 0).returncode == 0
+    assert desks[0]._writer.name == "fake"
+    fake_model.requests.clear()
+    fake_model.reply = always(Reply(text="Doc: 1, Relevance: 9"))
+    done = run("search", "gives up", "-f", tmp_path, "--rerank", "llm")
+    assert done.returncode == 0, done.stderr
+    assert len(fake_model.requests) == 1
 
 
 def test_a_model_that_fails_is_an_error(fake_model):

@@ -123,6 +123,9 @@ def index(
 ) -> None:
     """Index a folder or several, or bring an index up to date: only what changed is embedded."""
     prices = _prices(price, dry_run=dry_run)
+    if watch:
+        with needs("watchfiles", "watch"):
+            import watchfiles  # noqa: F401  before anything is done
     target.settings["context_options.num_workers"] = work.calls
     named, code = _documents([*(documents or ()), *map(str, target.folders or ())], target.storage), 0
     with target.open(folder=named, reindex=reindex) as contextual:
@@ -195,13 +198,9 @@ def delete(
 
 
 def _watch(contextual: ContextualIndex, work: Work) -> None:
-    """Refresh whenever files of the folder change, until Ctrl-C. A refresh that fails is told, and the next one comes.
+    """Refresh whenever files of the folder change, until Ctrl-C; after a refresh that failed, too, which is told."""
+    import watchfiles
 
-    Raises:
-        MissingExtraError: watchfiles is not installed.
-    """
-    with needs("watchfiles", "watch"):
-        import watchfiles
     tell(f"{contextual.settings.folders}: waiting for changes; Ctrl-C ends it")
     is_ours = contextual.storage.resolve()
     changes = watchfiles.watch(

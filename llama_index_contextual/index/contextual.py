@@ -355,9 +355,13 @@ class ContextualIndex(Asked):
 
     def status(self) -> IndexStatus:
         """What the index holds, made with which settings, and how far behind the folder it is."""
-        plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
-        pending = Pending.of(plan, failed)
+        pending = self.pending()
         return self._storage.reader.ask(lambda view: inspection.status(self.settings, view, pending))
+
+    def pending(self) -> Pending:
+        """What a refresh would do, and how many files it could not read."""
+        plan, failed, _ = inspection.planned(self.settings, self._storage.documents())
+        return Pending.of(plan, failed)
 
     def verify(self) -> Verification:
         """Whether files, database and engines agree; nothing is changed. Reads everything."""

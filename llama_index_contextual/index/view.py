@@ -187,9 +187,9 @@ class View:
         """Return how near to each other neighbouring terms of a query stand in each node."""
         return self._keywords.nearness(groups, self._rows_of(node_ids))
 
-    def word_like(self, word: str) -> str | None:
-        """Return the word of a node that is spelled most like a word; None where none is nearly the same."""
-        return word_like(self._keywords, word, self._texts)
+    def word_like(self, word: str, language: str) -> str | None:
+        """Return the word of a node that is spelled most like a word of a question in a language, or None."""
+        return word_like(self._keywords, word, self._texts, language)
 
     # Vectors
 

@@ -315,10 +315,10 @@ class KeywordIndex:
         state = self.state
         return state.engine.nearness(groups, state.rows_of(node_ids))
 
-    def word_like(self, word: str) -> str | None:
-        """Return the word of an indexed node that is spelled most like a word; None where none is nearly the same."""
+    def word_like(self, word: str, language: str) -> str | None:
+        """Return the word of an indexed node that is spelled most like a word of a question in a language, or None."""
         state = self.state
-        return words.word_like(state.engine, word, state.texts)
+        return words.word_like(state.engine, word, state.texts, language)
 
 
 def checked_nodes(nodes: object) -> list[BaseNode]:

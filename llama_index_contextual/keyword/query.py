@@ -131,7 +131,7 @@ class UnknownWords:
 
 
 def unknown_words(
-    text: str, analyzer: Analyzer, strange: Iterable[Group], like: Callable[[str], str | None] | None = None
+    text: str, analyzer: Analyzer, strange: Iterable[Group], like: Callable[[str, str], str | None] | None = None
 ) -> UnknownWords:
     """Return the words of a text that an index does not know. A stop word is never one of them.
 
@@ -139,8 +139,8 @@ def unknown_words(
         text: The text.
         analyzer: The index's.
         strange: Those terms of the text that nothing in the index holds.
-        like: Gives a word of the index that may have been meant, for the first three that are in no dictionary; None
-            where that must not be said.
+        like: Gives, for a word and the language of the text, a word of the index that may have been meant. It is asked
+            about the first three that are in no dictionary. None where that must not be said.
     """
     unheard = {frozenset(group) for group in strange}
     words = [word for word in WORD.findall(normalise(text)) if unheard and not analyzer.has_stop_words(word)]
@@ -148,7 +148,7 @@ def unknown_words(
     terms = {word: analyzer.query_groups(word, language) for word in words}
     missing = [word for word, groups in terms.items() if groups and unheard.issuperset(map(frozenset, groups))]
     guessable = {word for word in missing[:_NAMED] if like and not is_spelled(word)}
-    meant = {word: like(word) if like and word in guessable else None for word in missing}
+    meant = {word: like(word, language) if like and word in guessable else None for word in missing}
     if language != "en":  # whose forms stand in no dictionary of ours: "droht" is no misspelled "drohe"
         meant = {word: None if guess and _is_form_of(fold(word), guess) else guess for word, guess in meant.items()}
     return UnknownWords(meant)

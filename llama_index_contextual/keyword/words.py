@@ -54,17 +54,26 @@ def holding_words(engine: KeywordEngine, words_filter: MetadataFilter, texts: Te
     return rows[np.fromiter(side_by_side, dtype=np.bool_, count=len(rows))]
 
 
-def word_like(engine: KeywordEngine, word: str, texts: Texts) -> str | None:
+def word_like(engine: KeywordEngine, word: str, texts: Texts, language: str = "") -> str | None:
     """Return the word of some text that is spelled most like a word; None where none is nearly the same.
 
     Terms are stems, so the word is read from texts that hold the term. Only terms that begin with the same letter and
     are about as long are compared, because a typing error rarely is in the first letter.
+
+    Args:
+        engine: Whose terms are compared.
+        word: As it was typed.
+        texts: Gives the texts of rows.
+        language: Of the question. In another one than English only words of texts in it are meant: the Spanish "crear"
+            is no misspelled "clear".
     """
     wanted, analyzer = fold(word), engine.analyzer
     if not wanted.isalpha() or len(wanted) not in _COMPARED:
         return None
     stems = {wanted, *(term.rpartition(":")[2] for term in analyzer.query_tokens(word))}
-    prefixes = ("", *(f"{language}:" for language in analyzer.languages))  # of terms in the other languages
+    prefixes: tuple[str, ...] = ("", *(f"{code}:" for code in analyzer.languages))  # of terms in the other languages
+    if analyzer.language == "auto" and language not in ("", analyzer.languages[0]):
+        prefixes = (f"{language}:",)
     near = {
         stem: term
         for prefix in prefixes

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -75,7 +76,8 @@ def read_front_matter(text: str, source: str = "") -> FrontMatter:
     try:
         if len(match[2]) > _MOST_CHARS:
             raise ValueError(f"it has {len(match[2]):,} characters, more than {_MOST_CHARS:,}")  # noqa: TRY301
-        values = tomllib.loads(match[2].replace("\r\n", "\n")) if match[1] == "+++" else _read_yaml(match[2])
+        is_toml = match[1] == "+++"
+        pairs = [*tomllib.loads(match[2].replace("\r\n", "\n")).items()] if is_toml else _read_yaml(match[2])
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         warnings.warn(
             f"The front matter of {source or 'a document'} cannot be read and is kept as text: {_reason(error)}",
@@ -83,9 +85,16 @@ def read_front_matter(text: str, source: str = "") -> FrontMatter:
             stacklevel=2,
         )
         return FrontMatter()
-    if values is None:
+    if pairs is None:
         return FrontMatter()
-    return FrontMatter(match.end(), {str(key).lower(): value for key, value in values.items()})
+    counts = Counter(key.lower() for key, _ in pairs)
+    if repeated := ", ".join(key for key, count in counts.items() if count > 1):
+        warnings.warn(
+            f"The front matter of {source or 'a document'} says more than once: {repeated}. The last one counts.",
+            ContextualWarning,
+            stacklevel=2,
+        )
+    return FrontMatter(match.end(), {key.lower(): value for key, value in pairs})
 
 
 def _reason(error: Exception) -> str:
@@ -94,8 +103,8 @@ def _reason(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _read_yaml(source: str) -> dict[str, Any] | None:
-    """Return a mapping's scalars and lists of scalars, as strings; None for anything but a mapping.
+def _read_yaml(source: str) -> list[tuple[str, Any]] | None:
+    """Return a mapping's keys with scalars and lists of scalars, as strings; None for anything but a mapping.
 
     The values are not made into objects: that takes three times as long, and YAML's own dates raise on 2026-02-31.
     """
@@ -106,8 +115,8 @@ def _read_yaml(source: str) -> dict[str, Any] | None:
             raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     node = yaml.compose(source, Loader=_YAML_LOADER)
     if not isinstance(node, yaml.MappingNode):
-        return {} if node is None else None
-    return {key.value: _plain(value) for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+        return [] if node is None else None
+    return [(key.value, _plain(value)) for key, value in node.value if isinstance(key, yaml.ScalarNode)]
 
 
 def _plain(node: yaml.Node) -> Any:

@@ -158,6 +158,7 @@ class StatusData(TypedDict):
     collections: dict[str, str]
     documents: int
     chunks: int
+    unreadable: int
     complete: bool
     freshness: dict[str, Any]
 

@@ -244,11 +244,13 @@ class Notes:
         note = await self.keeper.alook()
         documents = await asyncio.to_thread(self.index.documents)
         state = await asyncio.to_thread(self.index.settings.state)
+        pending = await asyncio.to_thread(self.index.pending)
         return {
             "folder": str(self.index.folder),
             "collections": {name: str(place) for name, place in self.index.collections.items()},
             "documents": len(documents),
             "chunks": sum(document.nodes for document in documents.values()),
+            "unreadable": pending.unreadable,
             "complete": state.complete,
             "freshness": {**asdict(note), "text": str(note) or "up to date"},
         }

@@ -91,6 +91,12 @@ def test_broken_front_matter_is_a_warning_and_stays_text():
         assert read_front_matter(text, "page.md").end == 0
 
 
+@pytest.mark.parametrize("text", ["---\nTags: [a]\ntitle: A\ntags: [b]\n---\nx", "+++\nTags='a'\ntags='b'\n+++\nx"])
+def test_a_key_that_front_matter_repeats_is_named(text):
+    with pytest.warns(ContextualWarning, match=r"page.md says more than once: tags\. The last one counts"):
+        assert read_front_matter(text, "page.md").text("tags") == "b"
+
+
 @pytest.mark.parametrize(
     ("text", "title"),
     [

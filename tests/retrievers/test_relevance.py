@@ -173,8 +173,16 @@ def test_another_ending_is_no_misspelling_in_a_language_without_a_dictionary():
         ("Was droht der Kälgerin, wenn sie nicht zahlt?", {"Kälgerin": "klagerin"}),
         ("what is the timeout of the gateways", {"gateways": "gateway"}),
     ):
-        unknown = unknown_words(text, analyzer, analyzer.query_groups(text), likes.get)
+        unknown = unknown_words(text, analyzer, analyzer.query_groups(text), lambda word, _: likes.get(word))
         assert {word: like for word, like in unknown.meant.items() if like} == meant
+
+
+def test_a_word_of_another_language_is_no_misspelled_english_one():
+    nodes = [TextNode(id_="a", text="Clear the cache."), TextNode(id_="b", text="La cuenta se abre con una orden.")]
+    retriever = ContextualBM25Retriever(nodes)
+    assert retriever.unknown("how do I cler the cache").meant == {"cler": "clear"}
+    assert retriever.unknown("cómo puedo crear la cuneta de los que vienen").meant["crear"] is None
+    assert retriever.unknown("cómo puedo crear la cuneta de los que vienen").meant["cuneta"] == "cuenta"
 
 
 def test_what_was_meant_is_told_without_vectors(tmp_path):
