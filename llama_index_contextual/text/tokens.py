@@ -17,8 +17,9 @@ import itertools
 import math
 import os
 import re
+import string
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -44,21 +45,18 @@ Encode: TypeAlias = Callable[[str], Tokens]
 CHARS_PER_TOKEN: Final = 8
 SPACES_PER_TOKEN: Final = 32
 BYTES_PER_TOKEN: Final = 3.5  # of real Markdown in cl100k; as an estimate it overflows about 3 % of chunks
-_PIECE: Final = 10_000  # characters at once, where a tokenizer gives up or takes too much memory for all of a text
-# So many characters, and the rest of the last word: up to white space, a mark, or a letter that is a word alone. A word
-# that goes on for as long again is cut: to the model it is one unknown word, and to weigh() its letters.
-_WORDS: Final = re.compile(
-    rf"(?s).{{1,{_PIECE}}}[^\s!-/:-@\[-`{{-~\u2010-\u2027\u2030-\u205e\u3000-\u303f\u3400-\u9fff\uff00-\uff0f]{{0,{_PIECE}}}"
-)
+_PIECE: Final = 10_000  # characters at once, where tiktoken gives up on all of a text
 # Where cl100k's tokens of two parts are those of the whole: its regular expression never takes a line feed together
 # with the text of the next line, and byte pairs never merge across.
 _LINE_START: Final = re.compile(r"(?<=[\r\n])[ \t]{0,99}\S")
 _WORD_START: Final = re.compile(r"\S")
 _AFTER_SPACE: Final = re.compile(r"(?<=[ \n])\S")  # no piece of multilingual-e5 goes across
 _ENDLESS: Final = re.compile("[A-Za-z0-9]{101,}")  # to the local model it is one unknown word
-_UNREAD_WORD: Final = "x" * 101
-_MARK: Final = re.compile(r"[!-/:-@\[-`{-~]")  # each is a word of the local model's
-_DENSE: Final = re.compile(rf"{_MARK.pattern}{{16}}|[A-Za-z0-9]{{202}}")
+_LONGEST_WORD: Final = 100  # characters; a longer word is one unknown piece
+_MOST_WORDS: Final = 50_000  # whose pieces are remembered, some 8 MB
+_PORTION: Final = re.compile(r"(?s).{1,100000}[^ ]*")  # a list of all words of a text may take 80 bytes a letter
+_SPECIAL: Final = re.compile(r"\[(?:CLS|MASK|PAD|SEP|UNK)\]")  # one piece each, also in a text
+_NO_MARKS: Final = bytes(code for code in range(128) if chr(code) not in string.punctuation)
 _UNKNOWN: Final = 100  # [UNK] in the vocabulary
 _LETTERS: Final = re.compile(r"[^\W\d_]+")
 _LONGER_WORD: Final = re.compile("[a-z]{4,}")  # of three letters the vocabulary has nearly all
@@ -313,13 +311,75 @@ def is_unread(text: str) -> bool:
     return bool(2 * sum(length for unknown, length in lengths if unknown) > sum(length for _, length in lengths))
 
 
+class _Letters(dict[int, str]):
+    """What the local model's tokenizer makes of each character: plain letters, and marks that are set apart."""
+
+    def __missing__(self, code: int) -> str:
+        steps: Any = minilm_tokenizer()._tokenizer  # noqa: SLF001  its own attributes set steps, and return none
+        words = steps.pre_tokenizer.pre_tokenize_str(steps.normalizer.normalize_str(f"a{chr(code)}a"))
+        made = self[code] = " ".join(word for word, _ in words)[1:-1]
+        return made
+
+
+class _Pieces(dict[str, int]):
+    """The number of pieces of each word: from its beginning, always the longest one that the vocabulary has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        names = minilm_tokenizer().get_vocab()
+        self._first = _beginnings(name for name in names if not name.startswith("##"))
+        self._later = _beginnings(name[2:] for name in names if name.startswith("##"))
+
+    def __missing__(self, word: str) -> int:
+        if len(word) > _LONGEST_WORD:
+            return 1
+        if len(self) >= _MOST_WORDS:
+            self.clear()
+        self[word] = count = self._count(word)
+        return count
+
+    def _count(self, word: str) -> int:
+        known, count, start = self._first, 0, 0
+        while start < len(word):
+            longest, end = start, start + 1
+            while end <= len(word) and (is_piece := known.get(word[start:end])) is not None:
+                longest, end = end if is_piece else longest, end + 1
+            if longest == start:  # a letter that the model does not know: so it does not know the word
+                return 1
+            known, count, start = self._later, count + 1, longest
+        return count
+
+
+def _beginnings(names: Iterable[str]) -> dict[str, bool]:
+    """Return what any of some names begins with, and whether it is one of them itself."""
+    known: dict[str, bool] = {}
+    for name in names:
+        for end in range(1, len(name)):
+            known.setdefault(name[:end], False)
+        known[name] = True
+    return known
+
+
+@functools.cache
+def _word_pieces() -> tuple[_Letters, dict[int, str | None], _Pieces]:
+    """Return what characters become, what those of ASCII do where their marks are counted elsewhere, and words."""
+    letters = _Letters()
+    plain = {code: " " if code in string.punctuation.encode() else letters[code] or None for code in range(128)}
+    return letters, plain, _Pieces()
+
+
 def count_word_pieces(text: str) -> int:
-    """Return the number of word pieces that the local model reads, without the two special tokens that it adds."""
+    """Return the number of word pieces that the local model reads, without the two special tokens that it adds.
+
+    It is the number that the tokenizer gives, ten times as fast, and in little memory.
+    """
+    letters, plain, pieces = _word_pieces()
     marks = 0
-    if _DENSE.search(text):  # a base64 image, a line of brackets: what is plain without the tokenizer is kept from it
-        text, marks = _MARK.subn(" ", _ENDLESS.sub(_UNREAD_WORD, text))
-        text = " ".join(text.split())
-    encode = functools.partial(minilm_tokenizer().encode, add_special_tokens=False)
-    if len(text) <= _PIECE:
-        return marks + len(encode(text))
-    return marks + sum(len(encode(part)) for part in _WORDS.findall(text))  # a table of 300 kB as a whole takes 50 MB
+    if "[" in text:
+        text, marks = _SPECIAL.subn(" ", text)
+    if text.isascii():  # in half the time
+        marks += len(text.encode().translate(None, _NO_MARKS))
+        text = text.translate(plain)
+    else:
+        text = text.translate(letters)
+    return marks + sum(sum(map(pieces.__getitem__, part[0].split())) for part in _PORTION.finditer(text))
