@@ -36,7 +36,7 @@ def test_hard_texts_have_the_same_tokens(encoders, text):
     assert slow(text).tolist() == fast(text).tolist()
 
 
-@given(st.text(st.characters(exclude_categories=("Cs",)), max_size=400))
+@given(st.text(st.characters(exclude_categories=("Cs", "Cn")), max_size=400))  # of new letters one may know more
 def test_any_text_has_the_same_tokens(encoders, text):
     slow, fast = encoders
     assert slow(text).tolist() == fast(text).tolist()
