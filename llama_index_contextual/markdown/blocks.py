@@ -70,6 +70,12 @@ _OPENERS: Final = re.compile(
 _COMPONENT_LINE: Final = re.compile(r"[ \t]*</?[A-Z][\w.]*(?:[ \t][^<>\n]*)?>[ \t]*\n")
 _COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
 _BELOW_TAG: Final = re.compile(r">[ \t]*\n(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))")
+# A heading of HTML that stands alone on its line, as converters write them. One around an image alone has no title.
+HTML_HEADING: Final = re.compile(
+    r"^( {0,3})<h([1-6])(?:\s[^<>\n]*)?>((?:(?!</?h[1-6]\b)[^\n])*)</h\2>[ \t]*$", re.MULTILINE | re.IGNORECASE
+)
+_ENDS_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)  # quick to look for
+_TAGS: Final = re.compile("<[^<>]*>")
 _DEEP_LINE: Final = re.compile(r"^((?:[ \t]*(?:[-*+>]|\d{1,9}[.)])(?=[ \t>])){100}[ \t]*)[^\n]*", re.MULTILINE)
 _TAG_MARK: Final = "\x01"  # stands for the "<" of such a component: what starts with it is a paragraph
 
@@ -138,8 +144,16 @@ def mask(text: str, body: int = 0) -> str:
         text = text.replace("\r\n", " \n").replace("\r", "\n")
     if _COMPONENT.search(text):
         text = _as_paragraphs(text)
+    if _ENDS_HEADING.search(text):
+        text = HTML_HEADING.sub(_as_heading, text)
     text = _DEEP_LINE.sub(_shallow, text)
     return "\n" * body + text[body:] if body else text
+
+
+def _as_heading(line: re.Match[str]) -> str:
+    """Return a heading of Markdown that is as long as one of HTML."""
+    title = _TAGS.sub("", line[3]).strip()
+    return f"{line[1]}{'#' * int(line[2])} {title}".ljust(len(line[0])) if title else line[0]
 
 
 def _shallow(line: re.Match[str]) -> str:

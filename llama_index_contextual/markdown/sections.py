@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyromark
 
+from llama_index_contextual.markdown.blocks import HTML_HEADING
 from llama_index_contextual.metadata import shortened
 from llama_index_contextual.text import date_from_heading
 
@@ -218,7 +219,8 @@ def titles_of_headings(text: str, ranges: Iterable[tuple[int, int]]) -> Iterator
         if plain and ("`" not in plain[0] or _CODE.fullmatch(plain[1] or "")):
             yield shortened(" ".join((plain[1] or "").replace("`", "").split()))
             continue
-        title = _render(text[start:end].replace("\r\n", "\n").replace("\r", "\n"))
+        source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
+        title = _render(HTML_HEADING.sub(r"# \3", source))
         if "[" in title:
             if defined is None:
                 defined = {label.casefold() for label in _DEFINITION.findall(text)}
