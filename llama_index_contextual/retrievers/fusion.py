@@ -128,9 +128,10 @@ def fuse(
         lifted[node_id] *= agreement_boost
     best = max(lifted.values(), default=1.0)
     scale = best if best > 0 else 1.0  # SIMPLE passes negative scores on as they are
+    scores = {node_id: score / scale for node_id, score in lifted.items()}  # may be equal where lifted ones were not
     return [
-        Fused(id_, raw[id_], lifted[id_] / scale, agreement_boost if id_ in agreed else 1.0, tuple(entries_of[id_]))
-        for id_ in best_first(lifted)
+        Fused(id_, raw[id_], scores[id_], agreement_boost if id_ in agreed else 1.0, tuple(entries_of[id_]))
+        for id_ in best_first(scores)
     ]
 
 

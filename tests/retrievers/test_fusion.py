@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llama_index_contextual.keyword.evidence import Candidate
@@ -87,7 +87,17 @@ LISTS = st.lists(
 )
 
 
+# Sums that differ in their last bit, and are equal as scores.
+ALMOST_EQUAL = [
+    [("b", 1.0), ("d", None), ("a", 0.0)],
+    [],
+    [("a", None), ("b", 0.0), ("c", -2.639149722190787e-23)],
+    [],
+]
+
+
 @given(LISTS, st.sampled_from(list(Mode)), st.floats(0, 100))
+@example(ALMOST_EQUAL, Mode.DIST_BASED_SCORE, 0.0)
 def test_whatever_the_lists(lists, mode, k):
     rankings = [ranking(str(i), 1 / len(lists), *one, query=i % 2) for i, one in enumerate(lists)]
     found = fuse(rankings, mode=mode, k=k, pool=8, agreement_boost=1.15)
