@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from llama_index_contextual.documents.sources import read_bytes, sha256_of
-from llama_index_contextual.errors import ContextualError, DocumentError, amount, one_of
+from llama_index_contextual.errors import ContextualError, DocumentError, LockedError, amount, one_of
 from llama_index_contextual.index.plan import is_spared
 from llama_index_contextual.index.state import WriteLock
 from llama_index_contextual.text import counted
@@ -221,7 +221,9 @@ class BackgroundRefresh:
                 logger.warning("%s", problem)
             self._logged = problems  # one that stays is logged once, one that comes back again
             self._error = ""
-        except ContextualError as error:  # another process writes, a model is away: what is indexed still answers
+        except LockedError:  # that one brings it up to date
+            self._error = "another process is writing it"
+        except ContextualError as error:  # a model is away: what is indexed still answers
             self._error = str(error)
         except Exception as error:
             logger.exception("The index could not be brought up to date.")

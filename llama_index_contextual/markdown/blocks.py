@@ -72,7 +72,7 @@ _COMPONENT: Final = re.compile("</[A-Z]")  # quick to look for, as is the next
 _BELOW_TAG: Final = re.compile(r">[ \t]*\n(?=[ \t]*(?:```|~~~|#{1,6}[ \t]))")
 # A heading of HTML that stands alone on its line, as converters write them. One around an image alone has no title.
 HTML_HEADING: Final = re.compile(
-    r"^( {0,3})<h([1-6])(?:\s[^<>\n]*)?>((?:(?!</?h[1-6]\b)[^\n])*)</h\2>[ \t]*$", re.MULTILINE | re.IGNORECASE
+    r"^( {0,3})<h([1-6])(?:[ \t][^<>\n]*)?>((?:(?!</?h[1-6]\b)[^\n])*)</h\2>[ \t]*$", re.MULTILINE | re.IGNORECASE
 )
 _ENDS_HEADING: Final = re.compile("</h[1-6]>", re.IGNORECASE)  # quick to look for
 _TAGS: Final = re.compile("<[^<>]*>")

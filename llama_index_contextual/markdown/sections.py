@@ -237,14 +237,18 @@ def _render(source: str) -> str:
             ((kind, value),) = event.items()
             if kind in {"Text", "Code"}:
                 parts.append(str(value))
+            elif kind == "InlineHtml" and str(value)[:3].lower() == "<br":
+                parts.append(" ")
     title = " ".join("".join(parts).split())
     return _SHORTCODE.sub(r"\1", title) if "{{" in title else title
 
 
 def _resolve(title: str, defined: set[str]) -> str:
-    """Show the label of each reference link that the document defines elsewhere; other brackets stay."""
+    """Show the label of each reference link that the document defines elsewhere, of a footnote none; others stay."""
 
     def label(match: re.Match[str]) -> str:
+        if match[1].startswith("^") and match[1].casefold() in defined:
+            return ""
         return match[1] if (match[2] or match[1]).casefold() in defined else match[0]
 
     return _REFERENCE.sub(label, title)
