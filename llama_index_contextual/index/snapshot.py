@@ -11,7 +11,7 @@ import numpy as np
 import sqlalchemy as sa
 from llama_index.core.utils import iter_batch
 
-from llama_index_contextual.index.state import state_of
+from llama_index_contextual.index.state import state_of_rows
 from llama_index_contextual.index.tables import (
     AT_ONCE,
     CONTEXTS,
@@ -24,7 +24,6 @@ from llama_index_contextual.index.tables import (
     VECTORS,
     DocumentRow,
     NodeRow,
-    check_layout,
     checksum_of,
     name_of_model,
     node_of,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 _NODE_NAMES: Final = ", ".join(column.name for column in NODE_COLUMNS)
 _SESSIONS: Final = 32  # that are remembered; an engine that is further behind is derived again
-_ALWAYS: Final = {"layout", "identity", "change", "edition"}  # what a database says of itself from its beginning
 
 
 class Snapshot:
@@ -64,15 +62,16 @@ class Snapshot:
     def __init__(self, connection: sa.Connection, name: str, schema: str | None, explained: Explained) -> None:
         self.connection = connection
         self._explained = explained
-        self._nodes = "nodes" if schema is None else f'"{schema}".nodes'
+        self._schema = schema
+        self._nodes = self._table("nodes")
         self._lock = threading.Lock()
-        values = dict(self._fetch(sa.select(STATE.c.key, STATE.c.value)))
-        check_layout(values.get("layout"), name)
+        rows = self._fetch(f"SELECT key, CAST(value AS TEXT) FROM {self._table('state')}")  # noqa: S608  its own name
         with self._explained():
-            if not values.keys() >= _ALWAYS:
-                raise ValueError("it has no identity")
-            self.state = state_of(values)
+            self.state = state_of_rows(name, *map(tuple, rows))
         self.edition = self.state.edition
+
+    def _table(self, name: str) -> str:
+        return name if self._schema is None else f'"{self._schema}".{name}'
 
     def _fetch(self, statement: sa.Executable | str) -> list[Any]:
         with self._lock, self._explained():

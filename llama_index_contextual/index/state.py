@@ -24,6 +24,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
@@ -32,7 +33,7 @@ from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from llama_index_contextual.errors import LockedError, StorageError
-from llama_index_contextual.index.tables import LAYOUT
+from llama_index_contextual.index.tables import LAYOUT, check_layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -182,6 +183,7 @@ class IndexState:
         return {name: getattr(self, name) for name in ("settings", "choices", "unremembered", "folder", "seal")}
 
 
+_ALWAYS: Final = {"layout", "identity", "change", "edition"}  # what a database says of itself from its beginning
 _STATE: Final = TypeAdapter(IndexState)
 
 
@@ -199,6 +201,27 @@ def state_of(values: Mapping[str, Any]) -> IndexState:
         fault = error.errors(include_url=False)[0]
         place = ".".join(map(str, fault["loc"]))
         raise ValueError(f"{place}{': ' * bool(place)}{fault['msg']}") from error
+
+
+@lru_cache(maxsize=8)  # most questions find the index as the one before found it
+def state_of_rows(name: str, *rows: tuple[str, str]) -> IndexState:
+    """Return the state that a database holds.
+
+    Args:
+        name: Of the database.
+        *rows: Of its table ``state``: a key, and a value as JSON.
+
+    Raises:
+        StorageError: A newer version of this package made it.
+        ValueError: It makes no sense.
+        TypeError: It is no JSON.
+        RecursionError: It is nested too deeply.
+    """
+    values = {key: json.loads(value) for key, value in rows}
+    check_layout(values.get("layout"), name)
+    if not values.keys() >= _ALWAYS:
+        raise ValueError("it has no identity")
+    return state_of(values)
 
 
 class WriteLock:
