@@ -14,7 +14,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pydantic import Field, field_validator
@@ -160,6 +160,7 @@ def find_files(
     ignores = Ignores().entering("", rules.exclude)
     walk = _Walk(root.resolve(), rules, Wanted(rules.include), below, exclude, until, discovery)
     walk.folder(root.resolve(), "", _Within(ignores))
+    walk.judge_links()
     discovery.files.sort(key=lambda file: file.path)
     discovery.problems.sort(key=lambda problem: problem.path)
     discovery.skipped.sort()
@@ -241,6 +242,7 @@ class _Walk:
     exclude: Path | None
     until: float
     discovery: Discovery
+    links: dict[str, str] = field(default_factory=dict)  # to what is in the folder, by path
 
     def folder(self, folder: Path, base: str, around: _Within) -> None:
         """Walk a folder, given what holds in the folder around it."""
@@ -288,7 +290,8 @@ class _Walk:
         try:
             link = entry.is_symlink()
             if link and not self.rules.follow_symlinks:
-                self._unfollowed(entry, path)
+                if not within.ignores.matches(path):
+                    self._unfollowed(entry, path)
             elif entry.is_dir():
                 if not within.ignores.matches(f"{path}/"):
                     self.folder(Path(entry.path), f"{path}/", within)
@@ -301,7 +304,7 @@ class _Walk:
             self._problem(path, f"it cannot be read ({error.strerror}).")
 
     def _unfollowed(self, entry: os.DirEntry[str], path: str) -> None:
-        """Report a link that leads out of the folder or nowhere; inside it, the target is read under its own name."""
+        """Report a link that leads out of the folder or nowhere, and note one whose target may be read by its name."""
         if not self.patterns.match_file(path) and not entry.is_dir():
             return
         try:
@@ -309,11 +312,25 @@ class _Walk:
         except RuntimeError:  # Python 3.10 to 3.12 raise this for a link to itself
             self._problem(path, "a symbolic link that leads to itself. Cure: remove it.")
             return
-        if not target.is_relative_to(self.root):
+        if target.is_relative_to(self.root):
+            self.links[path] = target.relative_to(self.root).as_posix()
+        else:
             self._problem(
                 path,
                 "a symbolic link out of the folder. Cure: follow_symlinks of [files], if that is wanted.",
             )
+
+    def judge_links(self) -> None:
+        """Report links to what is not read under its own name either: it is hidden, say, or ignored."""
+        if not self.links or self.below or self.discovery.unfinished:
+            return
+        seen = [*(file.path for file in self.discovery.files), *self.discovery.not_notes]
+        seen += [problem.path for problem in self.discovery.problems]
+        reached = {"."}.union(*([path, *map(str, PurePosixPath(path).parents)] for path in seen))
+        for path, target in self.links.items():
+            if target not in reached:
+                cure = "follow_symlinks of [files], or read that under its own name"
+                self._problem(path, f"a symbolic link to {target}, which is not read. Cure: {cure}.")
 
     def _file(self, entry: os.DirEntry[str], path: str, vault: tuple[str, ...] | None) -> None:
         if vault is not None and (path.startswith(vault) or path.lower().endswith(_DRAWING)):

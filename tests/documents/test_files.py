@@ -117,6 +117,30 @@ def test_a_link_inside_the_folder_is_not_read_twice_and_one_out_of_it_is_reporte
     assert "out.md" in paths(find_files(root, FileRules(follow_symlinks=True)))
 
 
+def test_a_link_inside_the_folder_is_reported_where_nothing_else_reads_what_it_leads_to(tree):
+    root = tree({"a.md": "", "sub/b.md": "", ".hidden/c.md": "", "drafts/d.md": "", ".gitignore": "drafts/\ngone.md\n"})
+    for link, target in {
+        "a2.md": "a.md",
+        "sub2": "sub",
+        "c.md": ".hidden/c.md",
+        "d": "drafts",
+        "gone.md": "drafts",
+    }.items():
+        (root / link).symlink_to(root / target)
+    results = find_files(root, FileRules())
+    assert paths(results) == ["a.md", "sub/b.md"]
+    assert {problem.path for problem in results.problems} == {"c.md", "d"}
+    assert results.problems[0].reason.startswith("a symbolic link to .hidden/c.md, which is not read. Cure: ")
+    assert paths(find_files(root, FileRules(follow_symlinks=True))) == [
+        "a.md",
+        "a2.md",
+        "c.md",
+        "d/d.md",
+        "sub/b.md",
+        "sub2/b.md",
+    ]
+
+
 def test_a_loop_of_links_ends(tree):
     root = tree({"a/b/c.md": ""})
     (root / "a/b/loop").symlink_to(root / "a")
