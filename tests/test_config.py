@@ -282,7 +282,8 @@ class TestAnIndex:
 def test_what_an_index_remembers_and_nothing_knows_is_named(tmp_path):
     settings = load_configuration(tmp_path)
     with pytest.warns(ContextualWarning, match=r"remembers files\.ignore, .* Cure: say what it meant again"):
-        assert completed(settings, {"files": {"ignore": ["drafts/"], "hidden": True}}).get("files.hidden") is True
+        remembered = completed(settings, {"files.ignore": ["drafts/"], "files.hidden": True})
+    assert remembered.get("files.hidden") is True
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        completed(settings, {"context": "pattern", "context_options": {"beside": None}, "node_parser": {"class": "X"}})
+        completed(settings, {"context": "pattern", "context_options.beside": None})

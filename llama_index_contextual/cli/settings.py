@@ -83,8 +83,8 @@ def trust(
     remove: Annotated[bool, typer.Option("--remove", help="Trust the folder no longer.")] = False,
 ) -> None:
     """Obey what a folder's settings and its index say of servers, models, stores and paths, until they change."""
-    from llama_index_contextual.index.recipe import digest_of_choices, trusted_choices  # slow
-    from llama_index_contextual.index.resolve import stored_state
+    from llama_index_contextual.index.resolve import stored_state  # slow
+    from llama_index_contextual.index.settings import digest_of_choices, trusted_choices
 
     if list_:
         print_text("\n".join(map(_trusted, trusted_folders())) or "none")
@@ -100,7 +100,7 @@ def trust(
     choices = [(request.file.origins[key], key, request.file.values[key]) for key in request.keys]
     digests = [request.digest]
     if state.choices:
-        choices += [("its index", name, dict(state.choices).get(name, "an object")) for name in of_index]
+        choices += [("its index", key, state.choices[key]) for key in of_index]
         digests.append(digest_of_choices(state))
     lines = [f"{where}: {key} = {json.dumps(value, ensure_ascii=False, default=str)}" for where, key, value in choices]
     if not lines:
@@ -121,11 +121,12 @@ def _trusted(folder: str) -> str:
 
 def in_force(settings: IndexSettings) -> list[tuple[str, Any, str]]:
     """Return key, value and origin of every setting of an open index: what was said, what it remembers, the default."""
-    config, choices, rows = settings.configuration, settings.state().choices, []
+    config, objects, rows = settings.configuration, settings.remembered.missing, []
     for key, setting in SETTINGS.items():
-        is_object = key in choices or (setting.table == "chunks" and "parser" in choices)
-        origin = config.origins.get(key, "index" if is_object else "default")
         value = config.get(key) if key in config.origins else _used(settings, setting)
+        origin = config.origins.get(key, "default")
+        if kind := objects.get("node_parser" if setting.table == "chunks" else key):
+            value, origin = f"({kind}, which is not written down)", "index"
         rows.append((key, setting.default if value is None else value, origin))
     return rows
 

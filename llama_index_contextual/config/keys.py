@@ -317,6 +317,10 @@ class Configuration(Section):
         """The file that was read, or None."""
         return self._file
 
+    def said(self) -> dict[str, Any]:
+        """Return the values that somebody said, by key."""
+        return {key: value for key in SETTINGS if (value := self.get(key)) is not None}
+
     def get(self, key: str) -> Any:
         """Return the value of a setting by its key; None where nobody said one."""
         table, _, name = key.rpartition(".")

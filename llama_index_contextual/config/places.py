@@ -88,24 +88,21 @@ def load_configuration(
 
 
 def completed(configuration: Configuration, remembered: Mapping[str, Any]) -> Configuration:
-    """Return a configuration with what an index remembers, where nobody says anything else.
+    """Return a configuration with what an index remembers, by key, where nobody says anything else.
 
     Raises:
         SettingError: A value cannot work.
     """
-    said = {key: value for key in SETTINGS if (value := configuration.get(key)) is not None}
-    more = {key: value for key, value in flat(remembered) if key in SETTINGS and key not in said}
-    tables = {key.partition(".")[0] for key in SETTINGS if "." in key} - {"context_options"}  # which generators extend
-    unknown = [key for key, _ in flat(remembered) if key not in SETTINGS and key.partition(".")[0] in tables]
-    if unknown:
+    settings = {key: value for key, value in remembered.items() if key in SETTINGS}
+    if unknown := [key for key in remembered if key not in settings and not key.startswith("context_options.")]:
         warnings.warn(
             f"The index remembers {', '.join(unknown)}, which is no setting of this version and does not count. Cure: "
             "say what it meant again, and index.",
             ContextualWarning,
             stacklevel=3,
         )
-    origins = {**dict.fromkeys(more, _INDEX), **configuration.origins}
-    return checked({**more, **said}, origins, configuration.file)
+    origins = {**dict.fromkeys(settings, _INDEX), **configuration.origins}
+    return checked({**settings, **configuration.said()}, origins, configuration.file)
 
 
 def folder_config(folder: Path) -> FolderConfig:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 OFF: Final = "off"
-_LLM: Final = "llm"
+LLM: Final = "llm"
 _FALLBACK: Final = "pattern"
 
 
@@ -35,8 +35,8 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
     if spec is None or spec == OFF:
         _refuse(options, f"context={OFF!r}", ())
         return None
-    if spec not in (*FREE, _LLM):
-        names = ", ".join(map(repr, (OFF, *FREE, _LLM)))
+    if spec not in (*FREE, LLM):
+        names = ", ".join(map(repr, (OFF, *FREE, LLM)))
         raise SettingError(f"is not known. Cure: use one of {names}, or a ContextGenerator.", context=spec)
     make: Callable[..., ContextGenerator] | None = FREE.get(spec)
     if make is None:

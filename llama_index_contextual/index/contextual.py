@@ -97,7 +97,8 @@ class ContextualIndex(Asked):
                 the index was made with, else ``"local"``.
             context: ``"off"``, ``"headings"``, ``"pattern"``, ``"llm"``, or a generator of your own. By default what
                 the index was made with, else ``"headings"``.
-            node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding.
+            node_parser: Any LlamaIndex node parser; by default ours, sized for the embedding. Like readers and a
+                generator of your own it is not written down: whoever refreshes the index gives it again.
             files: Which files of the folder are read.
             readers: LlamaIndex readers by suffix, e.g. ``{".pdf": PDFReader()}``.
             reindex: What happens when settings differ from those the index was made with. ``"auto"``: parser and
@@ -253,8 +254,8 @@ class ContextualIndex(Asked):
         Raises:
             ConfirmationError: It would delete or pay for more than that.
             LockedError: Another process is writing.
-            FingerprintError: The settings differ and ``reindex`` does not allow it, or one that made the index cannot
-                be written down and was not given again.
+            FingerprintError: The settings differ and ``reindex`` does not allow it, or an object that made the index
+                was not given again.
             EmbeddingError: The model failed; what was finished is kept.
             StorageError: The disk is full, or the storage cannot be written or trusted.
         """

@@ -6,31 +6,30 @@ Each kind does one thing: parse, embed, or ask a language model. None of them re
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.node_parser import NodeParser
 
 from llama_index_contextual.context.llm.model import ModelSpec
 from llama_index_contextual.context.llm.request import DirectCaller
 from llama_index_contextual.distributed.ray_pool import Worker, with_warnings
 from llama_index_contextual.distributed.ray_workers import Jobs
-from llama_index_contextual.embeddings import LocalEmbedding, NoEmbedding, resolve_embedding
+from llama_index_contextual.embeddings import LocalEmbedding, NoEmbedding, model_id, resolve_embedding
 from llama_index_contextual.errors import SettingError
-from llama_index_contextual.index.pipeline import NodePipeline
-from llama_index_contextual.index.recipe import UnwritableError, read_object, written_generator, written_object
+from llama_index_contextual.index.pipeline import NodePipeline, is_plain, parser_settings, plain_generator
 from llama_index_contextual.index.vectors import embed_texts
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
+    from llama_index.core.base.embeddings.base import BaseEmbedding
+    from llama_index.core.bridge.pydantic import BaseModel
+    from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.distributed.ray_workers import Vectors
@@ -41,25 +40,31 @@ if TYPE_CHECKING:
 class WorkerSettings:
     """What workers make their parts from, as plain values."""
 
-    parser: dict[str, Any]
+    parser: tuple[type[Any], dict[str, Any]]
     contexts: dict[str, Any] | None  # None: they are not made where documents are parsed
     model: tuple[str, int | None, int] | None
-    embedding: str | dict[str, Any] | None
+    embedding: str | tuple[type[Any], dict[str, Any]] | None
 
 
 _UNWRITABLE: Final = (
     "workers: {} is an object that cannot be written down, and each worker has to make its own. Cure: {}; or leave "
     "workers (--workers) out."
 )
+_CURE: Final = "a name, or a class that can be imported and made again from its plain settings"
+_OWN: Final = ("callback_manager", "id_func", "class_name")  # of LlamaIndex's, which each object makes for itself
 
 
-@contextlib.contextmanager
-def _writing(name: str) -> Iterator[None]:
+def _written(name: str, thing: BaseModel, is_same: Callable[[Any], bool]) -> tuple[type[Any], dict[str, Any]]:
+    """Return the class of an object and its plain settings without keys, of which a worker makes the same."""
+    kind = type(thing)
+    names = (field for field in kind.model_fields if field not in _OWN and "key" not in field)
+    plain = {field: value for field in names if is_plain(value := getattr(thing, field))}
     try:
-        yield
-    except UnwritableError as error:
-        cure = "a name, or a class that can be imported and made again from its plain settings"
-        raise SettingError(_UNWRITABLE.format(f"{name} ({error})", cure)) from error
+        if "<" not in kind.__qualname__ and is_same(kind(**plain)):
+            return kind, plain
+    except Exception as error:
+        raise SettingError(_UNWRITABLE.format(f"{name} ({kind.__qualname__})", _CURE)) from error
+    raise SettingError(_UNWRITABLE.format(f"{name} ({kind.__qualname__})", _CURE))
 
 
 def jobs_of(settings: IndexSettings) -> Jobs:
@@ -73,16 +78,14 @@ def jobs_of(settings: IndexSettings) -> Jobs:
     model = None if paid is None else paid.model_by_name()
     if paid is not None and model is None:
         raise SettingError(_UNWRITABLE.format("llm", "the name of a model, such as 'openai:MODEL@http://HOST/v1'"))
-    with _writing("node_parser"):
-        parser = written_object(settings.pipeline.parser, NodeParser)
-    with _writing("context"):
-        written = None if generator is None or paid else written_generator(generator)
-    with _writing("embed_model"):
-        embedding: str | dict[str, Any] | None = None
-        if not isinstance(settings.embedding, NoEmbedding):
-            embedding = settings.remembered.choices.get("embed_model") or written_object(
-                settings.embedding, BaseEmbedding
-            )
+    parser = settings.pipeline.parser
+    written = None if generator is None or paid else plain_generator(generator)
+    if generator is not None and not paid and written is None:
+        raise SettingError(_UNWRITABLE.format(f"context ({type(generator).__name__})", _CURE))
+    embedding = settings.embedding
+    model_of_vectors = settings.remembered.choices.get("embed_model") or _written(
+        "embed_model", embedding, lambda again: model_id(again) == model_id(embedding)
+    )
     free = {
         "generator": written,
         "show_context_to_llm": contexts.show_context_to_llm,
@@ -91,20 +94,36 @@ def jobs_of(settings: IndexSettings) -> Jobs:
         "root": contexts.root or str(Path.cwd()),  # a worker has another one
     }
     return Jobs(
-        WorkerSettings(parser, None if paid else free, model, embedding),
+        WorkerSettings(
+            _written("node_parser", parser, lambda again: _is_same_parser(again, parser)),
+            None if paid else free,
+            model,
+            model_of_vectors,
+        ),
         ParseWorker,
-        None if embedding is None else EmbedWorker,
+        None if isinstance(embedding, NoEmbedding) else EmbedWorker,
         None if model is None else LLMWorker,
         paid,
     )
 
 
-def _read(written: dict[str, Any], kind: type[Any]) -> Any:
+def _is_same_parser(one: NodeParser, other: NodeParser) -> bool:
+    return one.id_func == other.id_func and parser_settings(one) == parser_settings(other)
+
+
+def _made(kind: type[Any], settings: dict[str, Any]) -> Any:
+    """Make an object of its class and settings.
+
+    Raises:
+        SettingError: This machine lacks what it needs.
+    """
     try:
-        return read_object(written, kind)
-    except UnwritableError as error:
-        cure = "Cure: install there what it needs."
-        raise SettingError(f"a worker on {platform.node()} cannot make {error}. {cure}") from error
+        return kind(**settings)
+    except Exception as error:
+        raise SettingError(
+            f"a worker on {platform.node()} cannot make {kind.__qualname__} ({type(error).__name__}: {error}). "
+            "Cure: install there what it needs."
+        ) from error
 
 
 class ParseWorker(Worker):
@@ -113,7 +132,7 @@ class ParseWorker(Worker):
     def _make(self) -> None:
         contexts = self._recipe.contexts or {"generator": None}
         options = contexts if contexts["generator"] else {**contexts, "context": "off"}
-        self._pipeline = NodePipeline(_read(self._recipe.parser, NodeParser), ContextualNodePostprocessor(**options))
+        self._pipeline = NodePipeline(_made(*self._recipe.parser), ContextualNodePostprocessor(**options))
 
     @with_warnings
     def do(self, documents: Sequence[Document]) -> list[BaseNode]:
@@ -128,8 +147,8 @@ class EmbedWorker(Worker):
     """Embeds texts."""
 
     def _make(self) -> None:
-        known = self._recipe.embedding
-        embedding = resolve_embedding(known) if isinstance(known, str) else _read(known or {}, BaseEmbedding)
+        model = self._recipe.embedding
+        embedding = resolve_embedding(model) if isinstance(model, str) else _made(*model)
         if isinstance(embedding, LocalEmbedding) and not embedding.threads:
             embedding.threads = 1  # it would take every core for itself
         self._embedding: BaseEmbedding = embedding

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from llama_index_contextual.context.kinds import resolve_generator
 from llama_index_contextual.embeddings import DocumentEmbedding, embedding_limit
 from llama_index_contextual.metadata import (
     CONTEXT_SOURCE,
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from llama_index.core.node_parser import NodeParser
     from llama_index.core.schema import BaseNode, Document
 
-    from llama_index_contextual.context.base import Progress
+    from llama_index_contextual.context.base import ContextGenerator, Progress
     from llama_index_contextual.context.llm.generator import LLMContextGenerator
     from llama_index_contextual.index.tables import NodeRow
     from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
@@ -115,6 +117,25 @@ def parser_settings(parser: NodeParser) -> dict[str, Any]:
     shown = {name: _plain(getattr(parser, name)) for name in sorted(fields) if name not in skipped}
     revision = getattr(type(parser), "revision", None)  # ours has one
     return {"class": type(parser).__name__, **shown, **({} if revision is None else {"revision": revision})}
+
+
+def plain_generator(generator: ContextGenerator) -> dict[str, Any] | None:
+    """Return what :func:`resolve_generator` makes a free generator of again; None where that is another one."""
+    try:
+        written = generator.config()
+        again = resolve_generator(**written)
+    except Exception:  # noqa: BLE001  whatever a class of somebody else raises
+        return None
+    same = again is not None and (again.name, again.version) == (generator.name, generator.version)
+    return dict(written) if same and generator.free and is_plain(written) else None
+
+
+def is_plain(value: object) -> bool:
+    """Return whether JSON gives a value back as it was."""
+    try:
+        return bool(json.loads(json.dumps(value)) == (list(value) if isinstance(value, tuple) else value))
+    except (TypeError, ValueError):
+        return False
 
 
 def _plain(value: Any) -> Any:

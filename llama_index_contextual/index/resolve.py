@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from llama_index.core.node_parser import NodeParser
-from llama_index.core.readers.base import BaseReader
+from llama_index.core.prompts import PromptTemplate
 
-from llama_index_contextual.config import Configuration, load_configuration
+from llama_index_contextual.config import SETTINGS, Configuration, load_configuration
+from llama_index_contextual.config.keys import Chunks
 from llama_index_contextual.config.places import completed
 from llama_index_contextual.config.trust import user_storage
+from llama_index_contextual.context.base import ContextGenerator
+from llama_index_contextual.context.kinds import LLM, OFF
 from llama_index_contextual.documents import DocumentReader
 from llama_index_contextual.documents.files import SOURCE_INCLUDE, FileRules, default_include
 from llama_index_contextual.documents.folders import Folders, collections_of
@@ -29,20 +30,25 @@ from llama_index_contextual.errors import (
     without_credentials,
 )
 from llama_index_contextual.index.database import Database, DatabaseKVStore
-from llama_index_contextual.index.pipeline import NodePipeline, default_parser
-from llama_index_contextual.index.recipe import (
-    UnwritableError,
-    is_own,
-    read_object,
-    read_options,
-    trusted_choices,
-    written_generator,
-    written_object,
-    written_options,
+from llama_index_contextual.index.pipeline import (
+    NodePipeline,
+    default_parser,
+    is_plain,
+    parser_settings,
+    plain_generator,
 )
 from llama_index_contextual.index.rescue import readable_state
-from llama_index_contextual.index.settings import POLICIES, IndexSettings, Reindex, Remembered, command_line
+from llama_index_contextual.index.settings import (
+    POLICIES,
+    IndexSettings,
+    Reindex,
+    Remembered,
+    command_line,
+    is_own,
+    trusted_choices,
+)
 from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, state_of
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.postprocessor.contextual import ContextualNodePostprocessor
 from llama_index_contextual.vector_stores.stores import EMBEDDED, resolve_store
 
@@ -50,13 +56,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
-    from llama_index.core.storage.kvstore.types import BaseKVStore
+    from llama_index.core.node_parser import NodeParser
 
-    from llama_index_contextual.index.state import Choices
-    from llama_index_contextual.vector_stores.stores import Store
-
-
-_OPTIONS: Final = ("llm", "prompt", "fallback")  # of a language model's contexts, that may be objects
+_TABLE: Final = "context_options"
+_MODELS: Final = ("local", "e5", "none")  # embeddings that may be given as an object or by name
 
 
 def resolve_settings(
@@ -100,35 +103,153 @@ def resolve_settings(
             ContextualWarning,
             stacklevel=3,
         )
-    chosen = _Chosen(arguments, completed(config, choices), choices, state.unremembered, Remembered(refused=refused))
-    folders, embedding, cache = chosen.folders(folders), chosen.embedding(), DatabaseKVStore(database)
-    contexts = chosen.contexts(cache)
-    return IndexSettings(
+    missing = {key: kind for key, kind in state.objects.items() if not _is_said(key, arguments, config)}
+    config = completed(config, choices)
+    folders, descriptions = _described(folders)
+    embedding, cache = resolve_embedding(arguments["embed_model"] or config.embed_model), DatabaseKVStore(database)
+    context, options = _context(arguments, config, choices)
+    if any(key.startswith("context") for key in missing):
+        context, options = OFF, {}  # questions need none
+    shown = arguments["show_context_to_llm"]
+    contexts = ContextualNodePostprocessor(
+        context,
+        show_context_to_llm=config.show_context_to_llm if shown is None else bool(shown),
+        descriptions={**config.descriptions, **descriptions},
+        **({"cache": cache, **options} if context == LLM else options),  # paid for, so kept with the index
+    )
+    rules = FileRules(include=default_include() + (SOURCE_INCLUDE if contexts.context == "pattern" else ()))
+    settings = IndexSettings(
         folders,
         layout,
         embedding,
-        NodePipeline(chosen.parser(embedding), contexts),
-        chosen.files(contexts),
-        chosen.readers(),
+        NodePipeline(arguments["node_parser"] or default_parser(embedding, config.chunks.explicit()), contexts),
+        arguments["files"] or rules.changed(**config.files.explicit()),
+        dict(arguments["readers"] or {}),
         DocumentReader(**config.documents.explicit(), conversions=cache, keep=False),
         reindex,
         lock_timeout,
         database,
-        chosen.store(layout),
-        chosen.remembered,
-        chosen.config,
+        resolve_store(arguments["vector_store"] or config.vector_store, layout.chroma, config.exact_limit),
+        Remembered(missing=missing, refused=refused),
+        config,
     )
+    _remember(settings, arguments, options, rules)
+    return settings
 
 
-def _is_said(name: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
-    """Return whether the user says now what an index remembers under a name."""
-    if name in ("parser", "chunks"):
+def _is_said(key: str, arguments: Mapping[str, Any], config: Configuration) -> bool:
+    """Return whether the user says now what an index remembers under a key, or what stands in its place."""
+    (table, _, name), said = key.rpartition("."), config.said()
+    if key == "collections":
+        return True  # else they were refused
+    if table == _TABLE or key == "context":
+        return bool(arguments["context"]) or "context" in said or name in arguments["context_options"]
+    if table == "chunks" or key == "node_parser":
         return bool(arguments["node_parser"] or config.chunks.explicit())
-    if name in ("context", "context_options"):
-        return bool(arguments["context"] or config.get("context"))
-    if name in ("embed_model", "vector_store"):
-        return bool(arguments[name] or config.get(name))
-    return name in ("files", "readers") and arguments[name] is not None
+    return key in said or arguments.get(table or key) not in (None, {})
+
+
+def _context(
+    arguments: Mapping[str, Any], config: Configuration, choices: Mapping[str, Any]
+) -> tuple[str | ContextGenerator, dict[str, Any]]:
+    """Return the kind of contexts, or their generator, and its options: arguments before all others."""
+    context, options = arguments["context"] or config.context, dict(arguments["context_options"])
+    if context == choices.get("context"):  # with options that are no settings
+        own = {key: value for key, value in choices.items() if key.startswith(f"{_TABLE}.") and key not in SETTINGS}
+        options = {**{key.partition(".")[2]: value for key, value in own.items()}, **options}
+    if context == LLM:
+        options = {**config.context_options.explicit(), **options}
+    return context, options
+
+
+def _remember(
+    settings: IndexSettings, arguments: Mapping[str, Any], options: Mapping[str, Any], rules: FileRules
+) -> None:
+    """Note what a refresh writes down: plain settings by their keys, and of objects of Python the class."""
+    choices, objects = settings.remembered.choices, settings.remembered.objects
+    model = arguments["embed_model"] or settings.configuration.embed_model
+    if not isinstance(model, str):
+        same = (name for name in _MODELS if model_id(resolve_embedding(name)) == model_id(settings.embedding))
+        model = next(same, "")
+    if model:
+        choices["embed_model"] = without_credentials(model)
+    if settings.pipeline.contexts.show_context_to_llm:
+        choices["show_context_to_llm"] = True
+    if settings.store.name not in ("", EMBEDDED):
+        choices["vector_store"] = settings.store.name
+    if folders := {name: one.to_dict() for name, one in settings.folders.collections.items()}:
+        choices["collections"] = folders
+    choices |= {f"files.{name}": value for name, value in settings.files if value != getattr(rules, name)}
+    if settings.readers:
+        objects["readers"] = ", ".join(f"{suffix}: {type(one).__name__}" for suffix, one in settings.readers.items())
+    _remember_parser(settings, is_object=arguments["node_parser"] is not None)
+    _remember_context(settings, arguments["context"], options)
+
+
+def _remember_parser(settings: IndexSettings, *, is_object: bool) -> None:
+    """Note how documents are cut: by settings where these make the parser again."""
+    chunks, parser = settings.configuration.chunks.explicit(), settings.pipeline.parser
+    if is_object:
+        chunks = {name: value for name in Chunks.model_fields if (value := getattr(parser, name, None)) is not None}
+        if not _is_made_by(chunks, parser, settings.embedding):
+            chunks, settings.remembered.objects["node_parser"] = {}, type(parser).__name__
+    settings.remembered.choices |= {f"chunks.{name}": value for name, value in chunks.items()}
+
+
+def _remember_context(
+    settings: IndexSettings, generator: str | ContextGenerator | None, options: Mapping[str, Any]
+) -> None:
+    """Note the generator of contexts and its options, a prompt as its text.
+
+    Keys and stores are not noted: a key belongs into the environment, and a store is given or is the index's own.
+    """
+    choices, objects = settings.remembered.choices, settings.remembered.objects
+    if not isinstance(generator, ContextGenerator):
+        choices["context"] = settings.pipeline.contexts.context
+    elif written := plain_generator(generator):
+        choices |= {"context" if name == "spec" else f"{_TABLE}.{name}": value for name, value in written.items()}
+    else:
+        objects["context"] = type(generator).__name__
+    for name in sorted(options.keys() - {"api_key", "cache"}):
+        value = options[name].template if isinstance(options[name], PromptTemplate) else options[name]
+        if is_plain(value):
+            choices[f"{_TABLE}.{name}"] = without_credentials(value) if name == "llm" and value else value
+        else:
+            objects[f"{_TABLE}.{name}"] = type(value).__name__
+
+
+def _is_made_by(chunks: Mapping[str, Any], parser: NodeParser, embedding: BaseEmbedding) -> bool:
+    """Return whether settings make a parser again."""
+    if not isinstance(parser, HeadingAwareMarkdownNodeParser) or not all(map(is_plain, chunks.values())):
+        return False
+    again = default_parser(embedding, chunks)
+    return again.id_func == parser.id_func and parser_settings(again) == parser_settings(parser)
+
+
+def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
+    """Return several folders with what their own configuration says of their files, and their descriptions by path.
+
+    What else a folder's own configuration says is named.
+    """
+    collections = {}
+    descriptions: dict[str, str] = {}
+    for name, one in folders.collections.items():
+        own = load_configuration(one.folder)
+        said = {key: own.get(key) for key, place in own.origins.items() if place.startswith(f"{own.file}:")}
+        if others := sorted(said.keys() - {"files.include", "files.exclude", "descriptions"}):
+            warnings.warn(
+                f"{own.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
+                "options or in your own settings.",
+                ContextualWarning,
+                stacklevel=4,
+            )
+        descriptions |= {f"{name}/{key.lstrip('/.')}": text for key, text in said.get("descriptions", {}).items()}
+        if one.description:
+            descriptions[f"{name}/"] = one.description
+        include = one.include or said.get("files.include", ())
+        exclude = (*said.get("files.exclude", ()), *one.exclude)
+        collections[name] = one.model_copy(update={"include": include, "exclude": exclude})
+    return replace(folders, collections=collections), descriptions
 
 
 def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path | None) -> tuple[Folders, Layout]:
@@ -157,19 +278,20 @@ def _places(folder: str | Path | Mapping[str, Any] | None, storage: str | Path |
 def _recorded(layout: Layout, more: Mapping[str, Any] | None) -> Folders:
     """Return the folders that an index says it is of, with more of them."""
     state, storage = _state(_database(None, layout, Folders(layout.root))), str(layout.root)
-    former = state.choices.get("collections", {})
+    former, more = state.choices.get("collections", {}), more or {}
+    unnamed = {name: one for name, one in former.items() if name not in more}
     if not state.folder and not former and not more:
         raise SettingError("does not say of which folder it is. Cure: name the folder too.", storage=storage)
     root = Path(state.folder or layout.root)
-    if (former or (state.folder and layout.root != root / DEFAULT_NAME)) and not is_own(state, root):
-        named = ", ".join(str(one.get("path")) for one in former.values()) or str(root)
+    if (unnamed or (state.folder and layout.root != root / DEFAULT_NAME)) and not is_own(state, root):
+        paths = ", ".join(str(one.get("path")) for one in unnamed.values()) or str(root)
         raise SettingError(
-            f"says that it is of the folder {named!r}, and it is not known to be yours. Cure: name the folder too.",
+            f"says that it is of the folder {paths!r}, and it is not known to be yours. Cure: name the folder too.",
             storage=storage,
         )
     if more and state.folder:
         raise SettingError(f"has the index of {root} alone. Cure: another one", storage=storage)
-    together = {**former, **(more or {})}
+    together = {**former, **more}
     return Folders(layout.root, collections_of(together)) if together else Folders(root)
 
 
@@ -222,159 +344,3 @@ def _checked(state: IndexState, database: Database, layout: Layout, folders: Fol
             "choose another storage folder for this one."
         )
     return state
-
-
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """Each setting by precedence: an argument, the configuration, what the index was made with, the default.
-
-    Attributes:
-        arguments: Of :meth:`ContextualIndex.open`; None is not said.
-        config: What the configuration says, and for settings of which it says nothing what the index does.
-        choices: What the index says; objects as they are written down.
-        lost: Names of the arguments with which the index was made and that could not be written down.
-        remembered: What is to be written down.
-        descriptions: Those of several folders.
-    """
-
-    arguments: Mapping[str, Any]
-    config: Configuration
-    choices: Choices
-    lost: list[str]
-    remembered: Remembered
-    descriptions: dict[str, str] = field(default_factory=dict)
-
-    def _remember(self, name: str, value: Any) -> None:
-        if value:
-            self.remembered.choices[name] = value  # type: ignore[literal-required]  # one of Choices' names
-
-    def _remember_object(self, name: str, argument: str, write: Callable[[], Any]) -> None:
-        """Write an object down, or else the name of the argument that it was."""
-        try:
-            self._remember(name, write())
-        except UnwritableError:
-            self.remembered.unremembered.append(argument)
-
-    def _is_missing(self, argument: str) -> bool:
-        """Note that an argument which could not be written down was not given now."""
-        lost = argument in self.lost
-        if lost:
-            self.remembered.missing.append(argument)
-            self.remembered.unremembered.append(argument)
-        return lost
-
-    def folders(self, folders: Folders) -> Folders:
-        """Return several folders with what their own configuration says of their files; the rest of it is named."""
-        self._remember("collections", {name: one.to_dict() for name, one in folders.collections.items()})
-        collections = {}
-        for name, one in folders.collections.items():
-            own = load_configuration(one.folder)
-            said = {key: own.get(key) for key, place in own.origins.items() if place.startswith(f"{own.file}:")}
-            if others := sorted(said.keys() - {"files.include", "files.exclude", "descriptions"}):
-                warnings.warn(
-                    f"{own.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
-                    "options or in your own settings.",
-                    ContextualWarning,
-                    stacklevel=5,
-                )
-            self.descriptions.update(
-                {f"{name}/{key.lstrip('/.')}": text for key, text in said.get("descriptions", {}).items()}
-            )
-            if one.description:
-                self.descriptions[f"{name}/"] = one.description
-            include = one.include or said.get("files.include", ())
-            exclude = (*said.get("files.exclude", ()), *one.exclude)
-            collections[name] = one.model_copy(update={"include": include, "exclude": exclude})
-        return replace(folders, collections=collections)
-
-    def embedding(self) -> BaseEmbedding:
-        model = self.arguments["embed_model"] or self.config.embed_model
-        embedding = resolve_embedding(model)
-        if isinstance(model, str):
-            self._remember("embed_model", without_credentials(model))
-        else:
-            names = (
-                name for name in ("local", "e5", "none") if model_id(resolve_embedding(name)) == model_id(embedding)
-            )
-            self._remember("embed_model", next(names, None))
-        return embedding
-
-    def store(self, layout: Layout) -> Store:
-        """Return what keeps the vectors beside the matrix; it is derived, so another one may be named at any time."""
-        place = self.arguments["vector_store"] or self.config.vector_store
-        store = resolve_store(place, layout.chroma, self.config.exact_limit)
-        self._remember("vector_store", None if store.name == EMBEDDED else store.name)
-        return store
-
-    def contexts(self, cache: BaseKVStore) -> ContextualNodePostprocessor:
-        shown = self.arguments["show_context_to_llm"]
-        shown = self.config.show_context_to_llm if shown is None else bool(shown)
-        self._remember("show_context_to_llm", shown)
-        descriptions = {**self.config.descriptions, **self.descriptions}
-        make = partial(ContextualNodePostprocessor, show_context_to_llm=shown, descriptions=descriptions)
-        former, options = self.choices.get("context"), dict(self.arguments["context_options"])
-        context = self.arguments["context"] or self.config.get("context")
-        if context is None:
-            if self._is_missing("context"):
-                return ContextualNodePostprocessor("off")  # questions need none
-            context = former or "headings"  # of an index, a generator that was written down
-        if isinstance(context, dict):
-            self._remember("context", context)
-            return make(generator=context)
-        if not isinstance(context, str):
-            self._remember_object("context", "context", lambda: written_generator(context))
-            return make(context, **options)
-        if context == "llm":
-            options = {**read_options(self.config.context_options.explicit()), **options}
-        if context == former:  # with options that are no settings
-            options = {**read_options(self.choices.get("context_options", {})), **options}
-        if context == "llm" and [name for name in _OPTIONS if name not in options and self._is_missing(name)]:
-            return ContextualNodePostprocessor("off")
-        self._remember("context", context)
-        written, unwritten = written_options(options)
-        self._remember("context_options", written)
-        self.remembered.unremembered.extend(unwritten)
-        if context == "llm":  # paid for, so kept with the index
-            options = {"cache": cache, **options}
-        return make(context, **options)
-
-    def parser(self, embedding: BaseEmbedding) -> NodeParser:
-        argument = self.arguments["node_parser"]
-        if argument is not None:
-            self._remember_object("parser", "node_parser", lambda: written_object(argument, NodeParser))
-            return cast("NodeParser", argument)
-        chunks, former = self.config.chunks.explicit(), self.choices.get("parser")
-        if not chunks and not self._is_missing("node_parser") and former:
-            try:
-                parser: NodeParser = read_object(former, NodeParser)
-            except UnwritableError:
-                self.remembered.missing.append("node_parser")
-            else:
-                self._remember("parser", former)
-                return parser
-        self._remember("chunks", chunks)
-        return default_parser(embedding, chunks)
-
-    def files(self, contexts: ContextualNodePostprocessor) -> FileRules:
-        source = SOURCE_INCLUDE if contexts.context == "pattern" else ()
-        default = FileRules(include=default_include() + source)
-        rules: FileRules = self.arguments["files"] or default.changed(**self.config.files.explicit())
-        self._remember("files", {name: value for name, value in rules if value != getattr(default, name)})
-        return rules
-
-    def readers(self) -> dict[str, BaseReader]:
-        argument = self.arguments["readers"]
-        if argument is not None:
-            self._remember_object(
-                "readers", "readers", lambda: {key: written_object(one, BaseReader) for key, one in argument.items()}
-            )
-            return dict(argument)
-        former = self.choices.get("readers", {})
-        try:
-            readers = {suffix: read_object(written, BaseReader) for suffix, written in former.items()}
-        except UnwritableError:
-            self.remembered.missing.append("readers")
-            return {}
-        self._remember("readers", former)
-        self._is_missing("readers")
-        return readers

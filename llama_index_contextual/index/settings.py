@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from llama_index_contextual.config.trust import digest_of, is_sealed, is_trusted, may_say, seal_of
 from llama_index_contextual.documents.conversion import suffix_of
 from llama_index_contextual.documents.sources import Reading
 from llama_index_contextual.embeddings import model_id
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.index.pipeline import NodePipeline, differences, nodes_hash, parser_settings
-from llama_index_contextual.index.recipe import sealed
 from llama_index_contextual.index.rescue import is_former
-from llama_index_contextual.index.state import DEFAULT_NAME, Choices, IndexState, Layout, WriteLock
+from llama_index_contextual.index.state import DEFAULT_NAME, IndexState, Layout, WriteLock
 from llama_index_contextual.text import short_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.readers.base import BaseReader
@@ -182,7 +182,7 @@ class IndexSettings:
         """Refuse to write an index without the settings that made it.
 
         Raises:
-            FingerprintError: One could not be written down and is not given now, or the embedding is another one.
+            FingerprintError: An object that made it is not given now, or the embedding is another one.
         """
         if self.remembered.refused:
             raise FingerprintError(
@@ -192,11 +192,11 @@ class IndexSettings:
             )
         missing = self.remembered.missing
         if missing:
-            names = " and ".join(missing)
+            arguments = {key.rpartition(".")[2]: kind for key, kind in missing.items()}
             raise FingerprintError(
-                f"the index in {self.layout.root} was made with a setting that cannot be written down ({names}: an "
-                "object of your own, a lambda, or a class that cannot be imported), and was opened without it: a "
-                f"refresh would make everything again with another one. Cure: ContextualIndex.open(…, {missing[0]}=…)"
+                f"the index in {self.layout.root} was made with objects of Python, which are not written down "
+                f"({', '.join(map('='.join, arguments.items()))}), and was opened without them: a refresh would make "
+                f"everything again with others. Cure: ContextualIndex.open(…, {'=…, '.join(arguments)}=…)"
             )
         if self.reindex == "ignore" and self.other_model(state):
             raise FingerprintError(
@@ -212,14 +212,12 @@ class IndexSettings:
 
     def written_in(self, state: IndexState) -> IndexState:
         """Return a state that says what the index is made with from now on."""
-        made = replace(
-            state,
-            settings=self.fingerprint,
-            choices=self.remembered.choices.copy(),
-            unremembered=list(self.remembered.unremembered),
-            folder="" if self.folders.collections else str(self.folder),
-        )
-        return sealed(made, self.layout.root)
+        choices, objects = self.remembered.choices.copy(), self.remembered.objects.copy()
+        folder = "" if self.folders.collections else str(self.folder)
+        made = replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
+        elsewhere = self.layout.root != Path(folder) / DEFAULT_NAME  # then it says of which folder it is
+        needs_seal = elsewhere or not all(may_say(*choice) for choice in choices.items())
+        return replace(made, seal=seal_of(_said_by(made)) if needs_seal else "")
 
 
 def command_line(name: str, folders: Folders, layout: Layout, *options: str) -> str:
@@ -231,16 +229,46 @@ def command_line(name: str, folders: Folders, layout: Layout, *options: str) -> 
 
 @dataclass(slots=True)
 class Remembered:
-    """What of the settings is written down.
+    """What of the settings is written down, and what that lacks.
 
     Attributes:
-        choices: As the database keeps them.
-        unremembered: Names of settings that cannot be written down.
-        missing: Those of them that the index was made with and that were not given now.
+        choices: Plain settings, by their keys.
+        objects: The classes of objects, by argument.
+        missing: Those of the objects that the index was made with and that were not given now.
         refused: What an index says that is not known to be this user's, and that was not given now.
     """
 
-    choices: Choices = field(default_factory=Choices)
-    unremembered: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    choices: dict[str, Any] = field(default_factory=dict)
+    objects: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+
+
+# An index may be a stranger's. What a folder's configuration may not say by itself, an index may not either, unless it
+# has this user's seal or the user trusts the folder.
+
+
+def trusted_choices(state: IndexState, root: Path) -> tuple[dict[str, Any], list[str]]:
+    """Return which choices of an index count, and the keys of those that do not, as only its owner may say them.
+
+    Args:
+        state: Of the index.
+        root: The folder of the documents.
+    """
+    safe = {key: value for key, value in state.choices.items() if may_say(key, value)}
+    unsafe = [key for key in state.choices if key not in safe]
+    return (state.choices, []) if not unsafe or is_own(state, root) else (safe, unsafe)
+
+
+def is_own(state: IndexState, root: Path) -> bool:
+    """Return whether an index's settings are this user's, or the user trusts the folder with them."""
+    return is_sealed(_said_by(state), state.seal) or is_trusted(root, digest_of_choices(state))
+
+
+def digest_of_choices(state: IndexState) -> str:
+    """Return the hash by which the user trusts what an index says."""
+    return digest_of(_said_by(state))
+
+
+def _said_by(state: IndexState) -> list[Any]:
+    return [state.folder, state.choices, state.objects]

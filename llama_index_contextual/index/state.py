@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from filelock import FileLock, Timeout
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
+from llama_index_contextual.config.file import flat
 from llama_index_contextual.errors import LockedError, StorageError
 from llama_index_contextual.index.tables import LAYOUT, check_layout
 
@@ -112,26 +112,19 @@ class Layout:
                 )
 
 
-class Choices(TypedDict, total=False):
-    """What was asked for, as :mod:`llama_index_contextual.index.recipe` writes it."""
-
-    embed_model: str
-    show_context_to_llm: bool
-    context: str | dict[str, Any]
-    context_options: dict[str, Any]
-    chunks: dict[str, Any]
-    parser: dict[str, Any]
-    files: dict[str, Any]
-    readers: dict[str, dict[str, Any]]
-    vector_store: str
-    collections: dict[str, dict[str, Any]]
-
-
 def _names_its_model(fingerprint: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Refuse settings that do not say whose vectors an index holds: they are damaged."""
     if fingerprint.get("embedding") and "model" not in fingerprint["embedding"]:
         raise ValueError("the embedding has no model")
     return fingerprint
+
+
+def _names_its_folders(choices: dict[str, Any]) -> dict[str, Any]:
+    """Refuse several folders that are no folders; other values are checked where they are used."""
+    folders = choices.get("collections", {})
+    if not isinstance(folders, dict) or not all(isinstance(one, dict) for one in folders.values()):
+        raise ValueError("its folders are none")
+    return choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +133,10 @@ class IndexState:
 
     Attributes:
         settings: By section, as :attr:`IndexSettings.fingerprint` has them; empty before anything was indexed.
-        choices: What was asked for, so that it is said once.
-        unremembered: Names of settings that could not be written down; who does not give them again cannot write.
+        choices: The settings that were asked for, by their keys in ``contextual.toml``, so that they are said once.
+        objects: What was an object in Python, by its argument, and its class; who does not give it again cannot write.
         folder: Of the documents.
-        seal: Of the user who made it, over what a stranger may not say: see ``recipe``.
+        seal: Of the user who made it, over what a stranger may not say.
         complete: False while a refresh is at work or was killed.
         change: How many writes there have been.
         sessions: The last ones in which was written, and the change that each began with. A copy of the database that
@@ -159,8 +152,8 @@ class IndexState:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     settings: Annotated[dict[str, dict[str, Any]], AfterValidator(_names_its_model)] = field(default_factory=dict)
-    choices: Choices = field(default_factory=Choices)
-    unremembered: list[str] = field(default_factory=list)
+    choices: Annotated[dict[str, Any], AfterValidator(_names_its_folders)] = field(default_factory=dict)
+    objects: dict[str, str] = field(default_factory=dict)
     folder: str = ""
     seal: str = ""
     complete: bool = True
@@ -180,11 +173,12 @@ class IndexState:
 
     def written(self) -> dict[str, Any]:
         """Return what a writer writes down of it; the rest the database counts itself."""
-        return {name: getattr(self, name) for name in ("settings", "choices", "unremembered", "folder", "seal")}
+        return {name: getattr(self, name) for name in ("settings", "choices", "objects", "folder", "seal", "layout")}
 
 
 _ALWAYS: Final = {"layout", "identity", "change", "edition"}  # what a database says of itself from its beginning
 _STATE: Final = TypeAdapter(IndexState)
+_OBJECTS: Final = {"node_parser": "parser", "readers": "readers", "context": "context"}  # and as layout 1 called them
 
 
 def state_of(values: Mapping[str, Any]) -> IndexState:
@@ -221,7 +215,22 @@ def state_of_rows(name: str, *rows: tuple[str, str]) -> IndexState:
     check_layout(values.get("layout"), name)
     if not values.keys() >= _ALWAYS:
         raise ValueError("it has no identity")
-    return state_of(values)
+    lost = values.pop("unremembered", [])  # of layout 1; the row stays
+    return state_of(_of_layout_1(values, lost) if values["layout"] == 1 else values)
+
+
+def _of_layout_1(values: dict[str, Any], lost: list[str]) -> dict[str, Any]:
+    """Return what an index of layout 1 says: its settings were in tables, and objects among them, to be made again.
+
+    These objects have to be given again, because nothing that an index names is imported. Its seal was of other words.
+    """
+    choices = values.get("choices", {})
+    if not isinstance(choices, dict) or not isinstance(lost, list):
+        raise TypeError("its settings have another shape")
+    names = [*lost, *(name for name, key in _OBJECTS.items() if isinstance(choices.get(key), dict))]
+    objects = {name if name in _OBJECTS else f"context_options.{name}": "an object" for name in names}
+    plain = {key: one for key, one in choices.items() if key not in _OBJECTS.values() or not isinstance(one, dict)}
+    return {**values, "choices": dict(flat(plain)), "objects": objects, "layout": LAYOUT}
 
 
 class WriteLock:

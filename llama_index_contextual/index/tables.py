@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
     Floats = npt.NDArray[np.float32]
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 AT_ONCE: Final = 500  # values of one statement: SQLite before 3.32 takes 999
 PAGE: Final = 2000  # rows that are in memory together
 

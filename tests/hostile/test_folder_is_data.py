@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from llama_index.core.node_parser import SentenceSplitter
 from state_table import change_state, state_in
 
 from llama_index_contextual import ContextualIndex
 from llama_index_contextual.config import SETTINGS, folder_config, is_safe, load_configuration, trust
+from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import ContextualWarning, FingerprintError, SettingError, StorageError
 
 pytestmark = pytest.mark.filterwarnings("always::llama_index_contextual.errors.ContextualWarning")
@@ -178,28 +178,28 @@ def test_a_file_that_the_tool_writes_is_not_written_through_a_link(folder, run, 
 
 
 def test_an_index_of_ones_own_opens_again_without_options_also_where_it_was_moved(folder, tmp_path, run, monkeypatch):
-    indexed(folder, node_parser=SentenceSplitter(chunk_size=300))
+    indexed(folder, files=FileRules(hidden=True))
     moved = folder.rename(tmp_path / "moved")
     with ContextualIndex.open(moved) as index:
-        assert isinstance(index.settings.pipeline.parser, SentenceSplitter)
+        assert index.settings.files.hidden
         assert index.refresh().outdated == []
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))  # another user, or this one on another machine
-    with pytest.warns(ContextualWarning, match=r"says parser, which counts only from you.*Cure: .* trust"):
+    with pytest.warns(ContextualWarning, match=r"says files.hidden, which counts only from you.*Cure: .* trust"):
         index = ContextualIndex.open(moved)
     with index:
         assert index.as_retriever().retrieve("gateway"), "it can be asked"
-        with pytest.raises(FingerprintError, match=r"only from you \(parser\).*Cure: .* trust"):
+        with pytest.raises(FingerprintError, match=r"only from you \(files.hidden\).*Cure: .* trust"):
             index.refresh()
         with pytest.raises(FingerprintError, match="count only from you"):
             index.delete("page.md")
-    assert "its index: parser = " in run("trust", moved).stdout
+    assert "its index: files.hidden = true" in run("trust", moved).stdout
     assert run("trust", moved).returncode == 0, "a second time"
     with ContextualIndex.open(moved) as index:
         (moved / "page.md").write_text("# Page\n\nThe gateway waits 90 seconds.\n", "utf-8")
         assert (index.refresh().changed, index.refresh().outdated) == (["page.md"], [])
     run("trust", moved, "--remove")
     with ContextualIndex.open(moved) as index:
-        assert isinstance(index.settings.pipeline.parser, SentenceSplitter), "the refresh has sealed it"
+        assert index.settings.files.hidden, "the refresh has sealed it"
 
 
 EVIL = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nclass Thing: pass\n"
@@ -215,21 +215,20 @@ def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch
     assert run("search", "gateway", "--folder", folder).returncode == 0
     for command in ("status", "verify", "index", "export", "config"):
         assert "counts only from you" in run(command, folder).stderr
+    run("trust", folder)
+    assert run("status", folder).returncode == 0, "also one that is trusted"
     assert not (tmp_path / "ran").exists()
     assert "evil_of_a_stranger" not in sys.modules
-    run("trust", folder)
-    run("status", folder)
-    assert (tmp_path / "ran").exists(), "and it is what a trusted index does"
 
 
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
         ({"embed_model": "jina:x@http://127.0.0.1:1"}, "embed_model"),
-        ({"context": "llm", "context_options": {"llm": "ollama:x@http://127.0.0.1:1"}}, "context, context_options"),
-        ({"files": {"hidden": True, "include": ["*.md"]}}, "files"),
-        ({"files": {"follow_symlinks": True}}, "files"),
-        ({"chunks": {"chunk_size": 10**400}}, "chunks"),
+        ({"context": "llm", "context_options.llm": "ollama:x@http://127.0.0.1:1"}, "context, context_options.llm"),
+        ({"files.hidden": True, "files.include": ["*.md"]}, "files.hidden"),
+        ({"files.follow_symlinks": True}, "files.follow_symlinks"),
+        ({"chunks.chunk_size": 10**400}, "chunks.chunk_size"),
         ({"context": {"spec": "llm", "llm": "ollama:x@http://127.0.0.1:1"}}, "context"),
     ],
 )
@@ -274,7 +273,7 @@ def test_where_the_database_is_only_the_user_says(folder, run, monkeypatch):
 
 
 def test_what_refuses_to_be_obeyed_is_not_sealed_by_a_write(folder, tmp_path):
-    change(indexed(folder), choices={"files": {"hidden": True}})
+    change(indexed(folder), choices={"files.hidden": True})
     with pytest.warns(ContextualWarning, match="files"):
         index = ContextualIndex.open(folder)
     with index, pytest.raises(FingerprintError):
@@ -353,6 +352,6 @@ def test_where_no_key_can_be_kept_an_index_says_that_it_will_ask_again(folder, m
     (tmp_path / "file").write_text("", "utf-8")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     with pytest.warns(ContextualWarning, match="will ask for its settings when it is opened again.*cannot be written"):
-        indexed(folder, node_parser=SentenceSplitter(chunk_size=300))
+        indexed(folder, files=FileRules(hidden=True))
     with pytest.warns(ContextualWarning, match="counts only from you"):
         ContextualIndex.open(folder).close()

@@ -74,15 +74,18 @@ FOUND = {
         '41\n\n45\n\n}\n{"context": "\n: \nChunk 1: \nǆ\ntags: [a, b',
     ),
     "a list for the choices": ("states", lambda: state(choices=["x"])),
-    "a number for a list": ("states", lambda: state(unremembered=3)),
+    "a number for objects": ("states", lambda: state(objects=3)),
+    "another shape in an earlier layout": ("states", lambda: state(layout=1, unremembered=3)),
     "a list for a section": ("states", lambda: state(settings__embedding=["x"])),
     "an embedding without a model": ("states", lambda: state(settings__embedding={"=model": "x"})),
-    "a list for chunks": ("states", lambda: state(choices__chunks=["x"])),
+    "a list for a size": ("states", lambda: state(choices={"chunks.chunk_size": ["x"]})),
+    "a list for several folders": ("states", lambda: state(choices__collections=["x"])),
     "a number of thousands of digits": ("settings", b"k = " + b"9" * 5000),
     "brackets in brackets": ("settings", b"k = " + b"[" * 5000),
 }
 
 
+@pytest.mark.filterwarnings("ignore::llama_index_contextual.errors.ContextualWarning")
 @pytest.mark.parametrize(("kind", "given"), FOUND.values(), ids=FOUND)
 def test_what_was_found_is_mended(kind, given):
     given = given() if callable(given) else given

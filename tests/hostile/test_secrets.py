@@ -122,7 +122,7 @@ def in_the_index(folder, settings, run):
     run("index", folder)
     choices = {CHOICES[key]: value for key, value in settings.items() if key in CHOICES}
     if "context_options.llm" in settings:
-        choices |= {"context": "llm", "context_options": {"llm": settings["context_options.llm"]}}
+        choices |= {"context": "llm", "context_options.llm": settings["context_options.llm"]}
     change_state(folder / ".contextual", choices=choices, settings={})
 
 

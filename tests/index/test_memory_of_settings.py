@@ -7,10 +7,9 @@ from llama_index.core import Document
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.readers.base import BaseReader
-from state_table import change_state, state_in
+from state_table import state_in
 
-from llama_index_contextual.config import trust
-from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.context import ChunkContext, ContextGenerator, HeadingContextGenerator
 from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import (
     ConfirmationError,
@@ -20,8 +19,6 @@ from llama_index_contextual.errors import (
     StorageError,
 )
 from llama_index_contextual.index import BackgroundRefresh, ContextualIndex
-from llama_index_contextual.index.recipe import digest_of_choices
-from llama_index_contextual.index.resolve import stored_state
 from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 
@@ -35,12 +32,12 @@ class UpperCase(BaseReader):
 SETTINGS = {
     "file rules": {"files": FileRules(include=("*.py", "faq.md"), exclude=("drafts/",), max_bytes=5000)},
     "our parser": {"node_parser": HeadingAwareMarkdownNodeParser(chunk_size=90, chunk_overlap=7)},
-    "LlamaIndex's parser": {"node_parser": SentenceSplitter(chunk_size=64, chunk_overlap=3)},
     "a kind of context": {"context": "pattern"},
+    "a generator that settings can make": {"context": HeadingContextGenerator("Of {headings}: {path}")},
     "no context": {"context": "off"},
     "a context that answers see": {"show_context_to_llm": True},
+    "names that begin with a dot": {"files": FileRules(hidden=True)},
     "keys that are not embedded": {"leave_out_keys": ["author"], "keep_keys": ["title"]},
-    "a reader": {"readers": {".cfg": UpperCase()}},
 }
 
 
@@ -59,22 +56,24 @@ def test_what_made_an_index_is_used_by_who_does_not_say_otherwise(opened, folder
 
 
 def test_the_settings_of_a_language_model_are_remembered_and_its_secrets_are_not(opened, folder, fake_model):
-    prompt = PromptTemplate("Of {document} say where {chunks} stands. {instructions}")
+    prompt = PromptTemplate("Of {document} say where {chunks} stands.")
     spec = fake_model.llm.replace("://", "://me:secret@") if "://" in fake_model.llm else fake_model.llm
-    settings = {"context": "llm", "llm": spec, "batch_size": 2}
+    settings = {"context": "llm", "llm": spec, "batch_size": 2, "max_output_tokens": 90, "prompt": prompt}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ContextualWarning)
         with opened(**settings) as made:
             made.refresh()
+            before = made.settings.fingerprint
     assert not [
         file for file in (folder / ".contextual").rglob("*") if file.is_file() and b"secret" in file.read_bytes()
     ]
     with opened() as again:
-        options = again.settings.remembered.choices["context_options"]
-        assert options["batch_size"] == 2
-        assert options["llm"] == fake_model.llm
+        choices = again.settings.remembered.choices
+        assert choices["context_options.batch_size"] == 2
+        assert choices["context_options.llm"] == fake_model.llm
+        assert choices["context_options.prompt"] == prompt.template
+        assert again.settings.fingerprint == before
         assert again.settings.pipeline.contexts.context == "llm"
-    assert prompt
 
 
 class Own(ContextGenerator):
@@ -87,31 +86,25 @@ class Own(ContextGenerator):
         return [ChunkContext("Of my own.", self.name, version=self.version) for _ in nodes]
 
 
-class Shouting(SentenceSplitter):
-    """Has a state that no field shows."""
-
-    def __init__(self, shout):
-        super().__init__(chunk_size=64, chunk_overlap=0, paragraph_separator=shout)
-
-
-def local_reader():
-    class Local(UpperCase):
-        pass
-
-    return Local()
-
-
-UNWRITABLE = {
-    "node_parser": lambda: HeadingAwareMarkdownNodeParser(tokenizer=lambda text: text.split()),
-    "readers": lambda: {".cfg": local_reader()},
+OBJECTS = {
+    "node_parser": lambda: SentenceSplitter(chunk_size=64, chunk_overlap=3),
+    "tokenizer": lambda: HeadingAwareMarkdownNodeParser(tokenizer=lambda text: text.split()),
+    "readers": lambda: {".cfg": UpperCase()},
     "context": Own,
+}
+CLASSES = {
+    "node_parser": "SentenceSplitter",
+    "tokenizer": "HeadingAwareMarkdownNodeParser",
+    "readers": ".cfg: UpperCase",
+    "context": "Own",
 }
 
 
-@pytest.mark.parametrize("name", UNWRITABLE)
-def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opened, folder, run, name):
+@pytest.mark.parametrize("kind", OBJECTS)
+def test_who_lacks_an_object_that_made_an_index_reads_it_and_does_not_write_it(opened, folder, run, kind):
+    name, thing = "node_parser" if kind == "tokenizer" else kind, OBJECTS[kind]()
     (folder / "a.cfg").write_text("quiet words")
-    with opened(**{name: UNWRITABLE[name]()}) as made:
+    with opened(**{name: thing}) as made:
         made.refresh()
         chunks = made.refresh().chunks  # whoever has it may go on
     with opened() as other:
@@ -121,32 +114,17 @@ def test_what_cannot_be_written_down_makes_others_read_and_refuse_to_write(opene
         (folder / "new.md").write_text("# New\n")
         assert not [said for said in other.verify().files if "deleted" in said], "what no reader reads now is there"
         with pytest.raises(
-            FingerprintError, match=rf"cannot be written down \({name}.*Cure: ContextualIndex.open\(…, {name}="
+            FingerprintError, match=rf"not written down \({name}={CLASSES[kind]}\).*Cure: ContextualIndex.*\(…, {name}="
         ):
             other.refresh()
         tried = run("index", folder, "--dry-run")
         assert (tried.returncode, tried.stdout) == (1, ""), "it says what the refresh would say"
-        assert "cannot be written down" in tried.stderr
+        assert "not written down" in tried.stderr
         with BackgroundRefresh(other, "wait") as keeper:
-            assert "cannot be written down" in keeper.look().error
+            assert "not written down" in keeper.look().error
         assert state_in(folder / ".contextual") == before
-    with opened(**{name: UNWRITABLE[name]()}) as made:
+    with opened(**{name: thing}) as made:
         assert made.refresh().added == ["new.md"]
-
-
-def test_a_trusted_index_that_names_something_else_than_a_parser_runs_nothing(opened, folder, tmp_path):
-    with opened(node_parser=SentenceSplitter(chunk_size=64, chunk_overlap=3)) as index:
-        index.refresh()
-        choices = state_in(index.storage)["choices"]
-    choices["parser"] = {"class": "pathlib:Path.touch", "settings": {"self": str(tmp_path / "touched")}}
-    choices["readers"] = {".cfg": {"class": "subprocess:Popen", "settings": {"args": ["touch", "touched"]}}}
-    change_state(folder / ".contextual", choices=choices)
-    trust.trust(folder, [digest_of_choices(stored_state(folder, None))])
-    with opened() as index:
-        with pytest.raises(FingerprintError, match=r"node_parser and readers"):
-            index.refresh()
-        assert "carrots" in index.as_retriever(1).retrieve("Cookie carrots")[0].node.text
-    assert not (tmp_path / "touched").exists()
 
 
 def test_a_refresh_that_would_delete_most_documents_has_to_be_confirmed(opened, folder):

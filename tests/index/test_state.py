@@ -7,8 +7,9 @@ import pytest
 from state_table import change_state, state_in
 
 from llama_index_contextual.documents import sources
-from llama_index_contextual.errors import StorageError
+from llama_index_contextual.errors import FingerprintError, StorageError
 from llama_index_contextual.index.pipeline import differences
+from llama_index_contextual.node_parser import HeadingAwareMarkdownNodeParser
 
 
 def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(opened, folder, monkeypatch):
@@ -18,7 +19,7 @@ def test_it_is_read_as_it_was_written_and_a_refresh_without_work_writes_nothing(
     index.refresh()
     state, written = index.settings.state(), state_in(folder / ".contextual")
     assert (state.settings, state.folder) == (index.settings.fingerprint, str(folder))
-    assert (state.complete, state.layout, state.identity) == (True, 1, written["identity"])
+    assert (state.complete, state.layout, state.identity) == (True, 2, written["identity"])
     assert opened().refresh().skipped == 4
     assert state_in(folder / ".contextual") == written
 
@@ -48,7 +49,7 @@ def test_a_newer_layout_asks_for_an_upgrade_and_is_not_written(opened, folder):
     opened().refresh()
     change_state(folder / ".contextual", layout=99)
     before = state_in(folder / ".contextual")
-    with pytest.raises(StorageError, match=r"layout 99, this package reads up to 1\. Cure: upgrade"):
+    with pytest.raises(StorageError, match=r"layout 99, this package reads up to 2\. Cure: upgrade"):
         opened().refresh()
     assert state_in(folder / ".contextual") == before
 
@@ -88,6 +89,29 @@ def test_an_index_of_an_earlier_layout_is_made_anew_and_nothing_is_embedded_twic
         with index.settings.database.reading() as snapshot:
             assert snapshot.values("contexts", None) == {"key": {"text": "paid for"}}
     assert not [path.name for path in storage.iterdir() if path.name in ("manifest.json", "cache.sqlite3")]
+
+
+def test_an_index_of_layout_1_is_understood_and_nothing_is_made_again(opened, folder):
+    opened(node_parser=HeadingAwareMarkdownNodeParser(chunk_size=90, tokenizer="minilm")).refresh()
+    tables = {"chunks": {"chunk_size": 90}, "files": {"exclude": ["drafts/"]}, "context": "headings"}
+    change_state(folder / ".contextual", layout=1, choices=tables, unremembered=[])
+    with opened() as index:
+        assert (index.settings.pipeline.parser.chunk_size, index.settings.files.exclude) == (90, ("drafts/",))
+        assert index.refresh().embedded == 0
+    written = state_in(folder / ".contextual")
+    assert (written["layout"], written["choices"]["chunks.chunk_size"]) == (2, 90)
+    with opened() as index:
+        assert index.refresh().skipped == 4, "also with the row that only layout 1 had"
+
+
+def test_objects_of_an_index_of_layout_1_have_to_be_given_again(opened, folder):
+    opened().refresh()
+    objects = {"parser": {"class": "llama_index.core.node_parser:SentenceSplitter", "settings": {"chunk_size": 64}}}
+    change_state(folder / ".contextual", layout=1, choices=objects, unremembered=["readers", "prompt"])
+    with opened() as index:
+        assert index.as_retriever(1).retrieve("installer"), "it can be asked"
+        with pytest.raises(FingerprintError, match=r"\(readers=an object, prompt=an object, node_parser=an object\)"):
+            index.refresh()
 
 
 def test_differences_name_the_setting_and_both_values():
