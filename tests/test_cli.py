@@ -276,7 +276,7 @@ def test_a_port_that_another_program_has_is_named(run, notes):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = run("mcp", "-f", notes, "--transport", "http", "--port", port)
+        done = run("mcp", notes, "--transport", "http", "--port", port)
     assert (done.returncode, done.stdout) == (1, "")
     assert f"--port={port} cannot be used at 127.0.0.1 (Address already in use). Cure: another port" in done.stderr
 

@@ -298,7 +298,7 @@ def test_with_thirty_questions_the_page_measures(client, folder, labels):
 def address(folder, fake_model):
     """The address of a server in a process of its own, as its terminal shows it."""
     fake_model.reply = always(Reply(text="It waits “60 seconds” [1]. It “never ends” [1]. It stops [9]."))
-    command = [sys.executable, "-m", "llama_index_contextual", "serve", "-f", folder, "--port", "0"]
+    command = [sys.executable, "-m", "llama_index_contextual", "serve", folder, "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(  # noqa: S603
         [*map(str, command), "--llm", fake_model.llm], stderr=subprocess.PIPE, text=True, env=environment

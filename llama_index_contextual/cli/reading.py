@@ -95,7 +95,7 @@ def _print_digest(digest: MemoryDigest, *, as_json: bool) -> None:
 
 @with_options(*_MEMORY)
 def mcp(
-    target: Target,
+    target: NamedTarget,
     *,
     transport: Annotated[Literal["stdio", "http"], typer.Option(help="How the client speaks to it.")] = "stdio",
     port: Annotated[int, typer.Option(min=1, max=65535, help="For http, on 127.0.0.1.")] = 8765,

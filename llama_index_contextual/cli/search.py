@@ -15,6 +15,7 @@ from rich.text import Text
 
 from llama_index_contextual.cli.common import (
     AsJson,
+    NamedTarget,
     Narrowed,
     Page,
     Question,
@@ -288,7 +289,7 @@ def _print_sources(answer: Sequence[Sentence], nodes: Sequence[BaseNode]) -> Non
 
 @with_options("embed_model")
 def serve(
-    target: Target,
+    target: NamedTarget,
     *,
     llm: Annotated[
         str | None, typer.Option(help="Answers questions. Default: that of the contexts, else nobody")
