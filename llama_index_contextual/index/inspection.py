@@ -14,7 +14,7 @@ from llama_index_contextual.documents.files import Problem
 from llama_index_contextual.documents.sources import gather, read_all
 from llama_index_contextual.embeddings import EmbeddingEstimate, NoEmbedding, estimate_embedding, model_id
 from llama_index_contextual.index.plan import Plan, is_spared, make_plan
-from llama_index_contextual.index.tables import Chunk, fault_of, text_of
+from llama_index_contextual.index.tables import Chunk, fault_of
 from llama_index_contextual.index.vectors import see_documents
 from llama_index_contextual.matrix import units_of
 from llama_index_contextual.retrievers.chroma import ENOUGH, TOP, found_share, made_questions
@@ -239,7 +239,7 @@ def embedding_work(settings: IndexSettings, documents: Mapping[str, DocumentRow]
     if settings.database.exists:
         with settings.database.reading() as snapshot:
             known = snapshot.with_vectors(model_id(settings.embedding), by_hash)
-    missing = [text_of(chunk.node) for key, chunk in by_hash.items() if key not in known]
+    missing = [chunk.text for key, chunk in by_hash.items() if key not in known]
     before = sum(documents[key].nodes for key in plan.unchanged)
     known_now = before + sum(chunk.embed_hash in known for chunk in chunks)
     return replace(estimate_embedding(settings.embedding, missing), chunks=before + len(chunks), known=known_now)

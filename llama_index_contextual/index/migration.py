@@ -115,7 +115,7 @@ def migrate(existing: Any, storage: Storage) -> MigrationReport:
             sound = [one for one in indexed if one.key not in written.refused]
             counts.update(chunk.row.context_source for one in sound for chunk in one.chunks)
             for chunk, old in zip(chunks[: _SAMPLES - len(report.samples)], before, strict=False):
-                report.samples.append((old, text_of(chunk.node)))
+                report.samples.append((old, chunk.text))
             report.nodes += written.added
             report.documents += len(sound)
         writer.finish(whole=False)

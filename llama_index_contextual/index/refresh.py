@@ -336,14 +336,19 @@ class Refresh:
             if item.loaded.repair:
                 self.report.repaired.append(Problem(item.source.id, item.loaded.repair))
         documents = [document for item in parsed for document in item.loaded.documents]
-        nodes = [node for item in parsed for node in item.nodes]
         if not workers.write_contexts:
+            nodes = [node for item in parsed for node in item.nodes]
             pipeline.contextualize(nodes, documents, lambda now: self.progress.at_work("contexts", now.done))
-        self.progress.finished("contexts", len(nodes))
+            del nodes
+        self.progress.finished("contexts", sum(len(item.nodes) for item in parsed))
         indexed = []
         for item in parsed:
             source, loaded, former = item.source, item.loaded, known.get(item.source.id, {})
-            chunks = [Chunk.of(node, former.get(node.node_id)) for node in item.nodes]
+            item.nodes.reverse()
+            chunks = []
+            while item.nodes:  # of a large document nodes and rows do not fit into memory together
+                node = item.nodes.pop()
+                chunks.append(Chunk.of(node, former.get(node.node_id)))
             try:
                 see_documents(self.settings.embedding, chunks)
             except EmbeddingError as error:  # one of its chunks is too long for the model

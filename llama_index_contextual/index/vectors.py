@@ -12,7 +12,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.embeddings import DocumentEmbedding, NoEmbedding, model_id
 from llama_index_contextual.errors import EmbeddingError, MissingExtraError, SettingError
-from llama_index_contextual.index.tables import fault_of, name_of_model, text_of
+from llama_index_contextual.index.tables import fault_of, name_of_model
 from llama_index_contextual.text import counted, short_hash
 from llama_index_contextual.watching import step
 
@@ -94,7 +94,7 @@ class Vectorizer:
             missing = {chunk.embed_hash: chunk for chunk in chunks if chunk.embed_hash not in known}
             if isinstance(self._embedding, DocumentEmbedding):  # what no document is known of is embedded alone
                 for chunk in missing.values():
-                    chunk.window = chunk.window or ((text_of(chunk.node),), 0)
+                    chunk.window = chunk.window or ((chunk.text,), 0)
             result, done = Embedded(set(missing)), 0
             requests = list(_requests(missing))
             for number, answers in self.ask(texts for texts, _ in requests):
@@ -127,7 +127,7 @@ class Vectorizer:
         self, chunks: Mapping[str, Chunk], answers: dict[str, Sequence[float]]
     ) -> tuple[dict[str, Sequence[float]], dict[str, str]]:
         """Return which vectors of chunks can be used, and why others cannot; those are asked for once more."""
-        texts = {key: text_of(chunk.node) for key, chunk in chunks.items()}
+        texts = {key: chunk.text for key, chunk in chunks.items()}
         if not self._dimensions:
             self._dimensions = self._agreed(answers.values())
         faults = self._faults(answers)
@@ -179,7 +179,7 @@ def see_documents(embedding: BaseEmbedding, chunks: Sequence[Chunk]) -> None:
     """
     if not isinstance(embedding, DocumentEmbedding):
         return
-    texts = [text_of(chunk.node) for chunk in chunks]
+    texts = [chunk.text for chunk in chunks]
     hashes = [chunk.embed_hash for chunk in chunks]
     for window in embedding.windows(texts):
         together = tuple(texts[window.start : window.end])
@@ -198,7 +198,7 @@ def _requests(chunks: Mapping[str, Chunk]) -> Iterator[tuple[list[str], dict[str
             yield list(window), {key: chunk.window[1] for key, chunk in group if chunk.window}
         else:
             for part in iter_batch(group, BATCH_TEXTS):
-                yield [text_of(chunk.node) for _, chunk in part], {key: place for place, (key, _) in enumerate(part)}
+                yield [chunk.text for _, chunk in part], {key: place for place, (key, _) in enumerate(part)}
 
 
 def query_length(embedding: BaseEmbedding) -> int:

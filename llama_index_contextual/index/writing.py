@@ -14,7 +14,7 @@ from llama_index.core.utils import iter_batch
 from llama_index_contextual.errors import DamagedError, FingerprintError, StorageError
 from llama_index_contextual.index.rescue import finish_salvage, is_former, salvage, take_over_former
 from llama_index_contextual.index.state import IndexState, WriteLock
-from llama_index_contextual.index.tables import Chunk, Indexed, to_node
+from llama_index_contextual.index.tables import Chunk, Indexed, text_of, to_node
 from llama_index_contextual.index.vectors import Vectorizer
 from llama_index_contextual.index.view import Reader
 from llama_index_contextual.watching import step
@@ -318,7 +318,7 @@ class Writer:
         for part in iter_batch(rows, _AT_ONCE):
             with self.reading() as snapshot:
                 nodes = list(snapshot.nodes(part))
-            self.vectors.embed_all([Chunk(to_node(node), node) for node in nodes])
+            self.vectors.embed_all([Chunk(text_of(to_node(node)), node) for node in nodes])
         if rows:
             with self.transaction() as transaction:
                 transaction.count_change()  # engines take the vectors that they lack
@@ -352,7 +352,7 @@ class Writer:
             missing = [key for key, one in former.items() if one.kind == "document" and key not in self.documents]
             nodes = snapshot.nodes_of(missing)
         for key in missing:
-            chunks = [Chunk(to_node(node), node) for node in nodes.get(key, [])]
+            chunks = [Chunk(text_of(to_node(node)), node) for node in nodes.get(key, [])]
             self.vectors.embed_all(chunks)
             self.write([Indexed(former[key], chunks)])
         written = replace(self.storage.settings.written_in(self.state), next={})
