@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyromark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # How good a place to cut is; a packer takes the strongest mark in reach. GLUED is no place at all.
 SECTION: Final = 100  # before a heading
@@ -43,6 +46,8 @@ _KINDS: Final = {
     "Item": "list",
     "BlockQuote": "quote",
 }
+_PART: Final = 1_000_000  # characters that are parsed together
+_OF_LINES: Final = frozenset({"CodeBlock", "HtmlBlock", "Table"})  # what follows their first lines means nothing alone
 _DEEP: Final = 10  # containers, every second one a list: any deeper, and an item is as weak as NESTED
 # Kinds that a paragraph ending in a colon introduces.
 _INTRODUCED: Final = frozenset({"list", "code", "table", "quote"})
@@ -84,6 +89,7 @@ OPENING_LINE: Final = re.compile(r"\s*<(?!br\b|hr\b|img\b)[a-zA-Z][^<>]*(?<!/)>\
 # A top-level heading: the index of its mark, its level (1 to 6), the offsets of its first character and after its last
 # line. A plain tuple of numbers, because the garbage collector soon leaves those alone, and visits named ones forever.
 Heading: TypeAlias = tuple[int, int, int, int]
+Block: TypeAlias = tuple[int, int, str, Any]  # start, end, pyromark's name of it, and what pyromark says of it
 
 
 class Atom(NamedTuple):
@@ -171,9 +177,50 @@ def outline(masked: str, body: int = 0) -> Outline:
         body: Where the front matter ends: the first mark.
     """
     marks = _Marker(masked, body)
-    skip = 0
+    for start, end, tag, value in _blocks(masked):
+        if start < marks.top_end:
+            marks.nested(start, end, tag, value)
+        else:
+            marks.top(start, end, tag, value)
+    marks.close()
+    return marks.outline
+
+
+def _blocks(masked: str) -> Iterator[Block]:
+    """Yield the blocks of a text, each before what is in it.
+
+    The parser takes up to 60 bytes for each character that it reads. So it reads a part, and begins again at that
+    part's last block, which may go on: the same blocks, unless one is larger than a part.
+    """
+    offset, size = 0, _PART
+    while offset < len(masked):
+        end = offset + size
+        if end < len(masked):
+            end = masked.rfind("\n", offset, end) + 1 or end
+        last: list[Block] = []  # a top-level block, and what is in it
+        for block in _parsed(masked[offset:end], offset):
+            if last and block[0] >= last[0][1]:
+                yield from last
+                last.clear()
+            last.append(block)
+        if end >= len(masked):
+            yield from last
+            return
+        start = _line_start(masked, last[0][0]) if last else offset
+        if start > offset:
+            offset, size = start, _PART
+        elif last and last[0][2] in _OF_LINES:
+            size *= 2
+        else:  # a list, quote or paragraph of a part or more: it goes on as another one
+            offset, size = _next_margin(masked, offset, end), _PART
+            yield from ((first, min(stop, offset), tag, value) for first, stop, tag, value in last if first < offset)
+
+
+def _parsed(part: str, offset: int) -> Iterator[Block]:
+    """Yield the blocks of a part of a text that starts at an offset."""
     leaves, kinds = _LEAVES, _KINDS
-    events: Any = _PARSER.events_with_range(masked)
+    skip = 0
+    events: Any = _PARSER.events_with_range(part)
     for event, span in events:  # every event of the parser passes here, so as little as possible is done with each
         start = span["start"]
         if start < skip:  # inside a leaf: inline markup, rows, text
@@ -189,12 +236,21 @@ def outline(masked: str, body: int = 0) -> Outline:
             end = span["end"]
             if tag in leaves:
                 skip = end
-            if start < marks.top_end:
-                marks.nested(start, end, tag, value)
-            else:
-                marks.top(start, end, tag, value)
-    marks.close()
-    return marks.outline
+            yield offset + start, offset + end, tag, value
+
+
+def _line_start(text: str, offset: int) -> int:
+    """Return where the line of a block starts; pyromark lets some start at the end of the line before."""
+    return offset + 1 if text[offset] == "\n" else text.rfind("\n", 0, offset) + 1
+
+
+def _next_margin(text: str, start: int, end: int) -> int:
+    """Return the last line start of a part that is not indented; where it has none, the one after the part."""
+    at = end
+    while (at := text.rfind("\n", start, at)) > start:
+        if not text[at + 1].isspace():
+            return at + 1
+    return text.find("\n", end) + 1 or len(text)
 
 
 class _Marker:

@@ -4,9 +4,12 @@ import itertools
 import random
 import time
 import warnings
+from unittest import mock
 
 import pytest
 import regex
+from hypothesis import given
+from hypothesis import strategies as st
 from llama_index.core import Document
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
@@ -149,8 +152,8 @@ def test_a_fence_of_exactly_the_budget_stays_whole(fence, below):
     for lines in range(3, 40):
         code = f"{fence}py\n" + "value = compute()\n" * lines + fence
         [whole] = split_markdown(code, settings=ChunkSettings(chunk_size=10_000))
-        given = ChunkSettings(chunk_size=whole.tokens, chunk_overlap=0, min_chunk_size=0)
-        spans = split_markdown(f"Text above it.\n\n{code}{below}", settings=given)
+        settings = ChunkSettings(chunk_size=whole.tokens, chunk_overlap=0, min_chunk_size=0)
+        spans = split_markdown(f"Text above it.\n\n{code}{below}", settings=settings)
         assert code in [f"Text above it.\n\n{code}{below}"[span.start : span.end] for span in spans], lines
 
 
@@ -168,3 +171,33 @@ def test_a_line_of_a_hundred_lists_is_the_block_that_it_was(line):
     text = f"Above.\n\n{line}\n\nBelow.\n"
     plain = text.replace(line, line[:20] + line[-2:])
     assert blocks.outline(blocks.mask(text)).kinds == blocks.outline(plain).kinds
+
+
+PROSE = ["# Title\n\n", "Title\n===\n", "Text *that*\ngoes on.\n\n", "- - -\n", "--- -- x\n", "[a]: /b\n\n", "2. x\n"]
+CODE = ["```py\n\n# x\n```\n", "    code\n\n    more\n\n", "\n", "   \n", "[b]:\n/c\ntext\n\n", "<!-- # x\n\n-->\n"]
+LISTS = ["- a\n\n  b\n- c\n", "> q\nlazy\n\n", "1. one\n\n\ttab\n\n", "|a|\n|-|\n|b|\n\n", "<div>\n# x\n</div>\n\n"]
+
+
+@given(st.lists(st.sampled_from([*PROSE, *CODE, *LISTS]), max_size=40))
+def test_a_text_that_is_parsed_in_parts_has_the_same_blocks(parts):
+    text = blocks.mask("".join(parts))
+    whole = blocks.outline(text)
+    with mock.patch.object(blocks, "_PART", 120):
+        assert blocks.outline(text) == whole
+
+
+LINES = ["[]\n", "- [\n", "> [\n\n> - [", "  [\n", "[a]: /b\n", "```\n[\n", "|a|\n|-|\n|[|\n"]
+
+
+@pytest.mark.parametrize("unit", ["[", "\n", " ", *LINES])
+def test_a_block_that_is_larger_than_a_part_is_parsed_in_parts_and_covered(unit, monkeypatch):
+    monkeypatch.setattr(blocks, "_PART", 1000)
+    parser = mock.Mock(wraps=blocks._PARSER)
+    monkeypatch.setattr(blocks, "_PARSER", parser)
+    text = "Above.\n\n" + unit * (5000 // len(unit)) + "\n\nBelow."
+    spans = split_markdown(text, settings=ChunkSettings(chunk_size=200, chunk_overlap=20, min_chunk_size=20))
+    assert not "".join(text[end.end : start.start] for end, start in itertools.pairwise(spans)).strip()
+    assert (spans[0].start, spans[-1].end) == (0, len(text))
+    lengths = [len(call.args[0]) for call in parser.events_with_range.call_args_list]
+    assert max(lengths) <= 1000 or unit[0] in "`|"  # lines of code and rows mean nothing without the first ones
+    assert sum(lengths) < 4 * len(text)
