@@ -283,7 +283,10 @@ def verify(settings: IndexSettings, view: View, plan: Plan, failed: Sequence[Pro
     embeds = not isinstance(settings.embedding, NoEmbedding)
     documents = {key: one for key, one in snapshot.documents().items() if one.is_indexed}
     problems = [] if snapshot.state.complete else ["A refresh was interrupted."]
-    problems += _disagreements(snapshot, documents)
+    problems += [
+        f"{key}: it should have {counted(wanted, 'chunk')}, and {count} are there."
+        for key, wanted, count in snapshot.miscounted()
+    ]
     faults = list(_vectors(snapshot, model)) if embeds else []
     problems += [*faults, *view.engine_problems(embeds=embeds and not faults)]
     recall = _recall(view, model) if embeds and not faults else None
@@ -296,7 +299,7 @@ def _recall(view: View, model: str) -> float | None:
     rng, snapshot = np.random.default_rng(0), view.snapshot
     rows = snapshot.rows()
     chosen = {int(rows[at]) for at in rng.permutation(len(rows))[:_ASKED].tolist()}
-    by_document = sorted(snapshot.first_rows().values())
+    by_document = sorted(first for *_, first in snapshot.by_document())
     chosen |= {by_document[at] for at in rng.permutation(len(by_document))[:_ASKED].tolist()}
     pages = [vectors for _, vectors in snapshot.vectors(model, np.array(sorted(chosen), dtype=np.int64))]
     if not pages:
@@ -328,15 +331,6 @@ def _files(
     for problem in failed:
         if problem.reason and any(is_spared(key, (problem.path,)) for key in documents):
             yield f"{problem} What is indexed of it may be old."
-
-
-def _disagreements(snapshot: Snapshot, documents: Mapping[str, DocumentRow]) -> Iterator[str]:
-    counts = snapshot.nodes_by_document()
-    for key, one in documents.items():
-        if counts.get(key, 0) != one.nodes:
-            yield f"{key}: it should have {counted(one.nodes, 'chunk')}, and {counts.get(key, 0)} are there."
-    for key in sorted(set(counts) - set(documents)):
-        yield f"{key}: {counted(counts[key], 'chunk')} of a document that is not indexed."
 
 
 def _vectors(snapshot: Snapshot, model: str) -> Iterator[str]:

@@ -205,8 +205,8 @@ class Refresh:
         if self.settings.pays_again(self.writer.state):
             outdated = set(plan.outdated)
             with self.writer.reading() as snapshot:
-                by_document = snapshot.contexts_by_document()
-                paid = sum(n for key, source, n in by_document if key in outdated and source.startswith(PAID))
+                by_document = snapshot.by_document()
+            paid = sum(count for key, source, count, _ in by_document if key in outdated and source.startswith(PAID))
         if paid > chunks * _MOST_PAID:
             raise ConfirmationError(
                 f"this refresh would ask a language model again for the contexts of {paid} of {chunks} chunks, because "
@@ -224,7 +224,7 @@ class Refresh:
         if wanted is None or not self.retry_contexts:
             return documents
         with self.writer.reading() as snapshot:
-            incomplete = {key for key, source, _ in snapshot.contexts_by_document() if source != wanted}
+            incomplete = {key for key, source, *_ in snapshot.by_document() if source != wanted}
         return {key: one._replace(made_with="") if key in incomplete else one for key, one in documents.items()}
 
     def _stamps(self, unchanged: Iterable[Source]) -> dict[str, DocumentRow | None]:

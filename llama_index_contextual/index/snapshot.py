@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     Explained = Callable[[], AbstractContextManager[None]]
 
 _NODE_NAMES: Final = ", ".join(column.name for column in NODE_COLUMNS)
+_WITH_DOCUMENTS: Final = NODES.join(DOCUMENTS)
 _SESSIONS: Final = 32  # that are remembered; an engine that is further behind is derived again
 
 
@@ -79,6 +80,11 @@ class Snapshot:
                 return list(self.connection.exec_driver_sql(statement).all())
             return list(self.connection.execute(statement).all())
 
+    def _among(self, wanted: sa.Select[Any], column: Any, values: Iterable[Any]) -> Iterator[Any]:
+        """Yield those rows of a query in which a column has one of some values."""
+        for part in iter_batch(values, AT_ONCE):
+            yield from self._fetch(wanted.where(column.in_(part)))
+
     def refuse(self, problem: str) -> NoReturn:
         """Say that the database is damaged.
 
@@ -107,22 +113,16 @@ class Snapshot:
     def documents(self, keys: Iterable[str] | None = None) -> dict[str, DocumentRow]:
         """Return documents by key, or all of them, those that failed at their first time too."""
         wanted = sa.select(*DOCUMENT_COLUMNS).where(DOCUMENTS.c.edition == self.edition)
-        parts = [None] if keys is None else iter_batch(keys, AT_ONCE)
-        every = (wanted if part is None else wanted.where(DOCUMENTS.c.key.in_(part)) for part in parts)
-        return {one[0]: DocumentRow._make(one) for statement in every for one in self._fetch(statement)}
+        rows = self._fetch(wanted) if keys is None else self._among(wanted, DOCUMENTS.c.key, keys)
+        return {one[0]: DocumentRow._make(one) for one in rows}
 
     def nodes_of(self, keys: Iterable[str]) -> dict[str, list[NodeRow]]:
         """Return the nodes of documents; documents without nodes are absent."""
         results: dict[str, list[NodeRow]] = {}
-        for part in iter_batch(keys, AT_ONCE):
-            wanted = (
-                sa.select(DOCUMENTS.c.key, *NODE_COLUMNS)
-                .join(DOCUMENTS, NODES.c.document == DOCUMENTS.c.id)
-                .where(DOCUMENTS.c.edition == self.edition, DOCUMENTS.c.key.in_(part))
-                .order_by(NODES.c.id)
-            )
-            for key, *fields in self._fetch(wanted):
-                results.setdefault(key, []).append(self._node(*fields))
+        nodes = sa.select(DOCUMENTS.c.key, *NODE_COLUMNS).select_from(_WITH_DOCUMENTS).order_by(NODES.c.id)
+        wanted = nodes.where(DOCUMENTS.c.edition == self.edition)
+        for key, *fields in self._among(wanted, DOCUMENTS.c.key, keys):
+            results.setdefault(key, []).append(self._node(*fields))
         return results
 
     def context_sources(self) -> dict[str, int]:
@@ -131,15 +131,18 @@ class Snapshot:
         wanted = sa.select(source, sa.func.count()).where(NODES.c.edition == self.edition).group_by(source)
         return dict(sorted(map(tuple, self._fetch(wanted))))
 
-    def contexts_by_document(self) -> Iterator[tuple[str, str, int]]:
-        """Yield documents by key, a source of contexts, and how many of their nodes have one from there."""
-        wanted = (
-            sa.select(DOCUMENTS.c.key, NODES.c.context_source, sa.func.count())
-            .join(DOCUMENTS, NODES.c.document == DOCUMENTS.c.id)
-            .where(NODES.c.edition == self.edition)
-            .group_by(DOCUMENTS.c.key, NODES.c.context_source)
-        )
-        yield from map(tuple, self._fetch(wanted))
+    def by_document(self) -> list[tuple[str, str, int, int]]:
+        """Return documents by key, a source of contexts, how many nodes have one from there, and the first's number."""
+        names = DOCUMENTS.c.key, NODES.c.context_source
+        wanted = sa.select(*names, sa.func.count(), sa.func.min(NODES.c.id)).select_from(_WITH_DOCUMENTS)
+        return [*map(tuple, self._fetch(wanted.where(NODES.c.edition == self.edition).group_by(*names)))]
+
+    def miscounted(self) -> list[tuple[str, int, int]]:
+        """Return documents by key that have another number of nodes than they should: that number, and how many."""
+        count = sa.func.count(NODES.c.id)
+        documents = sa.select(DOCUMENTS.c.key, DOCUMENTS.c.nodes, count).select_from(DOCUMENTS.outerjoin(NODES))
+        wanted = documents.where(DOCUMENTS.c.edition == self.edition).group_by(DOCUMENTS.c.id)
+        return [*map(tuple, self._fetch(wanted.having(count != DOCUMENTS.c.nodes)))]
 
     # Nodes
 
@@ -166,11 +169,9 @@ class Snapshot:
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the numbers of nodes by id; unknown ids are absent."""
-        results: dict[str, int] = {}
-        for part in iter_batch((one for one in node_ids if not storable(one)[1]), AT_ONCE):
-            known = NODES.c.edition == self.edition, NODES.c.node_id.in_(part)
-            results.update(self._fetch(sa.select(NODES.c.node_id, NODES.c.id).where(*known)))
-        return results
+        wanted = sa.select(NODES.c.node_id, NODES.c.id).where(NODES.c.edition == self.edition)
+        keepable = (one for one in node_ids if not storable(one)[1])
+        return dict(map(tuple, self._among(wanted, NODES.c.node_id, keepable)))
 
     def nodes(self, rows: Sequence[int] | Rows | None = None) -> Iterator[NodeRow]:
         """Yield nodes by number, or all of them, in the order of their numbers."""
@@ -186,26 +187,10 @@ class Snapshot:
         with self._explained():
             return node_of(*fields)
 
-    def nodes_by_document(self) -> dict[str, int]:
-        """Return how many nodes each document has; documents without nodes are absent."""
-        return self._by_document(sa.func.count())
-
-    def first_rows(self) -> dict[str, int]:
-        """Return the number of the first node of each document."""
-        return self._by_document(sa.func.min(NODES.c.id))
-
-    def _by_document(self, what: Any) -> dict[str, int]:
-        joined = sa.select(DOCUMENTS.c.key, what).join(DOCUMENTS, NODES.c.document == DOCUMENTS.c.id)
-        wanted = joined.where(NODES.c.edition == self.edition).group_by(DOCUMENTS.c.key)
-        return {str(key): int(value) for key, value in self._fetch(wanted)}
-
     def owners(self, node_ids: Iterable[str]) -> Iterator[tuple[str, int, str]]:
         """Yield those of some node ids that are there, with the number of the node and the key of its document."""
-        for part in iter_batch(node_ids, AT_ONCE):
-            wanted = sa.select(NODES.c.node_id, NODES.c.id, DOCUMENTS.c.key).join(
-                DOCUMENTS, NODES.c.document == DOCUMENTS.c.id
-            )
-            yield from map(tuple, self._fetch(wanted.where(NODES.c.edition == self.edition, NODES.c.node_id.in_(part))))
+        wanted = sa.select(NODES.c.node_id, NODES.c.id, DOCUMENTS.c.key).select_from(_WITH_DOCUMENTS)
+        yield from map(tuple, self._among(wanted.where(NODES.c.edition == self.edition), NODES.c.node_id, node_ids))
 
     def column(self, key: str, rows: Rows | None = None) -> list[Any]:
         """Return the value of a metadata key of nodes with some numbers, or of all; None where one has none."""
@@ -231,24 +216,22 @@ class Snapshot:
     def values(self, collection: str, keys: Iterable[str] | None) -> dict[str, Any]:
         """Return values that were kept by key, such as contexts; None asks for all of a collection."""
         wanted = sa.select(CONTEXTS.c.key, CONTEXTS.c.value).where(CONTEXTS.c.collection == collection)
-        if keys is None:
-            return dict(map(tuple, self._fetch(wanted)))
-        parts = iter_batch(keys, AT_ONCE)
-        return dict(tuple(one) for part in parts for one in self._fetch(wanted.where(CONTEXTS.c.key.in_(part))))
+        rows = self._fetch(wanted) if keys is None else self._among(wanted, CONTEXTS.c.key, keys)
+        return dict(map(tuple, rows))
 
     # Vectors
 
     def with_vectors(self, model: str, hashes: Iterable[str]) -> set[str]:
         """Return those hashes of embedded texts whose vector is there."""
-        parts = iter_batch(hashes, AT_ONCE)
-        return {key for part in parts for (key,) in self._fetch(_vectors(model, part, VECTORS.c.hash))}
+        wanted = sa.select(VECTORS.c.hash).where(VECTORS.c.model == name_of_model(model))
+        return {key for (key,) in self._among(wanted, VECTORS.c.hash, hashes)}
 
     def vectors_by_hash(self, model: str, hashes: Iterable[str]) -> Iterator[tuple[str, Floats]]:
         """Yield the vectors of embedded texts, by the hash of the text; those that are not known are left out."""
-        for part in iter_batch(hashes, AT_ONCE):
-            wanted = _vectors(model, part, VECTORS.c.hash, VECTORS.c.vector, VECTORS.c.checksum)
-            vectors = ((key, vector_of(blob, checksum)) for key, blob, checksum in self._fetch(wanted))
-            yield from ((key, vector) for key, vector in vectors if vector is not None)
+        wanted = sa.select(VECTORS.c.hash, VECTORS.c.vector, VECTORS.c.checksum)
+        known = self._among(wanted.where(VECTORS.c.model == name_of_model(model)), VECTORS.c.hash, hashes)
+        vectors = ((key, vector_of(blob, checksum)) for key, blob, checksum in known)
+        yield from ((key, vector) for key, vector in vectors if vector is not None)
 
     def vectors(self, model: str, rows: Rows | None = None) -> Iterator[tuple[Rows, Floats]]:
         """Yield numbers of nodes and their vectors, shape ``(nodes, dimensions)``, a page at a time.
@@ -279,10 +262,6 @@ class Snapshot:
             sa.select(VECTORS.c.vector).where(VECTORS.c.model == name_of_model(model)).order_by(VECTORS.c.id).limit(1)
         )
         return next((len(blob) // 4 for (blob,) in self._fetch(wanted)), 0)
-
-
-def _vectors(model: str, hashes: Sequence[str], *columns: Any) -> sa.Select[Any]:
-    return sa.select(*columns).where(VECTORS.c.hash.in_(hashes), VECTORS.c.model == name_of_model(model))
 
 
 class Transaction(Snapshot):
@@ -333,11 +312,8 @@ class Transaction(Snapshot):
         return known
 
     def _numbers(self, keys: Iterable[str]) -> dict[str, int]:
-        numbers: dict[str, int] = {}
-        for part in iter_batch(keys, AT_ONCE):
-            known = DOCUMENTS.c.edition == self.edition, DOCUMENTS.c.key.in_(part)
-            numbers.update(map(tuple, self._fetch(sa.select(DOCUMENTS.c.key, DOCUMENTS.c.id).where(*known))))
-        return numbers
+        wanted = sa.select(DOCUMENTS.c.key, DOCUMENTS.c.id).where(DOCUMENTS.c.edition == self.edition)
+        return dict(map(tuple, self._among(wanted, DOCUMENTS.c.key, keys)))
 
     def delete_documents(self, keys: Iterable[str]) -> int:
         """Delete documents with their nodes; return how many nodes there were."""

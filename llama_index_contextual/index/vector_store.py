@@ -174,11 +174,11 @@ class ContextualVectorStore(BasePydanticVectorStore):
         going = [node.node_id for node in self.get_nodes(node_ids, filters)]
         with self._reader.reading() as view:
             counts = Counter(key for _, _, key in view.snapshot.owners(going))
-            whole = view.snapshot.nodes_by_document()
+            documents = view.snapshot.documents(counts)
         for key, count in counts.items():
-            if count < whole[key]:
+            if count < (whole := documents[key].nodes):
                 raise SettingError(
-                    f"only {count} of {whole[key]} nodes of {key!r} are to be deleted, and an index holds documents "
+                    f"only {count} of {whole} nodes of {key!r} are to be deleted, and an index holds documents "
                     f"whole. Cure: delete({key!r}), or change the document and index.refresh()."
                 )
         for key in counts:

@@ -304,9 +304,9 @@ class Writer:
     def doubt_incomplete(self) -> None:
         """Have files indexed again that do not have as many nodes as they should."""
         with self.reading() as snapshot:
-            counts = snapshot.nodes_by_document()
+            doubtful = {key for key, *_ in snapshot.miscounted()}
         for key, one in self.documents.items():
-            if one.kind == "file" and counts.get(key, 0) != one.nodes:
+            if one.kind == "file" and key in doubtful:
                 self.documents[key] = one._replace(sha256="", stamp="")
 
     def embed_lost(self) -> int:
