@@ -10,7 +10,7 @@ import pytest
 from llama_index_contextual import ContextualIndex, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.config import SETTINGS, Configuration, load_configuration
 from llama_index_contextual.config.places import completed
-from llama_index_contextual.context import LLMContextGenerator
+from llama_index_contextual.context.llm.run import LLMSettings
 from llama_index_contextual.distributed.ray_workers import RayWorkers
 from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import ContextualWarning, SettingError
@@ -159,12 +159,11 @@ def test_a_misspelt_variable_is_an_error_and_one_that_is_no_setting_is_not_ours(
 
 
 def defaults():
-    llm = signature(LLMContextGenerator).parameters
     parser = HeadingAwareMarkdownNodeParser.model_fields
     return {
         "files": dict(FileRules()),
         "chunks": {key: info.default for key, info in parser.items()},
-        "context_options": {key: parameter.default for key, parameter in llm.items()},
+        "context_options": {key: info.default for key, info in LLMSettings.model_fields.items()},
         "ray": {key: parameter.default for key, parameter in signature(RayWorkers).parameters.items()},
         "retrieval": {"half_life_days": RecencyPostprocessor().half_life_days},
     }
@@ -233,8 +232,8 @@ class TestAnIndex:
         trusted(folder)
         with ContextualIndex.open(folder, batch_size=4) as index:
             llm = index.settings.pipeline.contexts.generator
-            assert (llm.name.partition("+")[0], llm.batch_size, llm.fallback_only) == ("llm:x", 4, True)
-            assert llm.chunk_timeout == 7
+            assert (llm.name.partition("+")[0], llm.settings.batch_size) == ("llm:x", 4)
+            assert (llm.settings.fallback_only, llm.settings.chunk_timeout) == (True, 7)
             assert "says of" in llm.get_prompts()["context_prompt"].format(document="d", chunks="c", count=1)
 
     def test_pattern_reads_source_code_where_nobody_names_the_files(self, folder):

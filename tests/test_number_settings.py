@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ from llama_index_contextual import (
     MemoryContext,
     RecencyPostprocessor,
 )
-from llama_index_contextual.context import LLMContextGenerator, PatternContextGenerator
+from llama_index_contextual.context import PatternContextGenerator
 from llama_index_contextual.context.free import HeadingContextGenerator
+from llama_index_contextual.context.llm.run import LLMSettings
 from llama_index_contextual.context.usage import Prices
 from llama_index_contextual.documents.files import FileRules
 from llama_index_contextual.errors import SettingError, whole
@@ -54,10 +56,6 @@ def over_a_store(**settings):
     return ContextualVectorRetriever(TextStore(), **settings)
 
 
-def by_llm(**settings):
-    return LLMContextGenerator("ollama:x", cache=False, **settings)
-
-
 MAKERS = {
     HeadingAwareMarkdownNodeParser: HeadingAwareMarkdownNodeParser,
     RecencyPostprocessor: RecencyPostprocessor,
@@ -66,7 +64,7 @@ MAKERS = {
     ContextualBM25Retriever: ContextualBM25Retriever,
     ContextualVectorRetriever: over_a_store,
     ContextualFusionRetriever: fused,
-    LLMContextGenerator: by_llm,
+    LLMSettings: LLMSettings,
     PatternContextGenerator: PatternContextGenerator,
     HeadingContextGenerator: HeadingContextGenerator,
     MemorySettings: MemorySettings,
@@ -82,9 +80,13 @@ def numbers_of(cls):
         types = {name: field.annotation for name, field in cls.model_fields.items()}
     else:
         types = {name: one.annotation for name, one in inspect.signature(cls).parameters.items()}
-    plain = {name: str(getattr(type_, "__name__", type_)) for name, type_ in types.items()}
+    plain = {name: re.sub(r"\w+\.Annotated\[(\w+),.*\]\]", r"\1]", _name(type_)) for name, type_ in types.items()}
     numeric = ("int", "float", "int | None", "float | None", "Optional[int]", "typing.Optional[int]", "Reach")
     return sorted(name for name, type_ in plain.items() if type_ in numeric and name not in inherited)
+
+
+def _name(type_):
+    return str(type_ if "Annotated" in str(type_) else getattr(type_, "__name__", type_))
 
 
 SETTINGS = [(cls, name) for cls in MAKERS for name in numbers_of(cls)]
@@ -98,7 +100,7 @@ def test_the_settings_are_found():
         (ContextualFusionRetriever, "arm_timeout"),
         (RecencyPostprocessor, "top_k"),
         (HeadingAwareMarkdownNodeParser, "max_chunk_size"),
-        (LLMContextGenerator, "max_tokens"),
+        (LLMSettings, "max_tokens"),
         (LocalEmbedding, "threads"),
         (Prices, "cached"),
     ]:
@@ -148,11 +150,11 @@ def test_a_count_may_be_any_kind_of_whole_number(value):
 
 
 def test_a_million_tokens_may_be_written_as_1e6():
-    generator = by_llm(max_tokens=1e6)
-    assert repr(generator.max_tokens) == "1000000"
-    assert generator.config() == by_llm(max_tokens=1_000_000).config()
-    with pytest.raises(SettingError, match=r"max_tokens=1\.5 cannot work\. Cure: give a whole number, at least 0, or "):
-        by_llm(max_tokens=1.5)
+    settings = LLMSettings(max_tokens=1e6)
+    assert repr(settings.max_tokens) == "1000000"
+    assert settings == LLMSettings(max_tokens=1_000_000)
+    with pytest.raises(SettingError, match=r"max_tokens=1\.5 cannot work\. Cure: input should be a valid integer"):
+        LLMSettings(max_tokens=1.5)
 
 
 @pytest.mark.parametrize("weights", [[math.nan, 1], [math.inf, 1], [-1, 1], [0, 0], ["x", 1], [1]])

@@ -134,8 +134,9 @@ def in_force(settings: IndexSettings) -> list[tuple[str, Any, str]]:
 def _used(settings: IndexSettings, setting: Setting) -> Any:
     """Return what an open index uses where nobody says a setting that shapes chunks or contexts; None for others."""
     parts: dict[str, Any] = {"files": settings.files, "chunks": settings.pipeline.parser}
-    parts |= {"": settings.pipeline.contexts, "context_options": settings.pipeline.model}
-    return None if setting.key == "context_options.prompt" else getattr(parts.get(setting.table), setting.name, None)
+    model = settings.pipeline.model
+    parts |= {"": settings.pipeline.contexts, "context_options": model and model.settings}
+    return getattr(parts.get(setting.table), setting.name, None)
 
 
 def _shown(value: Any) -> str:

@@ -42,9 +42,11 @@ def resolve_generator(spec: str | ContextGenerator | None = "headings", **option
     if make is None:
         # Imported where a model is asked: that takes a tenth of a question's start.
         from llama_index_contextual.context.llm.generator import LLMContextGenerator
+        from llama_index_contextual.context.llm.run import LLMSettings
 
-        make, options = LLMContextGenerator, {"fallback": _FALLBACK, **options}
-    _refuse(options, f"context={spec!r}", tuple(sorted(signature(make).parameters)))
+        _refuse(options, f"context={spec!r}", (*LLMSettings.model_fields, "cache", "api_key"))
+        return LLMContextGenerator(**{"fallback": _FALLBACK, **options})
+    _refuse(options, f"context={spec!r}", tuple(signature(make).parameters))
     return make(**options)
 
 

@@ -11,21 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from llama_index.core.prompts.mixin import PromptMixin
 
 from llama_index_contextual.context.base import MAX_CHARS, ChunkContext, ContextGenerator, DocumentChunks
-from llama_index_contextual.context.cache import OBJECT, ContextCache, Reuse, open_store
+from llama_index_contextual.context.cache import OBJECT, ContextCache, open_store
 from llama_index_contextual.context.free import FREE
 from llama_index_contextual.context.llm.model import Connection, ModelSpec, is_local, model_name, probe
 from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts, check_prompt
 from llama_index_contextual.context.llm.request import PROBE_SECONDS, Caller, CircuitBreaker
-from llama_index_contextual.context.llm.run import AskingGenerator, Run
+from llama_index_contextual.context.llm.run import AskingGenerator, LLMSettings, Run
 from llama_index_contextual.context.usage import ContextEstimate, ContextUsage, Prices, UsageOfCopies, list_prices
-from llama_index_contextual.errors import (
-    ContextError,
-    ContextualWarning,
-    amount,
-    one_of,
-    optional_whole,
-    whole,
-)
+from llama_index_contextual.errors import ContextError, ContextualWarning
 from llama_index_contextual.sqlite_store import SQLiteKVStore
 from llama_index_contextual.text import short_hash
 
@@ -50,10 +43,6 @@ _NEXT_OF_THIS: Final = (
     " The next run of this object asks for them again. Another process does not know of them: if it loads this "
     "IngestionPipeline's own cache, it takes them for final. Cure: cache= for the contexts, too, or fallback=None."
 )
-_PLAIN: Final = (  # settings that are plain data
-    "reuse", "num_workers", "batch_size", "max_calls", "max_tokens", "max_output_tokens", "context_window",
-    "fallback_only", "retry", "beside", "fallback", "chunk_timeout", "attempts",
-)  # fmt: skip
 
 
 class LLMContextGenerator(AskingGenerator, PromptMixin):
@@ -70,31 +59,25 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
             LLM. None takes ``Settings.llm`` where that has been set, else qwen3:0.6b on this machine's Ollama.
         cache: Where contexts are kept: a file (SQLite), any LlamaIndex ``BaseKVStore``, or False. By default a
             file in LlamaIndex's cache folder.
-        reuse: ``"chunk"`` keeps a chunk's context when its document is edited elsewhere, although what it says about
-            the rest may then be outdated; ``"document"`` makes it anew.
         prompt: A text or template with ``{document}`` and after it ``{chunks}``; ``{count}``, ``{path}``, ``{title}``,
             ``{date}`` and, after the document, ``{section}`` can be in it. By default there is one for prose and one
             for source code.
+        api_key: For a model given by name; by default the provider's environment variable.
+        **settings: Those of ``[context_options]`` in docs/settings.md, which says what each is, and those below.
+        chunk_timeout: Beside it there is the time in which the prompt is read. Where several calls wait for a server on
+            this machine, each may take longer.
+        max_calls: Over all runs, further attempts included (not those that an LLM object's client makes by itself);
+            what is left then fails, and a later run goes on with it. Each process of a pipeline's ``num_workers``
+            counts its own. ``max_tokens`` likewise.
+        context_window: A longer document is shown as its outline and what surrounds the chunks.
         beside: Which free context stands before the model's sentence: ``"pattern"`` (of source code file, class and
             names, of other documents the breadcrumb), ``"headings"``, or None for the sentence alone.
         fallback: Which free context stands in where the model gives none: ``"pattern"``, ``"headings"``, or None.
-        batch_size: Chunks per call.
-        num_workers: Calls at a time; by default 1 for a server on this machine, else 4.
-        chunk_timeout: Seconds that a call may take for each of its chunks, beside those in which the prompt is read. A
-            server on this machine answers one call after the other, so there it may take longer when several wait.
         attempts: How often a request is sent when the server is busy or fails. An LLM object whose client tries again
             by itself is asked once.
-        max_calls: Requests at most, over all runs, further attempts included (not those that an LLM object's client
-            makes by itself); what is left then fails, and a later run goes on with it. Each process of a pipeline's
-            ``num_workers`` counts its own.
-        max_tokens: Tokens at most, likewise.
         max_output_tokens: Tokens per context.
-        context_window: Tokens that the model takes; by default what the LLM says. A longer document is shown as
-            its outline and what surrounds the chunks.
-        fallback_only: Use what is in the cache, and never call.
         retry: Ask again about chunks that got no context three times. Otherwise they are left alone until their text,
             the model or the prompt changes.
-        api_key: For a model given by name; by default the provider's environment variable.
 
     Raises:
         SettingError: A setting cannot work.
@@ -106,45 +89,23 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
         self,
         llm: str | LLM | None = None,
         *,
-        cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
-        reuse: Reuse = "chunk",
         prompt: str | BasePromptTemplate | None = None,
-        beside: str | None = "pattern",
-        fallback: str | None = None,
-        batch_size: int = 8,
-        num_workers: int | None = None,
-        chunk_timeout: float = 5.0,
-        attempts: int = 3,
-        max_calls: int | None = None,
-        max_tokens: int | None = None,
-        max_output_tokens: int = 100,
-        context_window: int | None = None,
-        fallback_only: bool = False,
-        retry: bool = False,
+        cache: str | os.PathLike[str] | BaseKVStore | bool | None = None,
         api_key: str | None = None,
+        **settings: Any,
     ) -> None:
-        self._connection = Connection(llm, api_key)
-        one_of("reuse", reuse, ("chunk", "document"))
-        one_of("beside", beside, (*FREE, None))
-        one_of("fallback", fallback, (*FREE, None))
-        self.reuse, self.fallback_only, self.retry = reuse, fallback_only, retry
-        self.beside, self._free = beside, None if beside is None else FREE[beside]()
-        self.fallback, self._stand_in = fallback, None if fallback is None else FREE[fallback]()
-        self.chunk_timeout, self.attempts = amount("chunk_timeout", chunk_timeout), whole("attempts", attempts)
-        self.batch_size = whole("batch_size", batch_size)
-        self.max_output_tokens = whole("max_output_tokens", max_output_tokens)
-        self.num_workers = optional_whole("num_workers", num_workers)
-        self.context_window = optional_whole("context_window", context_window)
-        self.max_calls = optional_whole("max_calls", max_calls, least=0)  # 0 asks for nothing, and uses the cache
-        self.max_tokens = optional_whole("max_tokens", max_tokens, least=0)
+        self._connection, self.settings = Connection(llm, api_key), LLMSettings(**settings)
+        beside, fallback = self.settings.beside, self.settings.fallback
+        self._free, self._stand_in = (None if kind is None else FREE[kind]() for kind in (beside, fallback))
         self.prompts = Prompts() if prompt is None else Prompts(*[check_prompt(prompt)] * 2)
-        self.cache = ContextCache(open_store(cache), self._answer_versions, reuse)
+        self.cache = ContextCache(open_store(cache), self._answer_versions, self.settings.reuse)
         self._copies = UsageOfCopies()
         self._reset()
 
     def _reset(self) -> None:
         """Begin to count and to learn about the server anew, as each copy does."""
-        self.server, self.budget = CircuitBreaker(), PromptBudget(self.batch_size, self.max_output_tokens)
+        settings = self.settings
+        self.server, self.budget = CircuitBreaker(), PromptBudget(settings.batch_size, settings.max_output_tokens)
         self.own_usage = ContextUsage()
         self.last_failures: Mapping[str, int] = {}
         self.cache_error: StorageError | None = None
@@ -164,12 +125,17 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
     @property
     def llm(self) -> LLM:
         """Return the model, which is made when it is first needed."""
-        return self._connection.llm(self.context_window, self.max_output_tokens * self.batch_size)
+        return self._connection.llm(*self._room)
+
+    @property
+    def _room(self) -> tuple[int | None, int]:
+        """Return the tokens that the model takes and writes."""
+        return self.settings.context_window, self.settings.max_output_tokens * self.settings.batch_size
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """Return ``llm:``, the model's name, and what stands beside its sentences: ``llm:qwen3:0.6b+pattern``."""
-        return f"{self._model}+{self.beside}" if self.beside else self._model
+        return f"{self._model}+{self.settings.beside}" if self.settings.beside else self._model
 
     @property
     def _model(self) -> str:
@@ -180,12 +146,12 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
     def version(self) -> str:
         """Return a hash of model, prompts, length and what stands beside; timeouts and such change no context."""
         beside = None if self._free is None else self._free.version
-        return short_hash([self._model, _REVISION, *self.prompts.texts(), self.max_output_tokens, beside])
+        return short_hash([self._model, _REVISION, *self.prompts.texts(), self.settings.max_output_tokens, beside])
 
     def _answer_versions(self, document: SourceDocument) -> list[str]:
         """Return hashes of what the model is asked about a document; its answers are stored under them."""
         texts = self.prompts.texts(document)
-        return [short_hash([self._model, _REVISION, text, self.max_output_tokens]) for text in texts]
+        return [short_hash([self._model, _REVISION, text, self.settings.max_output_tokens]) for text in texts]
 
     @property
     def usage(self) -> ContextUsage:
@@ -264,7 +230,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
     def model_by_name(self) -> tuple[str, int | None, int] | None:
         """Return what another process makes the model from: name, window, tokens to write; None for an object."""
         name = self._connection.by_name()
-        return None if name is None else (name, self.context_window, self.max_output_tokens * self.batch_size)
+        return None if name is None else (name, *self._room)
 
     def estimate(self, batches: Sequence[DocumentChunks], prices: Prices | None = None) -> ContextEstimate:
         """Return what a run over these chunks would cost, without asking the model about them."""
@@ -276,7 +242,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
 
     def require_key(self) -> None:
         """Raise a ContextError where no call can succeed, because the key is missing or refused."""
-        reason = "" if self.fallback_only else str(self.probe() or "")
+        reason = "" if self.settings.fallback_only else str(self.probe() or "")
         if any(word in reason for word in ("API_KEY", "API key")):
             raise ContextError(
                 f"{reason}: no context can be made. Cure: for OpenAI set OPENAI_API_KEY; for another server give the "
@@ -289,7 +255,7 @@ class LLMContextGenerator(AskingGenerator, PromptMixin):
         cache = False if store is None else f"{OBJECT}{type(store).__name__}"
         if isinstance(store, SQLiteKVStore):
             cache = str(store.path)
-        plain = {name: getattr(self, name) for name in _PLAIN}
+        plain = self.settings.model_dump(exclude={"llm", "prompt"})
         return {"spec": "llm", "llm": self._connection.config(), "cache": cache, **plain}
 
     def at_query_time(self) -> ContextGenerator | None:

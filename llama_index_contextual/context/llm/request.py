@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from llama_index.core.llms import LLM, ChatMessage
 
+    from llama_index_contextual.config.keys import ContextOptions
     from llama_index_contextual.context.base import Progress, SourceDocument
     from llama_index_contextual.context.usage import ContextUsage
 
@@ -221,11 +222,9 @@ class RunRecord:
         may_change: Whether another run asks about some of them again.
     """
 
-    def __init__(
-        self, source: str, usage: ContextUsage, progress: Progress | None, max_calls: int | None, max_tokens: int | None
-    ) -> None:
+    def __init__(self, source: str, usage: ContextUsage, progress: Progress | None, settings: ContextOptions) -> None:
         self._source, self._usage, self._progress = source, usage, progress
-        self._max_calls, self._max_tokens = max_calls, max_tokens
+        self._max_calls, self._max_tokens = settings.max_calls, settings.max_tokens
         self.failed: Counter[str] = Counter()
         self.may_change = False
         self._done = self._total = self._cached = 0

@@ -9,11 +9,13 @@ import asyncio
 import time
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from llama_index.core.schema import MetadataMode
 from tenacity import AsyncRetrying, retry_if_exception
 
+from llama_index_contextual.config.declaring import Calls, Size  # noqa: TC001  pydantic reads the annotations
+from llama_index_contextual.config.keys import ContextOptions
 from llama_index_contextual.context.base import ContextGenerator
 from llama_index_contextual.context.llm.answers import refusal, split_answers
 from llama_index_contextual.context.llm.model import (
@@ -57,24 +59,26 @@ _LOCAL_WRITING: Final = 20.0  # tokens a second that a model on this machine wri
 _REMOTE_READING, _REMOTE_WRITING = 5000.0, 60.0
 
 
+class LLMSettings(ContextOptions):
+    """How a language model is asked for contexts: ``[context_options]`` and more; the generator says what each is."""
+
+    beside: Literal["headings", "pattern"] | None = "pattern"
+    fallback: Literal["headings", "pattern"] | None = None
+    attempts: Calls = 3
+    max_output_tokens: Size = 100
+    retry: bool = False
+
+
 class AskingGenerator(ContextGenerator):
     """What a run reads of the generator that asks a model; all its runs share its budget, server and usage."""
 
+    settings: LLMSettings
     caller: Caller | None
     cache: ContextCache
     prompts: Prompts
     budget: PromptBudget
     server: CircuitBreaker
     own_usage: ContextUsage
-    chunk_timeout: float
-    attempts: int
-    num_workers: int | None
-    max_output_tokens: int
-    context_window: int | None
-    max_calls: int | None
-    max_tokens: int | None
-    fallback_only: bool
-    retry: bool
 
     @property
     @abstractmethod
@@ -92,13 +96,13 @@ class Lookup:
     left_alone: list[str]  # why others are not asked about again
 
     @classmethod
-    def of(cls, batch: DocumentChunks, settings: AskingGenerator) -> Lookup:
+    def of(cls, batch: DocumentChunks, generator: AskingGenerator) -> Lookup:
         """Look a document's chunks up."""
-        contexts = settings.cache.find(batch.nodes, batch.document)
+        contexts = generator.cache.find(batch.nodes, batch.document)
         missing = [index for index, context in enumerate(contexts) if context is None]
         reasons: list[str | None] = [None] * len(missing)
-        if not settings.retry:
-            reasons = settings.cache.left_alone([batch.nodes[index] for index in missing], batch.document)
+        if not generator.settings.retry:
+            reasons = generator.cache.left_alone([batch.nodes[index] for index in missing], batch.document)
         to_ask = [index for index, reason in zip(missing, reasons, strict=True) if reason is None]
         return cls(batch, contexts, to_ask, list(filter(None, reasons)))
 
@@ -107,7 +111,7 @@ class Run:
     """Contexts for the chunks of some documents: from the cache, else from the model.
 
     Args:
-        settings: The generator.
+        generator: Whose settings, cache, budget, server and usage all its runs share.
         progress: Called whenever chunks are done.
 
     Attributes:
@@ -115,20 +119,21 @@ class Run:
         cache_error: Why contexts could not be stored; None where they were.
     """
 
-    def __init__(self, settings: AskingGenerator, progress: Progress | None) -> None:
-        self._settings, self._llm = settings, settings.llm
+    def __init__(self, generator: AskingGenerator, progress: Progress | None) -> None:
+        settings = self._settings = generator.settings
+        self._generator, self._llm = generator, generator.llm
         self._local = is_local(self._llm)
         self._workers = settings.num_workers or (1 if self._local else 4)
-        self._caller = settings.caller or DirectCaller(self._llm)
-        self.record = RunRecord(settings.name, settings.own_usage, progress, settings.max_calls, settings.max_tokens)
+        self._caller = generator.caller or DirectCaller(self._llm)
+        self.record = RunRecord(generator.name, generator.own_usage, progress, settings)
         self.cache_error: StorageError | None = None
         slots = self._workers * self._caller.servers
         self._documents, self._calls = asyncio.Semaphore(slots), asyncio.Semaphore(slots)
 
     async def __call__(self, documents: Sequence[DocumentChunks]) -> list[list[str | None]]:
         """Return one context per chunk; None where there is none, for a reason that the record gives."""
-        settings, record = self._settings, self.record
-        lookups = await asyncio.to_thread(lambda: [Lookup.of(batch, settings) for batch in documents])
+        generator, record = self._generator, self.record
+        lookups = await asyncio.to_thread(lambda: [Lookup.of(batch, generator) for batch in documents])
         chunks = sum(len(lookup.contexts) for lookup in lookups)
         cached = sum(context is not None for lookup in lookups for context in lookup.contexts)
         record.start(documents=len(documents), chunks=chunks, cached=cached)
@@ -144,7 +149,7 @@ class Run:
                 for lookup in lookups_to_ask:
                     record.fail(obstacle, len(lookup.missing))
         if record.may_change:
-            await self._store(settings.cache.mark_failed, settings.version)
+            await self._store(generator.cache.mark_failed, generator.version)
         record.end()
         return [lookup.contexts for lookup in lookups]
 
@@ -156,10 +161,9 @@ class Run:
 
     def _obstacle(self) -> str | None:
         """Return why the model is not to be asked, or None; this may ask its server."""
-        settings = self._settings
-        if settings.fallback_only:
+        if self._settings.fallback_only:
             return "fallback_only"
-        return settings.server.why_not(lambda: self._caller.probe(PROBE_SECONDS))
+        return self._generator.server.why_not(lambda: self._caller.probe(PROBE_SECONDS))
 
     async def _document(self, lookup: Lookup) -> None:
         """Ask about one document's chunks: a first call alone, which the server's cache keeps for the others."""
@@ -176,7 +180,7 @@ class Run:
 
     async def _group(self, lookup: Lookup, group: list[int], shrinks: int = 0) -> None:
         """Ask about some chunks in one call, or in several where it turns out that one does not do."""
-        budget = self._settings.budget
+        budget = self._generator.budget
         if len(group) > budget.size:  # the model turned out to be no good at batches while this one waited
             for index in group:
                 await self._group(lookup, [index])
@@ -198,7 +202,7 @@ class Run:
 
     async def _ask(self, lookup: Lookup, group: list[int]) -> Answer:
         """Send one request, again after an error that may pass."""
-        settings, record, server = self._settings, self.record, self._settings.server
+        settings, record, server = self._settings, self.record, self._generator.server
         prompt = self._prompt(lookup, group)
         tokens = prompt.tokens
         if not server.allows_call():
@@ -232,7 +236,7 @@ class Run:
         """Take the contexts out of an answer, store them, and ask again about the chunks that it left out."""
         answers = split_answers(answer.text, len(group))
         if len(group) > 1:
-            self._settings.budget.note_batch(matched=bool(answers))
+            self._generator.budget.note_batch(matched=bool(answers))
         contexts: dict[int, str] = {}
         reasons: dict[int, str] = {}
         omitted = []
@@ -246,7 +250,7 @@ class Run:
                 contexts[index] = lookup.contexts[index] = context
         nodes, document = lookup.batch.nodes, lookup.batch.document
         pairs = [(nodes[index], context) for index, context in contexts.items()]
-        await self._store(self._settings.cache.keep, pairs, document)
+        await self._store(self._generator.cache.keep, pairs, document)
         self.record.call(document, len(group), answer, accepted=len(contexts))
         if len(group) == 1 and omitted:
             reasons, omitted = {group[0]: "malformed" if answer.text.strip() else "empty"}, []
@@ -261,38 +265,38 @@ class Run:
         metadata = {**document.metadata, **node.metadata}
         values = (value_of(metadata, key) for key in (TITLE, DATE, HEADER_PATH))
         source = "\n".join([document.text, document.path, *(str(value or "") for value in values)])
-        prompt = self._settings.prompts.texts(document)[0]
+        prompt = self._generator.prompts.texts(document)[0]
         return refusal(context, node.get_content(metadata_mode=MetadataMode.NONE), source, prompt)
 
     async def _refuse(self, lookup: Lookup, reasons: dict[int, str]) -> None:
         """Give up chunks that the model said nothing of use about, and remember that for later runs."""
         pairs = [(lookup.batch.nodes[index], reason) for index, reason in reasons.items()]
-        await self._store(self._settings.cache.note_failed, pairs, lookup.batch.document)
+        await self._store(self._generator.cache.note_failed, pairs, lookup.batch.document)
         for reason in reasons.values():
             self.record.fail(reason, 1)
 
     def _divide_window(self) -> None:
         """Divide the model's window; this may ask its server, so never call it on an event loop."""
-        self._settings.budget.divide(self._settings.context_window or context_window(self._llm))
+        self._generator.budget.divide(self._settings.context_window or context_window(self._llm))
 
     def _split(self, lookup: Lookup, indexes: list[int]) -> list[list[int]]:
         """Split some chunks of a document, by their indexes, into those of one call each."""
-        nodes, budget = lookup.batch.nodes, self._settings.budget
+        nodes, budget = lookup.batch.nodes, self._generator.budget
         groups = batches([nodes[index] for index in indexes], lookup.batch.document, budget.size, budget.window)
         remaining = iter(indexes)
         return [[next(remaining) for _ in group] for group in groups]
 
     def _prompt(self, lookup: Lookup, group: list[int]) -> FilledPrompt:
         nodes, document = lookup.batch.nodes, lookup.batch.document
-        chunks, settings = [nodes[index] for index in group], self._settings
-        return FilledPrompt.about(chunks, document, nodes, settings.budget.window, settings.prompts.of(document))
+        chunks, generator = [nodes[index] for index in group], self._generator
+        return FilledPrompt.about(chunks, document, nodes, generator.budget.window, generator.prompts.of(document))
 
     def estimate(self, documents: Sequence[DocumentChunks], prices: Prices | None) -> ContextEstimate:
         """Return what the run would cost: its calls are planned and added up, and the model is not asked."""
         settings = self._settings
         self._divide_window()
         total, calls, calls_again = Tokens(), 0, 0
-        lookups = [Lookup.of(batch, settings) for batch in documents]
+        lookups = [Lookup.of(batch, self._generator) for batch in documents]
         for lookup in lookups:
             before = ""
             for group in self._split(lookup, lookup.missing):
