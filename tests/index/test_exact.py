@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import chromadb
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from llama_index.core.schema import QueryBundle
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
 
@@ -166,6 +167,19 @@ def test_verify_measures_what_is_found(opened, monkeypatch):
 def _without_the_best(rows, scores):
     """As many, but the last twice, as a graph that has lost one."""
     return np.append(rows[1:], rows[-1]), np.append(scores[1:], scores[-1])
+
+
+def test_a_page_of_nodes_is_read_by_their_numbers(opened):
+    """SQLite would rather look an edition up in its index, and go through all of its nodes for each page."""
+    index = opened()
+    index.refresh()
+    statements = []
+    with index.settings.database.reading() as snapshot:
+        sa.event.listen(snapshot.connection, "before_cursor_execute", lambda *told: statements.append(told[2:4]))
+        assert len(snapshot.column("path")) == snapshot.count()
+        [(query, numbers)] = [one for one in statements if "BETWEEN" in one[0]]
+        plan = snapshot.connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", numbers).all()
+    assert "USING INTEGER PRIMARY KEY" in str(plan)
 
 
 def test_without_chroma_every_vector_is_compared_beyond_the_limit_too(opened, folder, embedding, caplog):
