@@ -44,7 +44,7 @@ Attribute: name 1 string, f 2 float, i 3 int64, ints 8 int64*, type 20 int32
 Tensor: dims 1 int64*, data_type 2 int32, name 8 string, raw_data 9 bytes
 """
 FLOAT: Final = 1
-_UINT8, _INT8 = 2, 3  # TensorProto.DataType
+_UINT8, _INT8, _INT32 = 2, 3, 6  # TensorProto.DataType
 _ATTRIBUTES: Final = {float: ("f", 1), int: ("i", 2), list: ("ints", 7)}  # field and AttributeProto.AttributeType
 
 
@@ -205,17 +205,41 @@ def _loaded(folder: str | None) -> Any:
     return open_session(_own_model() if folder is None else _model_in(folder))
 
 
-def open_session(model: bytes | str) -> Any:
-    """Return onnxruntime's session of a model, or of the file that has it; it runs on the caller's thread alone."""
+def open_session(model: bytes | str, *, precise: bool | None = None) -> Any:
+    """Return onnxruntime's session of a model, or of the file that has it; it runs on the caller's thread alone.
+
+    Args:
+        model: ONNX.
+        precise: Add products of eight bits up in onnxruntime's slower way, which is exact everywhere. By default only
+            where the quicker one is not exact. Both give the same vectors, the quicker one in 0.7 of the time.
+    """
     send_no_telemetry()
     with needs("onnxruntime", "local"):
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    # Processors without VNNI add eight-bit products up in sixteen bits, which overflow. With this onnxruntime takes
-    # another way there, slower and exact.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if precise or (precise is None and not _adds_up()):
+        options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+@lru_cache(maxsize=1)
+def _adds_up() -> bool:
+    """Return whether this processor adds the largest products of eight bits up without loss.
+
+    Those without VNNI add them up in sixteen bits, which overflow.
+    """
+    model = message("Model")(ir_version=8)
+    model.opset_import.add(domain="", version=17)
+    graph = model.graph
+    graph.name = "sums"
+    for value, name, kind in ((graph.input.add(), "rows", _UINT8), (graph.output.add(), "sums", _INT32)):
+        value.name, value.type.tensor_type.elem_type = name, kind
+    largest = np.full((64, 64), 127, np.int8)
+    graph.initializer.add(name="matrix", dims=largest.shape, data_type=_INT8, raw_data=largest.tobytes())
+    add_node(graph, "MatMulInteger", ["rows", "matrix"], "sums")
+    run = open_session(model.SerializeToString(), precise=False).run
+    return all((run(None, {"rows": np.full((rows, 64), 255, np.uint8)})[0] == 255 * 127 * 64).all() for rows in (1, 9))
 
 
 def _own_model() -> bytes:
