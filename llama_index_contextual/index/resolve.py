@@ -142,11 +142,11 @@ def _is_said(key: str, arguments: Mapping[str, Any], config: Configuration) -> b
     (table, _, name), said = key.rpartition("."), config.said()
     if key == "collections":
         return True  # else they were refused
-    if table == _TABLE or key == "context":
+    if key.startswith("context"):
         return bool(arguments["context"]) or "context" in said or name in arguments["context_options"]
     if table == "chunks" or key == "node_parser":
         return bool(arguments["node_parser"] or config.chunks.explicit())
-    return key in said or arguments.get(table or key) not in (None, {})
+    return key in said or arguments.get(table or key) is not None
 
 
 def _context(

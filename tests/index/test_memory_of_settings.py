@@ -127,6 +127,16 @@ def test_who_lacks_an_object_that_made_an_index_reads_it_and_does_not_write_it(o
         assert made.refresh().added == ["new.md"]
 
 
+def test_who_says_that_there_are_no_readers_any_more_refreshes_without_them(opened, folder):
+    (folder / "a.cfg").write_text("quiet words")
+    with opened(readers={".cfg": UpperCase()}) as index:
+        assert "a.cfg" in index.refresh().added
+    with opened(readers={}) as index:
+        assert index.refresh().deleted == ["a.cfg"]
+    with opened() as index:
+        assert index.refresh().skipped == 4, "nothing is asked for any more"
+
+
 def test_a_refresh_that_would_delete_most_documents_has_to_be_confirmed(opened, folder):
     with opened() as index:
         index.refresh()
