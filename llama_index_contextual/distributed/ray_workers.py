@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from llama_index_contextual.context.llm.request import CallFailedError
+from llama_index_contextual.context.llm.request import Caller, CallFailedError
 from llama_index_contextual.distributed.ray_pool import RayPool, load_ray, reason_of
 from llama_index_contextual.errors import ContextualWarning, DocumentError, EmbeddingError, SettingError, optional_whole
 from llama_index_contextual.watching import in_thread
@@ -275,7 +275,7 @@ def _refuse_without_room(embed: int, options: Mapping[str, Any], there: Mapping[
             )
 
 
-class _RemoteCaller:
+class _RemoteCaller(Caller):
     """Has workers send the requests to a language model."""
 
     def __init__(self, pool: RayPool) -> None:

@@ -8,7 +8,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -83,29 +83,17 @@ class Answer:
     seconds: float = 0.0
 
 
-class Caller(Protocol):
-    """What sends requests to a model: :class:`DirectCaller`, or workers elsewhere."""
-
-    servers: int
-
-    async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:  # noqa: ASYNC109
-        """See :meth:`DirectCaller.send`."""
-
-    def probe(self, seconds: float) -> str | None:
-        """See :meth:`DirectCaller.probe`."""
-
-
-@dataclass(slots=True)
-class DirectCaller:
-    """Sends requests from this process.
+class Caller:
+    """Sends requests to a model: from this process; a subclass has workers do so.
 
     Attributes:
-        llm: The model.
         servers: How many servers of the model there are, each with its own queue.
     """
 
-    llm: LLM
-    servers: int = 1
+    servers = 1
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
 
     async def send(self, messages: Sequence[ChatMessage], timeout: float, max_tokens: int) -> Answer:  # noqa: ASYNC109
         """Send a request once, and cancel it after ``timeout`` seconds.
@@ -115,14 +103,14 @@ class DirectCaller:
         """
         try:
             with anyio.fail_after(timeout):
-                response = await chat(self.llm, messages, max_tokens)
+                response = await chat(self._llm, messages, max_tokens)
             return Answer(response.message.content or "", read_tokens(response))
         except Exception as error:  # each integration has errors of its own
             raise _explained(error) from error
 
     def probe(self, seconds: float) -> str | None:
         """Return why the model cannot be used, or None where its server answers within so many seconds."""
-        return probe(self.llm, seconds)
+        return probe(self._llm, seconds)
 
 
 def may_pass(error: BaseException) -> bool:

@@ -31,9 +31,9 @@ from llama_index_contextual.context.llm.request import (
     NO_ANSWER,
     PROBE_SECONDS,
     READING_RATE,
+    Caller,
     CallFailedError,
     ContextOverflowError,
-    DirectCaller,
     RunRecord,
     may_pass,
 )
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.context.base import DocumentChunks, Progress
     from llama_index_contextual.context.cache import ContextCache
     from llama_index_contextual.context.llm.prompt import PromptBudget, Prompts
-    from llama_index_contextual.context.llm.request import Answer, Caller, CircuitBreaker
+    from llama_index_contextual.context.llm.request import Answer, CircuitBreaker
     from llama_index_contextual.context.usage import ContextUsage
 
 _MAX_SHRINKS: Final = 4
@@ -124,7 +124,7 @@ class Run:
         self._generator, self._llm = generator, generator.llm
         self._local = is_local(self._llm)
         self._workers = settings.num_workers or (1 if self._local else 4)
-        self._caller = generator.caller or DirectCaller(self._llm)
+        self._caller = generator.caller or Caller(self._llm)
         self.record = RunRecord(generator.name, generator.own_usage, progress, settings)
         self.cache_error: StorageError | None = None
         slots = self._workers * self._caller.servers
