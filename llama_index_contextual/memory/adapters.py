@@ -56,31 +56,31 @@ class MemoryContextBlock(BaseMemoryBlock[str]):
     priority: int = Field(default=1, description="Above 0: left out first where tokens are short.")
     remember_turns: int = Field(default=8, description="So many turns the first hit of a digest is not repeated.")
     _context: MemoryContext = PrivateAttr()
-    _given: OrderedDict[tuple[str, str], tuple[frozenset[str], str]] = PrivateAttr(default_factory=OrderedDict)
+    _digests: OrderedDict[tuple[str, str], tuple[frozenset[str], str]] = PrivateAttr(default_factory=OrderedDict)
 
     def __init__(self, context: MemoryContext, **settings: Any) -> None:
         super().__init__(**settings)
         self._context = context
 
     async def _aget(self, messages: list[ChatMessage] | None = None, session_id: str = "", **_: Any) -> str:
-        said = [str(message.content or "") for message in messages or () if message.role == MessageRole.USER]
+        texts = [str(message.content or "") for message in messages or () if message.role == MessageRole.USER]
         # An agent hands over its current message once from the history and once more as the input.
-        asked = [text for text, _ in groupby(said)]
-        text = asked[-1] if asked else ""
-        turn = (session_id, f"{len(asked)}:{text}")  # an agent asks for the same turn again after each tool call
-        if turn not in self._given:
+        turns = [text for text, _ in groupby(texts)]
+        text = turns[-1] if turns else ""
+        turn = (session_id, f"{len(turns)}:{text}")  # an agent asks for the same turn again after each tool call
+        if turn not in self._digests:
             seen = frozenset[str]().union(
-                *(ids for (session, _), (ids, _) in self._given.items() if session == session_id)
+                *(ids for (session, _), (ids, _) in self._digests.items() if session == session_id)
             )
             digest = await self._context.aget(text, seen=seen)
             shown = digest.markdown if digest.entries else ""
             # What stood further down was no answer then, and may be the answer to a later message.
-            self._given[turn] = frozenset(entry.id for entry in digest.entries[:1]), shown
-        shown = self._given[turn][1]
-        while len(self._given) > max(1, self.remember_turns):
-            self._given.popitem(last=False)
+            self._digests[turn] = frozenset(entry.id for entry in digest.entries[:1]), shown
+        shown = self._digests[turn][1]
+        while len(self._digests) > max(1, self.remember_turns):
+            self._digests.popitem(last=False)
         if not self.remember_turns:
-            self._given.clear()
+            self._digests.clear()
         return shown
 
     async def _aput(self, messages: list[ChatMessage]) -> None:
@@ -126,7 +126,7 @@ def _shown(digest: MemoryDigest, style: str) -> str:
 
 
 def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
-    found = []
+    hits = []
     for entry in digest.entries:
         metadata = {
             "citation": entry.citation,
@@ -143,5 +143,5 @@ def _nodes(digest: MemoryDigest) -> list[NodeWithScore]:
             excluded_embed_metadata_keys=list(known),
             excluded_llm_metadata_keys=[key for key in known if key != "citation"],
         )
-        found.append(NodeWithScore(node=node, score=entry.score))
-    return found
+        hits.append(NodeWithScore(node=node, score=entry.score))
+    return hits

@@ -94,33 +94,33 @@ def statements(text: str, titles: tuple[str, ...]) -> tuple[Statement, ...]:
     sentences = split_sentences(text)
     below = Counter(one.title for one in sentences if one.kind == "text")
     above = tuple(_folded(title) for title in titles if not _is_day(title))
-    found: list[Statement] = []
+    results: list[Statement] = []
     for one in sentences:
         if one.kind != "text" or one.text.endswith(_ASKS):
             continue
         title = sentences[one.title].text.strip("# \t") if one.title is not None else ""
         own = _folded(title) if title and not _is_day(title) else ()
         place = above if not own or own in above else (*above, own)
-        said = _CLOCK.sub("", _MARKS.sub("", one.text, count=1), count=1).replace("**", "").replace("__", "")
-        key, value = _key_and_value(said)
+        plain = _CLOCK.sub("", _MARKS.sub("", one.text, count=1), count=1).replace("**", "").replace("__", "")
+        key, value = _key_and_value(plain)
         if not key and own and below[one.title] == 1 and len(value) <= _MOST_VALUE_WORDS:
             key, place = own, tuple(part for part in place if part != own)
         if len(value) <= (_MOST_VALUE_WORDS if key else _MOST_WORDS):
-            found.append(Statement(text[one.start : one.end], one.start, one.day, place, key, value))
-    keys = Counter((one.place, one.key) for one in found)
+            results.append(Statement(text[one.start : one.end], one.start, one.day, place, key, value))
+    keys = Counter((one.place, one.key) for one in results)
     # A key that comes again names who speaks.
-    return tuple(one for one in found if not one.key or keys[one.place, one.key] == 1)
+    return tuple(one for one in results if not one.key or keys[one.place, one.key] == 1)
 
 
-def _key_and_value(said: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if row := _ROW.match(said):
+def _key_and_value(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if row := _ROW.match(text):
         before, after = row.groups()
-    elif pair := _PAIR.match(said):
-        before, after = pair[1], said[pair.end() :]
+    elif pair := _PAIR.match(text):
+        before, after = pair[1], text[pair.end() :]
     else:
-        return (), _folded(said)
+        return (), _folded(text)
     key, value = _folded(before), _folded(after)
-    return (key, value) if value and 0 < len(key) <= _MOST_KEY_WORDS else ((), _folded(said))
+    return (key, value) if value and 0 < len(key) <= _MOST_KEY_WORDS else ((), _folded(text))
 
 
 def _differ_little(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -146,8 +146,8 @@ def _folded(text: str) -> tuple[str, ...]:
 def _is_day(title: str) -> bool:
     if _CLOCK.match(title) or date_from_heading(title) or date_from_words(title):
         return True
-    said = _folded(title)
-    return len(said) == 1 and any(said[0] in weekday_words(language) for language in DATE_LANGUAGES)
+    folded = _folded(title)
+    return len(folded) == 1 and any(folded[0] in weekday_words(language) for language in DATE_LANGUAGES)
 
 
 # In prose
@@ -163,14 +163,14 @@ def newer_values_first(ranked: Sequence[Ranked], message: str, terms: Callable[[
     """
     order, asked = list(ranked), {*terms(message), *_UNITS}
     near = [one for one in ranked[:_MOST_COMPARED] if one.score >= _NEAR * ranked[0].score]
-    told = {one.id: value for one in near if (value := _value_in(one, asked, terms))}
-    least = _ASKED_SHARE * max((value.worth for value in told.values()), default=0.0)
-    told = {id_: value for id_, value in told.items() if value.worth >= least}
+    values = {one.id: value for one in near if (value := _value_in(one, asked, terms))}
+    least = _ASKED_SHARE * max((value.worth for value in values.values()), default=0.0)
+    values = {id_: value for id_, value in values.items() if value.worth >= least}
     for one in near:
-        if (value := told.get(one.id)) is None:
+        if (value := values.get(one.id)) is None:
             continue
         at = order.index(one)
-        older = (place for place in range(at) if (other := told.get(order[place].id)) and value.renews(other))
+        older = (place for place in range(at) if (other := values.get(order[place].id)) and value.renews(other))
         if (place := next(older, None)) is not None:
             order.insert(place, order.pop(at))
     return order
@@ -197,7 +197,7 @@ class _Value:
 
 def _value_in(one: Ranked, asked: Collection[str], terms: Callable[[str], Collection[str]]) -> _Value | None:
     node, weights = one.hit.node, one.hit.terms
-    found: list[_Value] = []
+    values: list[_Value] = []
     for sentence in split_sentences(node.get_content()):
         day = sentence.day or day_of(node)
         if day is None or sentence.kind != "text" or not (quantities := _quantities(sentence.text, terms)):
@@ -205,13 +205,13 @@ def _value_in(one: Ranked, asked: Collection[str], terms: Callable[[str], Collec
         held = frozenset(terms(sentence.text))
         wanted = {unit: numbers for unit, numbers in quantities.items() if unit in asked}
         order = day, path_of(node.metadata), value_of(node.metadata, START_LINE) or 0
-        found.append(_Value(sum(weights[term] for term in weights.keys() & held), held, wanted, order))
-    return max(found, key=lambda value: value.worth, default=None)
+        values.append(_Value(sum(weights[term] for term in weights.keys() & held), held, wanted, order))
+    return max(values, key=lambda value: value.worth, default=None)
 
 
 def _quantities(text: str, terms: Callable[[str], Collection[str]]) -> dict[str, set[str]]:
     """Return the numbers of a text by their units."""
-    found: dict[str, set[str]] = {}
+    quantities: dict[str, set[str]] = {}
     for before, number, after in _NUMBER.findall(text):
         left, right, value = before.casefold(), after.casefold(), number.replace(",", "")
         if month := _MONTHS.get(left) or _MONTHS.get(right):
@@ -223,8 +223,8 @@ def _quantities(text: str, terms: Callable[[str], Collection[str]]) -> dict[str,
         else:
             unit = "" if lexicon().is_stop_word(right) else next(iter(terms(right)), "")
         if unit:
-            found.setdefault(unit, set()).add(value)
-    return found
+            quantities.setdefault(unit, set()).add(value)
+    return quantities
 
 
 # In a digest
@@ -278,25 +278,23 @@ def newest_first(
     Returns:
         As many hits at most, and by id what of them is current.
     """
-    order, current, said = list(chosen), dict[str, Current](), dict[str, list[_Mention]]()
+    order, current, mentions = list(chosen), dict[str, Current](), dict[str, list[_Mention]]()
     asked_for = _asked_for(chosen, terms)
     for one in chosen:
         for asked in asked_for[one.id] if one in order else ():
             near = [other for other in ranked if other.id != one.id and asked.held <= other.hit.terms.keys()]
-            said |= {other.id: _mentions(other) for other in near if other.id not in said}
-            every = (mention for other in near for mention in said[other.id])
+            mentions |= {other.id: _mentions(other) for other in near if other.id not in mentions}
+            every = (mention for other in near for mention in mentions[other.id])
             others = [mention for mention in every if mention.statement.is_about_the_same(asked.statement)]
             history = sorted([asked, *others], key=lambda mention: mention.order)
-            if (told := _told(history)) is None:
+            if (last := _current_of(history)) is None:
                 continue
             newest = history[-1].hit
-            current.setdefault(newest.id, told)
+            current.setdefault(newest.id, last)
             at = min(order.index(hit) for hit in (one, newest) if hit in order)
-            statements_told = [mention.statement for mention in history]
+            known = [mention.statement for mention in history]
             says_no_more = {
-                id_
-                for id_, found in asked_for.items()
-                if found and all(each.statement in statements_told for each in found)
+                id_ for id_, each in asked_for.items() if each and all(mention.statement in known for mention in each)
             }
             gone = says_no_more | {newest.id}
             before, after = ([hit for hit in part if hit.id not in gone] for part in (order[:at], order[at:]))
@@ -307,8 +305,8 @@ def newest_first(
 
 def _mentions(one: Ranked) -> list[_Mention]:
     node, day = one.hit.node, day_of(one.hit.node)
-    found = statements(node.get_content(), tuple(heading_titles(node.metadata)))
-    return [_Mention(one, each, each_day) for each in found if (each_day := each.day or day)]
+    every = statements(node.get_content(), tuple(heading_titles(node.metadata)))
+    return [_Mention(one, each, each_day) for each in every if (each_day := each.day or day)]
 
 
 def _asked_for(chosen: Sequence[Ranked], terms: Callable[[str], Collection[str]]) -> dict[str, list[_Mention]]:
@@ -318,16 +316,16 @@ def _asked_for(chosen: Sequence[Ranked], terms: Callable[[str], Collection[str]]
         weights = one.hit.terms
         held = [replace(each, held=weights.keys() & set(terms(each.statement.subject))) for each in _mentions(one)]
         worth[one.id] = [(sum(weights[term] for term in each.held), each) for each in held]
-    best = max((value for found in worth.values() for value, _ in found), default=0.0)
+    best = max((value for pairs in worth.values() for value, _ in pairs), default=0.0)
     most = max((sum(one.hit.terms.values()) for one in chosen), default=0.0)
     least = max(_SURELY_ASKED * best, _LEAST_SHARE * most)
     return {
-        id_: [each for value, each in sorted(found, key=lambda pair: -pair[0]) if value >= least > 0]
-        for id_, found in worth.items()
+        id_: [each for value, each in sorted(pairs, key=lambda pair: -pair[0]) if value >= least > 0]
+        for id_, pairs in worth.items()
     }
 
 
-def _told(history: Sequence[_Mention]) -> Current | None:
+def _current_of(history: Sequence[_Mention]) -> Current | None:
     """Return what the last of some mentions says, and what those before it said; None where all say the same."""
     runs = [list(run) for _, run in groupby(history, key=lambda mention: mention.statement.value)]
     older = [run[-1].until(run[0].day, following[0].day) for run, following in pairwise(runs)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from llama_index_contextual.keyword.dates_in_text import NamedDate, find_dates
 from llama_index_contextual.keyword.lexicon import HAS_CJK, unaccented, words
 from llama_index_contextual.memory.digest import HEADER, NOTES, NOTHING, QUOTE
-from llama_index_contextual.text import sentence_starts, tell_language
+from llama_index_contextual.text import sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -188,9 +188,9 @@ def read_message(message: str, lexicon: Lexicon, today: date, *, plain: Callable
     """
     text = clean_message(message[:MAX_MESSAGE])
     dates = find_dates(text, today, lexicon)
-    said = words(_blank(text, dates))
-    asides = {word for word in said if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
-    has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in said if word not in asides)
+    own_words = words(_blank(text, dates))
+    asides = {word for word in own_words if lexicon.is_stop_word(_POSSESSIVE.sub("", word))}
+    has_subject = any(len(word) > 1 and not HAS_CJK.match(word) for word in own_words if word not in asides)
     subject = _subject(plain(text) if plain else text, asides)
     return Asked(text, form_of(text), dates, subject, has_subject, len(message) > MAX_MESSAGE)
 
@@ -201,9 +201,7 @@ def form_of(text: str) -> str:
     One sentence that asks, or two of which one asks, is a question. So are words without a mark at their end, as people
     write into a search box. All else goes on with something, whatever it asks beside.
     """
-    language = tell_language(text)
-    lines = [line for line in map(str.strip, text.splitlines()) if line]
-    sentences = sum(1 + len(sentence_starts(line, 0, len(line), language)) for line in lines)
+    sentences = len(sentences_in(text))
     if sentences > _QUESTION_SENTENCES:
         return "message"
     return "question" if is_question(text) or not (sentences > 1 or _STATES.search(text)) else "message"
@@ -212,8 +210,8 @@ def form_of(text: str) -> str:
 def _subject(text: str, asides: set[str]) -> str:
     """``What did we decide about retries?`` is about retries. Dates stay: the notes of that day hold them."""
     # By pieces between blanks: Chinese cut into single characters has none of the index's terms.
-    said = " ".join(piece for piece in text.split() if not asides.issuperset(words(piece)))
-    return said or text
+    subject = " ".join(piece for piece in text.split() if not asides.issuperset(words(piece)))
+    return subject or text
 
 
 def _blank(text: str, dates: Sequence[NamedDate]) -> str:

@@ -75,9 +75,9 @@ def rank(
         settings: Boosts.
     """
     hits = {one.node.node_id: one for one in (*dated.hits, *pool.hits)}
-    found = {one.node.node_id: one.score for one in pool.hits}
+    of_all = {one.node.node_id: one.score for one in pool.hits}
     of_days = {one.node.node_id: _DATED_SHARE * one.score for one in dated.hits}
-    scores = {node_id: max(found.get(node_id, 0.0), of_days.get(node_id, 0.0)) for node_id in hits}
+    scores = {node_id: max(of_all.get(node_id, 0.0), of_days.get(node_id, 0.0)) for node_id in hits}
     reasons = dict[str, str]()
     if dates:
         scores, reasons = _by_date(hits, scores, dates, settings.date_boost)
@@ -139,8 +139,8 @@ def select(
             that day are its answer whatever they say.
     """
     if least is not None:
-        told = [one for one in ranked if one.score >= least or (one.on_named_day and not has_subject)]
-        ranked = [one for one in told if one.score >= _LEAST_SHARE * told[0].score]
+        relevant = [one for one in ranked if one.score >= least or (one.on_named_day and not has_subject)]
+        ranked = [one for one in relevant if one.score >= _LEAST_SHARE * relevant[0].score]
     unseen = [one for one in ranked if not is_seen(one, seen)]
     kept = unseen[: 4 * settings.max_results]
     repeated = near_duplicates([one.hit.node.get_content() for one in kept])
@@ -155,8 +155,8 @@ def is_seen(one: Ranked, seen: Collection[str]) -> bool:
 def left_out(ranked: Sequence[Ranked], least: float) -> str:
     """Count hits that are less relevant than they have to be, and name the best of them."""
     best = ranked[0]
-    found = f"left out {counted(len(ranked), 'hit')}: the best, {_entry(best, '', None).citation},"
-    return f"{found} has a relevance of {best.score:.3f}, below min_relevance={least:g}"
+    what = f"left out {counted(len(ranked), 'hit')}: the best, {_entry(best, '', None).citation},"
+    return f"{what} has a relevance of {best.score:.3f}, below min_relevance={least:g}"
 
 
 def entries_of(

@@ -121,8 +121,8 @@ class PoolSearch:
     @property
     def analyzer(self) -> Analyzer:
         """What cuts texts into terms: the keyword arm's."""
-        found = getattr(self._keyword_arm, "analyzer", None)
-        return found if isinstance(found, Analyzer) else Analyzer()
+        analyzer = getattr(self._keyword_arm, "analyzer", None)
+        return analyzer if isinstance(analyzer, Analyzer) else Analyzer()
 
     @property
     def can_filter(self) -> bool:
@@ -239,12 +239,12 @@ def _by_place(hit: Hit) -> float:
 def _reasons(hit: Hit) -> tuple[str, ...]:
     """Say what spoke for the session of a hit, in log-odds."""
     why = {one.arm: one for one in (hit.fused.credits if hit.fused else ()) if not one.rank}
-    told = dict.fromkeys(why, "")
+    notes = dict.fromkeys(why, "")
     if "age" in why:
-        told["age"] = f" ({counted(int(why['age'].score), 'day')})" if why["age"].score >= 0 else " (no day)"
-    for name in told.keys() & {"session vector", "session keyword"}:
-        told[name] = f" ({counted(int(why[name].score), 'chunk')})"
-    return tuple(f"{name} {one.credit:+.2f}{told[name]}" for name, one in why.items())
+        notes["age"] = f" ({counted(int(why['age'].score), 'day')})" if why["age"].score >= 0 else " (no day)"
+    for name in notes.keys() & {"session vector", "session keyword"}:
+        notes[name] = f" ({counted(int(why[name].score), 'chunk')})"
+    return tuple(f"{name} {one.credit:+.2f}{notes[name]}" for name, one in why.items())
 
 
 # Which notes
@@ -276,15 +276,15 @@ def note_filters(
     first, last = _day("since", since), _day("until", until)
     if first and last and first > last:
         raise SettingError("are in the wrong order. Cure: exchange them.", since=since, until=until)
-    found: list[MetadataFilter | MetadataFilters] = [_condition(condition) for condition in where]
+    filters: list[MetadataFilter | MetadataFilters] = [_condition(condition) for condition in where]
     if path.strip():
-        found.append(MetadataFilter(key=PATH, value=path.strip(), operator=FilterOperator.TEXT_MATCH_INSENSITIVE))
+        filters.append(MetadataFilter(key=PATH, value=path.strip(), operator=FilterOperator.TEXT_MATCH_INSENSITIVE))
     if tag.strip():
-        found.append(tag_filter(tag))
+        filters.append(tag_filter(tag))
     if collections:
-        found.append(MetadataFilter(key=COLLECTION, value=[*collections], operator=FilterOperator.IN))
-    found += days_filter(first, last).filters
-    return MetadataFilters(filters=found) if found else None
+        filters.append(MetadataFilter(key=COLLECTION, value=[*collections], operator=FilterOperator.IN))
+    filters += days_filter(first, last).filters
+    return MetadataFilters(filters=filters) if filters else None
 
 
 def _condition(text: str) -> MetadataFilter | MetadataFilters:

@@ -78,7 +78,7 @@ class Sentence:
 def split_sentences(text: str) -> tuple[Sentence, ...]:
     """Split a chunk into sentences; a list item or a heading ends one, a line break inside a paragraph does not."""
     language = tell_language(text)
-    found: list[Sentence] = []
+    sentences: list[Sentence] = []
     day, level, title = None, 0, None
     for block, (begin, stop) in enumerate(_blocks(text)):
         paragraph = text[begin:stop]
@@ -92,10 +92,11 @@ def split_sentences(text: str) -> tuple[Sentence, ...]:
         for start, end in zip(starts, [*starts[1:], len(paragraph)], strict=True):
             if sentence := " ".join(paragraph[start:end].split()):
                 last = begin + start + len(paragraph[start:end].rstrip())
-                found.append(Sentence(begin + start, last, sentence, block, kind, day, title, _lead(found, sentence)))
+                lead = _lead(sentences, sentence)
+                sentences.append(Sentence(begin + start, last, sentence, block, kind, day, title, lead))
         if kind == "heading":
-            title = len(found) - 1
-    return tuple(found)
+            title = len(sentences) - 1
+    return tuple(sentences)
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
@@ -120,14 +121,14 @@ def _kind(line: str) -> str:
     return "mark" if line.startswith(_FENCE) or _RULE.issuperset(line) else "text"
 
 
-def _lead(found: list[Sentence], text: str) -> int | None:
+def _lead(sentences: list[Sentence], text: str) -> int | None:
     """Find what introduces the next sentence; all items of a list are introduced by the same."""
-    if not found or found[-1].kind != "text":
+    if not sentences or sentences[-1].kind != "text":
         return None
-    before = found[-1]
-    if _ITEM.match(text) and before.lead is not None and found[before.lead].text.endswith(_COLONS):
+    before = sentences[-1]
+    if _ITEM.match(text) and before.lead is not None and sentences[before.lead].text.endswith(_COLONS):
         return before.lead
-    return len(found) - 1 if before.text.rstrip("*_\"'”»)").endswith(_INTRODUCES) else None
+    return len(sentences) - 1 if before.text.rstrip("*_\"'”»)").endswith(_INTRODUCES) else None
 
 
 def choose_snippet(

@@ -30,7 +30,7 @@ import numpy as np
 
 from llama_index_contextual.metadata import DATE, HEADER_PATH, PATH
 from llama_index_contextual.retrievers.fusion import Credit, Fused, Mode, best_first, in_ranks, shipped_weights, stretch
-from llama_index_contextual.text import date_from_path, parse_day, sentence_starts, tell_language
+from llama_index_contextual.text import date_from_path, parse_day, sentences_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -54,10 +54,7 @@ _LEAST_WORDS: Final = 3  # of a sentence
 
 def sentences_of(message: str) -> list[str]:
     """Return the six longest sentences of a message, in its order; none where it is a single one."""
-    language, sentences = tell_language(message), list[str]()
-    for line in filter(None, map(str.strip, message.splitlines())):
-        starts = [0, *sentence_starts(line, 0, len(line), language)]
-        sentences += [line[start:end].strip() for start, end in zip(starts, [*starts[1:], len(line)], strict=True)]
+    sentences = sentences_in(message)
     if len(sentences) < 2:  # noqa: PLR2004
         return []
     longest = sorted(dict.fromkeys(sentences), key=len, reverse=True)[:_SENTENCES]

@@ -46,7 +46,7 @@ from llama_index_contextual.text.reading import (
     storable,
     without_surrogates,
 )
-from llama_index_contextual.text.sentences import sentence_starts
+from llama_index_contextual.text.sentences import sentence_starts, sentences_in
 
 __all__ = [
     "DATE_LANGUAGES",
@@ -78,6 +78,7 @@ __all__ = [
     "resolve_language",
     "sample_of",
     "sentence_starts",
+    "sentences_in",
     "shares_of_languages",
     "short_hash",
     "stop_words",

@@ -87,6 +87,15 @@ def sentence_starts(text: str, start: int, end: int, language: str = "") -> list
     return _true_starts(text, start, end, candidates, language)
 
 
+def sentences_in(text: str) -> list[str]:
+    """Return the sentences of a text; the end of a line ends one."""
+    language, sentences = tell_language(text), list[str]()
+    for line in filter(None, map(str.strip, text.splitlines())):
+        starts = [0, *sentence_starts(line, 0, len(line), language)]
+        sentences += [line[start:end].strip() for start, end in zip(starts, [*starts[1:], len(line)], strict=True)]
+    return sentences
+
+
 def _ends(window: str, language: str) -> list[int]:
     """Return the offsets between the sentences of a window, as sentencex finds them; it takes no lone surrogates."""
     window, _ = replace_surrogates(window)  # a letter for a letter
