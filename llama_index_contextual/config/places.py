@@ -72,11 +72,11 @@ def load_configuration(
     user = read_settings(user_file) if user_file.is_file() else ConfigFile()
     main = _of_folder(Path(folder).expanduser()) if file is None else _named(file)
     further = ConfigFile() if over is None else _named(over)
-    given = {key: value for key, value in (options or {}).items() if value is not None}
-    said = ConfigFile(values=given, origins={key: SETTINGS[key].option or key for key in given})
+    arguments = {key: value for key, value in (options or {}).items() if value is not None}
+    first = ConfigFile(values=arguments, origins={key: SETTINGS[key].option or key for key in arguments})
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for place in (user, main, _environment(), further, said):
+    for place in (user, main, _environment(), further, first):
         values.update(place.values)
         origins.update(place.origins)
     prompt = values.get(_PROMPT)

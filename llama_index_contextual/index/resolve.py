@@ -155,8 +155,8 @@ def _context(
     """Return the kind of contexts, or their generator, and its options: arguments before all others."""
     context, options = arguments["context"] or config.context, dict(arguments["context_options"])
     if context == choices.get("context"):  # with options that are no settings
-        own = {key: value for key, value in choices.items() if key.startswith(f"{_TABLE}.") and key not in SETTINGS}
-        options = {**{key.partition(".")[2]: value for key, value in own.items()}, **options}
+        more = {key: value for key, value in choices.items() if key.startswith(f"{_TABLE}.") and key not in SETTINGS}
+        options = {**{key.partition(".")[2]: value for key, value in more.items()}, **options}
     if context == LLM:
         options = {**config.context_options.explicit(), **options}
     return context, options
@@ -234,11 +234,11 @@ def _described(folders: Folders) -> tuple[Folders, dict[str, str]]:
     collections = {}
     descriptions: dict[str, str] = {}
     for name, one in folders.collections.items():
-        own = load_configuration(one.folder)
-        said = {key: own.get(key) for key, place in own.origins.items() if place.startswith(f"{own.file}:")}
+        config = load_configuration(one.folder)
+        said = {key: config.get(key) for key, place in config.origins.items() if place.startswith(f"{config.file}:")}
         if others := sorted(said.keys() - {"files.include", "files.exclude", "descriptions"}):
             warnings.warn(
-                f"{own.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
+                f"{config.file}: {', '.join(others)} not obeyed in an index of several folders. Cure: say it by "
                 "options or in your own settings.",
                 ContextualWarning,
                 stacklevel=4,

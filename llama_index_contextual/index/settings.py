@@ -162,19 +162,19 @@ class IndexSettings:
             FingerprintError: The embedding model is another one, or anything is and ``reindex="error"``.
         """
         if self.reindex in ("auto", "error") and self.other_model(state):
-            stored, given = state.model, model_id(self.embedding)
             # Without a model the command would take the former one.
-            chosen = self.remembered.choices.get("embed_model")
-            model = ["--embed-model", chosen] if chosen else []
+            name = self.remembered.choices.get("embed_model")
+            model = ["--embed-model", name] if name else []
             raise FingerprintError(
-                f"the index in {self.layout.root} was made with the embedding {stored}, not with {given}: "
-                "their vectors do not compare. Cure: choose the former, another storage folder, or embed everything "
-                f"again: reindex='all' in Python, or {self.command(*model, '--reindex', 'all')}"
+                f"the index in {self.layout.root} was made with the embedding {state.model}, not with "
+                f"{model_id(self.embedding)}: their vectors do not compare. Cure: choose the former, another storage "
+                f"folder, or embed everything again: reindex='all' in Python, or "
+                f"{self.command(*model, '--reindex', 'all')}"
             )
-        found = self.differences(state)
-        if found and self.reindex == "error":
+        changes = self.differences(state)
+        if changes and self.reindex == "error":
             raise FingerprintError(
-                f"the index in {self.layout.root} was made with other settings: {'; '.join(found)}. "
+                f"the index in {self.layout.root} was made with other settings: {'; '.join(changes)}. "
                 "Cure: the former settings, or reindex='auto' (--reindex auto)."
             )
 
@@ -214,10 +214,10 @@ class IndexSettings:
         """Return a state that says what the index is made with from now on."""
         choices, objects = self.remembered.choices.copy(), self.remembered.objects.copy()
         folder = "" if self.folders.collections else str(self.folder)
-        made = replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
+        state = replace(state, settings=self.fingerprint, choices=choices, objects=objects, folder=folder)
         elsewhere = self.layout.root != Path(folder) / DEFAULT_NAME  # then it says of which folder it is
         needs_seal = elsewhere or not all(may_say(*choice) for choice in choices.items())
-        return replace(made, seal=seal_of(_said_by(made)) if needs_seal else "")
+        return replace(state, seal=seal_of(_said_by(state)) if needs_seal else "")
 
 
 def command_line(name: str, folders: Folders, layout: Layout, *options: str) -> str:
