@@ -93,7 +93,7 @@ class NodePipeline:
 
     def take_over(self, nodes: Sequence[BaseNode], stored: Mapping[str, NodeRow]) -> None:
         """Give nodes the contexts that were paid for, from what the index holds under their ids."""
-        for node in nodes if self.paid_source else ():
+        for node in nodes:
             known = stored.get(node.node_id)
             if known is not None:
                 former = known.metadata

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from llama_index_contextual.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from rich.console import Console
     from rich.progress import Progress, TaskID
@@ -212,9 +212,9 @@ class RefreshProgress:
         self._usage = usage
         self._console: Console = Console(stderr=True, soft_wrap=True, highlight=False)
         self._show = show
-        self._sizes: Sequence[int] = ()
-        self._share = 0.0  # of the bytes, indexed
+        self._files = self._size = 0  # of all
         self._read = self._bytes = self._chunks = 0
+        self._share = 0.0  # of the bytes, indexed
         self._finished = {"contexts": 0, "indexed": 0}  # chunks, by stage
         self._part = {"contexts": 0, "indexed": 0}  # of the group or batch at work
         self._started = self._said = time.monotonic()
@@ -228,11 +228,11 @@ class RefreshProgress:
         if self._bars is not None:
             self._bars.stop()
 
-    def begin(self, sizes: Sequence[int]) -> None:
-        """Begin with files of these sizes, in the order in which they are read."""
-        self._sizes = sizes
+    def begin(self, files: int, size: int) -> None:
+        """Begin with so many files, and bytes of all of them together."""
+        self._files, self._size = files, size
         self._started = self._said = time.monotonic()
-        if not self._show or not sizes or not self._console.is_terminal:
+        if not self._show or not files or not self._console.is_terminal:
             return
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -249,9 +249,9 @@ class RefreshProgress:
         self._tasks = {stage: self._bars.add_task(stage, total=1.0, count="", rate="", note="") for stage in _STAGES}
         self._bars.start()
 
-    def read(self, chunks: int) -> None:
-        """Note a file that was read and cut into so many chunks, none where it could not be read."""
-        self._bytes += self._sizes[self._read]
+    def read(self, size: int, chunks: int) -> None:
+        """Note a file of so many bytes that was read and cut into so many chunks, none where it could not be read."""
+        self._bytes += size
         self._read += 1
         self._chunks += chunks
         self._shown()
@@ -268,8 +268,7 @@ class RefreshProgress:
 
     def _done(self) -> dict[str, tuple[int, float]]:
         """Return for each stage how many files or chunks it has done, and which share of all bytes these are."""
-        total = sum(self._sizes)
-        read = self._bytes / total if total else 0.0
+        read = self._bytes / self._size if self._size else 0.0
         described, indexed = (self._finished[stage] + self._part[stage] for stage in ("contexts", "indexed"))
         of_chunks = read / self._chunks if self._chunks else 0.0
         self._share = max(self._share, min(indexed * of_chunks, 1.0))
@@ -297,7 +296,7 @@ class RefreshProgress:
         left = f", about {_time(seconds * (1 - share) / share)} left" if share else ""
         note = f" ({self._note()})" if self._note() else ""
         return (
-            f"Indexing: {read:,} of {len(self._sizes):,} files read, {counted(described, 'context')}{note}, "
+            f"Indexing: {read:,} of {self._files:,} files read, {counted(described, 'context')}{note}, "
             f"{indexed:,} chunks indexed ({share:.0%}), {indexed / seconds:.1f}/s{left}"
         )
 

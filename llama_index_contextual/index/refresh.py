@@ -20,7 +20,7 @@ from llama_index.core.utils import iter_batch
 
 from llama_index_contextual.distributed.ray_workers import LocalWorkers, resolve_workers
 from llama_index_contextual.documents.files import Problem
-from llama_index_contextual.documents.sources import UNREAD, SourceContent, check_source, gather, settled
+from llama_index_contextual.documents.sources import UNREAD, check_source, gather, settled
 from llama_index_contextual.embeddings import VendorEmbedding
 from llama_index_contextual.errors import (
     ConfirmationError,
@@ -44,14 +44,16 @@ if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode, Document
 
     from llama_index_contextual.distributed.ray_workers import RayWorkers, Workers
-    from llama_index_contextual.documents.sources import Source
+    from llama_index_contextual.documents.sources import Source, SourceContent
     from llama_index_contextual.index.settings import IndexSettings
     from llama_index_contextual.index.writing import Storage, Writer
+
+    _Parsed = tuple[Source, SourceContent, list[BaseNode]]
 
 logger = logging.getLogger(__name__)
 
 GROUP: Final = 16  # documents whose contexts are asked for together; progress is shown between groups
-BATCH_CHUNKS: Final = 256  # new chunks that are written together
+BATCH_CHUNKS: Final = 256  # chunks that are written together
 _MOST_DELETED: Final = 0.5  # share of the documents that a refresh deletes without being told so
 _MOST_PAID: Final = 0.2  # share of the chunks whose contexts it pays for again
 _ENDING: Final = 5.0  # seconds that Ctrl-C leaves to an embedding; a server may take longer, and is not waited for
@@ -120,16 +122,6 @@ def _refreshed(
 
 
 @dataclass(slots=True)
-class _Parsed:
-    """A source that was read and parsed, or why it could not be."""
-
-    source: Source
-    loaded: SourceContent = field(default_factory=lambda: SourceContent([], "", 0))
-    nodes: list[BaseNode] = field(default_factory=list)
-    problem: str = ""
-
-
-@dataclass(slots=True)
 class Refresh:
     """The working parts of one refresh.
 
@@ -169,8 +161,9 @@ class Refresh:
         self.writer.leaving = set(plan.deleted)
         if plan.to_index or plan.deleted:
             with self._workers(plan) as workers:
-                self.progress.begin([by_id[key].size for key in plan.to_index])
-                self._index([by_id[key] for key in plan.to_index], workers)
+                changed = [by_id[key] for key in plan.to_index]
+                self.progress.begin(len(changed), sum(source.size for source in changed))
+                self._index(changed, workers)
             for group in iter_batch(plan.deleted, 500):
                 self.report.removed += self.writer.delete(group)
         self.writer.record({**self._stamps(by_id[key] for key in plan.unchanged), **self._failures(by_id, covered)})
@@ -291,7 +284,7 @@ class Refresh:
         for group in iter_batch(self._parsed(sources, workers), GROUP):
             for document in self._prepared(group, workers):
                 batch.append(document)
-                waiting += len(document.fresh)
+                waiting += len(document.chunks)
                 if waiting >= BATCH_CHUNKS * workers.embedders:
                     yield batch
                     batch, waiting = [], 0
@@ -299,62 +292,60 @@ class Refresh:
             yield batch
 
     def _parsed(self, sources: Iterable[Source], workers: Workers) -> Iterator[_Parsed]:
-        """Read and parse sources, in their order; how many are read ahead of those that are parsed, workers decide."""
-        begun: deque[_Parsed] = deque()
+        """Read and parse sources, in their order; one that cannot be is reported, and concerns it alone.
+
+        How many are read ahead of those that are parsed, workers decide.
+        """
+        begun: deque[tuple[Source, SourceContent]] = deque()
 
         def documents() -> Iterator[list[Document]]:
             for source in sources:
-                item = _Parsed(source)
-                begun.append(item)
                 try:
-                    item.loaded = source.load()
-                except DocumentError as error:
-                    item.problem = str(error)
-                yield item.loaded.documents
+                    content = source.load()
+                except DocumentError as error:  # noqa: PERF203  the next one may be read
+                    self._failed(source.id, str(error))
+                    self.progress.read(source.size, 0)
+                else:
+                    begun.append((source, content))
+                    yield content.documents
 
         for nodes in workers.parse(documents()):
-            item = begun.popleft()
+            source, content = begun.popleft()
             if isinstance(nodes, DocumentError):
-                item.problem = str(nodes)
+                self._failed(source.id, str(nodes))
+                self.progress.read(source.size, 0)
             else:
-                item.nodes = nodes
-            self.progress.read(len(item.nodes))
-            yield item
+                self.progress.read(source.size, len(nodes))
+                yield source, content, nodes
 
     def _prepared(self, group: Sequence[_Parsed], workers: Workers) -> list[Indexed]:
-        """Give some sources contexts; one that cannot be read or parsed is reported, and concerns it alone."""
+        """Give the nodes of some sources contexts, and return what is to be written of each."""
         pipeline, made_with = self.settings.pipeline, self.settings.made_with
-        with self.writer.reading() as snapshot:
-            stored = snapshot.nodes_of([item.source.id for item in group])
-        known = {key: {node.node_id: node for node in nodes} for key, nodes in stored.items()}
-        parsed = [item for item in group if not item.problem]
-        for item in group:
-            if item.problem:
-                self._failed(item.source.id, item.problem)
-        for item in parsed:
-            pipeline.take_over(item.nodes, known.get(item.source.id, {}))
-            if item.loaded.repair:
-                self.report.repaired.append(Problem(item.source.id, item.loaded.repair))
-        documents = [document for item in parsed for document in item.loaded.documents]
+        if pipeline.paid_source:
+            with self.writer.reading() as snapshot:
+                stored = snapshot.nodes_of([source.id for source, *_ in group])
+            for source, _, nodes in group:
+                pipeline.take_over(nodes, {row.node_id: row for row in stored.get(source.id, ())})
         if not workers.write_contexts:
-            nodes = [node for item in parsed for node in item.nodes]
-            pipeline.contextualize(nodes, documents, lambda now: self.progress.at_work("contexts", now.done))
-            del nodes
-        self.progress.finished("contexts", sum(len(item.nodes) for item in parsed))
+            documents = [document for _, content, _ in group for document in content.documents]
+            every = [node for *_, nodes in group for node in nodes]
+            pipeline.contextualize(every, documents, lambda now: self.progress.at_work("contexts", now.done))
+            del every
+        self.progress.finished("contexts", sum(len(nodes) for *_, nodes in group))
         indexed = []
-        for item in parsed:
-            source, loaded, former = item.source, item.loaded, known.get(item.source.id, {})
-            item.nodes.reverse()
+        for source, content, nodes in group:
+            if content.repair:
+                self.report.repaired.append(Problem(source.id, content.repair))
+            nodes.reverse()
             chunks = []
-            while item.nodes:  # of a large document nodes and rows do not fit into memory together
-                node = item.nodes.pop()
-                chunks.append(Chunk.of(node, former.get(node.node_id)))
+            while nodes:  # of a large document nodes and rows do not fit into memory together
+                chunks.append(Chunk.of(nodes.pop()))
             try:
                 see_documents(self.settings.embedding, chunks)
             except EmbeddingError as error:  # one of its chunks is too long for the model
                 self._failed(source.id, str(error))
                 continue
-            state = (loaded.sha256, loaded.size, loaded.stamp, made_with(source.id), len(chunks))
+            state = (content.sha256, content.size, content.stamp, made_with(source.id), len(chunks))
             indexed.append(Indexed(DocumentRow(source.id, source.kind, *state), chunks))
         return indexed
 
@@ -382,14 +373,11 @@ class Refresh:
         for one in sound:
             if refusal := written.refused.get(one.key):
                 self._failed(one.key, refusal)
-        fresh = [(one.key, chunk) for one in sound for chunk in one.fresh]
         moved = {new for _, new in self.report.moved}
         self.report.embedded += len(embedded.fresh)
-        self.report.embedded_for_moves += sum(
-            key in moved and chunk.embed_hash in embedded.fresh for key, chunk in fresh
-        )
+        self.report.embedded_for_moves += sum(key in moved and one in embedded.fresh for key, one in written.fresh)
         if self.writer.vectors.embeds:
-            self.report.reused += sum(chunk.embed_hash not in embedded.fresh for _, chunk in fresh)
+            self.report.reused += sum(one not in embedded.fresh for _, one in written.fresh)
         self.report.relocated += written.relocated
         self.report.removed += written.removed
         self.progress.finished("indexed", sum(len(one.chunks) for one in batch))

@@ -271,21 +271,19 @@ class Chunk:
     Attributes:
         text: What is embedded of it: its text with its context. (A node as an object takes four times as much memory.)
         row: It as the database will have it, without a number.
-        stored: What the database has under its id, if anything.
         window: The texts that are embedded together with its own, and its place among them; None where it is embedded
             alone.
     """
 
     text: str
     row: NodeRow
-    stored: NodeRow | None = None
     window: tuple[tuple[str, ...], int] | None = None
 
     @classmethod
-    def of(cls, node: BaseNode, stored: NodeRow | None = None) -> Chunk:
+    def of(cls, node: BaseNode) -> Chunk:
         """Return the chunk of a node."""
         text = text_of(node)
-        return cls(text, row_of(node, text), stored)
+        return cls(text, row_of(node, text))
 
     @property
     def embed_hash(self) -> str:
@@ -309,11 +307,6 @@ class Indexed:
     def key(self) -> str:
         """Return its path or id."""
         return self.document.key
-
-    @property
-    def fresh(self) -> list[Chunk]:
-        """Return the chunks whose id is new, or whose embedded text changed."""
-        return [one for one in self.chunks if one.stored is None or one.stored.embed_hash != one.embed_hash]
 
 
 def row_of(node: BaseNode, embedded: str) -> NodeRow:

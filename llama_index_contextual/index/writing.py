@@ -142,6 +142,7 @@ class Written:
         changed: They were there, and anything of them changed.
         relocated: Those of them whose text and context stayed, and whose lines or other metadata changed.
         removed: They went.
+        fresh: The others of those that are new or changed: the key of the document, and the hash of the embedded text.
         refused: Why documents were not written, by key.
     """
 
@@ -149,6 +150,7 @@ class Written:
     changed: int = 0
     relocated: int = 0
     removed: int = 0
+    fresh: list[tuple[str, str]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
 
 
@@ -238,7 +240,7 @@ class Writer:
         numbers = transaction.put_documents(one.document for one in sound)
         stored = transaction.nodes_of(list(numbers))
         gone: list[int] = []
-        fresh: list[tuple[int, NodeRow]] = []
+        new: list[tuple[int, NodeRow]] = []
         for one in sound:
             before = {node.node_id: node for node in stored.get(one.key, [])}
             for chunk in one.chunks:
@@ -250,12 +252,15 @@ class Writer:
                 else:
                     gone.append(known.row)
                     result.changed += 1
-                    result.relocated += known.embed_hash == chunk.embed_hash
-                fresh.append((numbers[one.key], chunk.row))
+                if known is not None and known.embed_hash == chunk.embed_hash:
+                    result.relocated += 1
+                else:
+                    result.fresh.append((one.key, chunk.embed_hash))
+                new.append((numbers[one.key], chunk.row))
             gone += [node.row for node in before.values()]
             result.removed += len(before)
         transaction.delete_nodes(gone)
-        transaction.put_nodes(fresh)
+        transaction.put_nodes(new)
         return result
 
     def _conflicts(self, transaction: Transaction, documents: Sequence[Indexed]) -> dict[str, str]:
