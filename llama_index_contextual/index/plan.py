@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
     from typing_extensions import Self
 
     from llama_index_contextual.context.usage import ContextUsage
@@ -219,7 +219,6 @@ class RefreshProgress:
         self._part = {"contexts": 0, "indexed": 0}  # of the group or batch at work
         self._started = self._said = time.monotonic()
         self._bars: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -246,7 +245,8 @@ class RefreshProgress:
             TextColumn("{task.fields[note]}"),
         )
         self._bars = Progress(*columns, console=self._console, transient=True)
-        self._tasks = {stage: self._bars.add_task(stage, total=1.0, count="", rate="", note="") for stage in _STAGES}
+        for stage in _STAGES:
+            self._bars.add_task(stage, total=1.0, count="", rate="", note="")
         self._bars.start()
 
     def read(self, size: int, chunks: int) -> None:
@@ -266,39 +266,31 @@ class RefreshProgress:
         self._finished[stage] += chunks
         self.at_work(stage, 0)
 
-    def _done(self) -> dict[str, tuple[int, float]]:
-        """Return for each stage how many files or chunks it has done, and which share of all bytes these are."""
-        read = self._bytes / self._size if self._size else 0.0
-        described, indexed = (self._finished[stage] + self._part[stage] for stage in ("contexts", "indexed"))
-        of_chunks = read / self._chunks if self._chunks else 0.0
-        self._share = max(self._share, min(indexed * of_chunks, 1.0))
-        return {
-            "files read": (self._read, read),
-            "contexts": (described, min(described * of_chunks, 1.0)),
-            "indexed": (indexed, self._share),
-        }
-
     def _shown(self) -> None:
         if not self._show:
             return
-        stages, seconds = self._done(), max(time.monotonic() - self._started, 1e-9)
+        seconds, read = max(time.monotonic() - self._started, 1e-9), self._bytes / self._size if self._size else 0.0
+        described, indexed = (self._finished[stage] + self._part[stage] for stage in _STAGES[1:])
+        of_chunks = read / self._chunks if self._chunks else 0.0
+        share = self._share = max(self._share, min(indexed * of_chunks, 1.0))
         if self._bars is not None:
-            for stage, (count, share) in stages.items():
-                note = self._note() if stage == "contexts" else ""
+            stages = (
+                (self._read, read, ""),
+                (described, min(described * of_chunks, 1.0), self._note()),
+                (indexed, share, ""),
+            )
+            for task, (count, done, note) in zip(self._bars.task_ids, stages, strict=True):
                 rate = f"{count / seconds:.1f}/s"
-                self._bars.update(self._tasks[stage], completed=share, count=f"{count:,}", rate=rate, note=note)
+                self._bars.update(task, completed=done, count=f"{count:,}", rate=rate, note=note)
         elif time.monotonic() - self._said >= EVERY:
             self._said = time.monotonic()
-            self._console.print(self._line(stages, seconds), markup=False)
-
-    def _line(self, stages: dict[str, tuple[int, float]], seconds: float) -> str:
-        (read, _), (described, _), (indexed, share) = (stages[stage] for stage in _STAGES)
-        left = f", about {_time(seconds * (1 - share) / share)} left" if share else ""
-        note = f" ({self._note()})" if self._note() else ""
-        return (
-            f"Indexing: {read:,} of {self._files:,} files read, {counted(described, 'context')}{note}, "
-            f"{indexed:,} chunks indexed ({share:.0%}), {indexed / seconds:.1f}/s{left}"
-        )
+            note = f" ({note})" if (note := self._note()) else ""
+            left = f", about {_time(seconds * (1 - share) / share)} left" if share else ""
+            self._console.print(
+                f"Indexing: {self._read:,} of {self._files:,} files read, {counted(described, 'context')}{note}, "
+                f"{indexed:,} chunks indexed ({share:.0%}), {indexed / seconds:.1f}/s{left}",
+                markup=False,
+            )
 
     def _note(self) -> str:
         usage = self._usage()

@@ -94,12 +94,12 @@ class Snapshot:
         with self._explained():
             raise ValueError(problem)
 
-    def _pages(self, rows: Rows | None, *columns: Any, size: int = PAGE) -> Iterator[list[Any]]:
+    def _pages(self, rows: Rows | None, *columns: Any) -> Iterator[list[Any]]:
         """Yield columns of the nodes with some numbers, or of all, in their order, a page at a time."""
         if rows is None:
             rows = self.rows()
-        for start in range(0, len(rows), size):
-            part = rows[start : start + size]
+        for start in range(0, len(rows), PAGE):
+            part = rows[start : start + PAGE]
             wanted = sa.select(NODES.c.id, *columns).order_by(NODES.c.id)
             if len(part) == int(part[-1]) - int(part[0]) + 1 or len(part) > AT_ONCE:
                 # Without the edition, for whose sake SQLite would go through all of its nodes for each page.
