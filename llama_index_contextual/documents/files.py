@@ -82,8 +82,7 @@ class FileRules(Files):
         return patterns
 
 
-@dataclass(frozen=True, slots=True)
-class FolderFile:
+class FolderFile(NamedTuple):
     """One file to read: its path relative to the folder (POSIX), where it is, its size and times, and its rules."""
 
     path: str

@@ -174,7 +174,7 @@ class Folders:
                 discovery.problems.append(Problem(f"{name}/", f"{reason}or llama-index-contextual delete --in {name}"))
                 continue
             part = find_files(collection.folder, collection.rules(rules), below=rest, exclude=exclude, **options)
-            discovery.files += [replace(file, path=f"{name}/{file.path}") for file in part.files]
+            discovery.files += [file._replace(path=f"{name}/{file.path}") for file in part.files]
             discovery.problems += [
                 replace(problem, path=f"{name}/{problem.path.removeprefix('./')}") for problem in part.problems
             ]

@@ -91,16 +91,23 @@ class Wanted:
     """The patterns of the files to read. To git, ``*.md`` that matches a folder also holds for all that is in it."""
 
     def __init__(self, include: tuple[str, ...]) -> None:
-        self._lines = [(_any_case(line, suffix := _suffix(line)), suffix.lower()) for line in include]
+        lines = [(_any_case(line, suffix := _suffix(line)), suffix.lower()) for line in include]
+        tails = {_tail(suffix) for _, suffix in lines}
+        self._lines = {tail: [one for one in lines if _tail(one[1]) in ("", tail)] for tail in tails | {""}}
         self._specs: dict[tuple[str, ...], GitIgnoreSpec] = {}  # by the patterns that a name leaves
 
     def match_file(self, path: str) -> bool:
         """Whether a file is to be read."""
         name = path.lower()
-        lines = tuple(line for line, suffix in self._lines if name.endswith(suffix))
+        some = self._lines.get(_tail(name), self._lines[""])  # of 26 patterns, those that end as the name does
+        lines = tuple([line for line, suffix in some if name.endswith(suffix)])
         if lines not in self._specs:
             self._specs[lines] = spec_of(lines)
         return self._specs[lines].match_file(path)
+
+
+def _tail(name: str) -> str:
+    return name[name.rfind(".") :] if "." in name else ""
 
 
 def _suffix(line: str) -> str:

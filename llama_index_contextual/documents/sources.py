@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from llama_index.core.schema import Document, MediaResource
 
-from llama_index_contextual.documents.conversion import suffix_of
+from llama_index_contextual.documents.conversion import FORMATS, suffix_of
 from llama_index_contextual.documents.files import FolderFile, Problem, stamp_of
 from llama_index_contextual.documents.reader import DocumentReader
 from llama_index_contextual.errors import DocumentError, MissingExtraError, SettingError
@@ -65,8 +65,7 @@ class SourceContent:
     repair: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """Where the documents of one file, or of one id, come from.
 
     Attributes:
@@ -116,7 +115,7 @@ class Reading:
             known: Paths of what is indexed. Formats that were converted, perhaps on another machine, are not taken for
                 deleted where the converter is not installed.
         """
-        suffixes = {*self.readers, *({suffix_of(path) for path in known if self.converter.reads(path)})}
+        suffixes = {*self.readers, *(FORMATS.keys() & {suffix_of(path) for path in known})}
         more = [pattern for suffix in sorted(suffixes) if (pattern := f"*{suffix}") not in self.rules.include]
         rules = self.rules.changed(include=(*self.rules.include, *more)) if more else self.rules
         return self.folders.find(rules, below=below, exclude=self.exclude, until=until)
@@ -211,6 +210,10 @@ def file_sources(
     A file is read here only where its hash tells something: where its size or times differ from what is remembered, or
     where it is new and another one is gone, which may be the same under another name.
     """
+
+    def load(file: FolderFile) -> SourceContent:
+        return _load(file, reading.reader_of(file.path))
+
     names = {file.path for file in files}
     moved = any(entry.kind == "file" and key not in names for key, entry in known.items())
     sources = []
@@ -222,8 +225,7 @@ def file_sources(
         elif entry is not None or moved:
             with contextlib.suppress(DocumentError):  # loading it says so
                 sha256 = sha256_of(read_bytes(file.absolute))
-        load = partial(_load, file, reading.reader_of(file.path))
-        sources.append(Source(file.path, sha256, "file", load, file.stamp))
+        sources.append(Source(file.path, sha256, "file", partial(load, file), file.stamp))
     return sources
 
 

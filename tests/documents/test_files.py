@@ -30,6 +30,13 @@ def paths(found):
     return [file.path for file in found.files]
 
 
+def test_patterns_decide_in_their_order_whatever_suffixes_they_end_in(tree):
+    files = ("a.md", "b.draft.MD", "c.tar.gz", "d.gz", "Makefile", "keep/e.draft.md", "keep/f.txt", "g.txt")
+    patterns = ("*.md", "!*.draft.md", "*.tar.gz", "Makefile", "keep/**")
+    found = find_files(tree(dict.fromkeys(files, "x")), FileRules(include=patterns))
+    assert paths(found) == ["Makefile", "a.md", "c.tar.gz", "keep/e.draft.md", "keep/f.txt"]
+
+
 CASES = {
     "Markdown and text, by suffix": (
         {"a.md": "", "b/c.txt": "", "d.png": "", "e.MARKDOWN": "", "f.rst": "", "g.qmd": "", "H.MD": "", "i.rMd": ""},

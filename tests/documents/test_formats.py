@@ -1,5 +1,7 @@
 """Each format, from a real file to Markdown: its headings, lists, tables and places, and a broken twin of it."""
 
+import posixpath
+
 import pytest
 import samples
 
@@ -101,6 +103,14 @@ def test_a_document_becomes_markdown_with_its_places(tmp_path, name):
     keys = ("page", "slide", "sheet", "cell", "chapter")
     assert [{key: one.metadata[key] for key in keys if key in one.metadata} for one in documents] == places
     assert about.items() <= documents[0].metadata.items()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a/b.PDF", "b.tar.gz", ".hidden", "..md", "a.b/c", "a.b/.c.Md", "end.", "", "a\\b.c\\d", "a\\b.X", "a/", "...a.b"],
+)
+def test_a_suffix_is_what_python_takes_for_one_in_small_letters(path):
+    assert suffix_of(path) == posixpath.splitext(path.replace("\\", "/"))[1].lower()
 
 
 def test_each_format_is_tried_but_outlook_mail_which_no_program_here_writes():
