@@ -9,6 +9,7 @@ import pytest
 from mcp_clients import mcp
 
 from llama_index_contextual import ContextualIndex, mcp_server
+from llama_index_contextual.config import load_configuration
 from llama_index_contextual.config.trust import user_folder
 from llama_index_contextual.errors import ConfirmationError, ContextualWarning, SettingError, StorageError
 
@@ -123,6 +124,25 @@ def test_code_and_notes_get_contexts_by_their_kind(folders, tmp_path):
 def test_folders_that_cannot_work_are_refused(folders, tmp_path, names, message):
     with pytest.raises(SettingError, match=message):
         ContextualIndex.open({name: tmp_path / path for name, path in names.items()}, storage=tmp_path / "s")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"colour": 1}, r"collections\.notes\.colour=1 cannot work\. Cure: "),
+        ({"weight": 5}, r"collections\.notes\.weight=5 cannot work\. Cure: "),
+        ({"description": "x" * 500}, r"collections\.notes\.description='x+…"),
+        ({"path": ""}, r"collections\.notes\.path='' cannot work"),
+    ],
+)
+def test_what_is_said_of_a_folder_is_checked_in_python_as_in_a_file(folders, tmp_path, values, message):
+    with pytest.raises(SettingError, match=message):
+        ContextualIndex.open({"notes": {"path": tmp_path / "notes", **values}}, storage=tmp_path / "s")
+    (tmp_path / "c.toml").write_text(
+        "[collections]\nnotes = " + json.dumps({"path": "notes", **values}).replace('": ', '" = ')
+    )
+    with pytest.raises(SettingError, match=rf"c.toml:\d: {message}"):
+        load_configuration(tmp_path, file=tmp_path / "c.toml")
 
 
 def test_several_folders_need_a_place_and_one_folder_is_no_several(index, folders, tmp_path):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path  # noqa: TC003  pydantic reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PrivateAttr
 from typing_extensions import Required, TypedDict
 
 from llama_index_contextual.config.declaring import (
@@ -247,6 +247,9 @@ class Folder(TypedDict, total=False):
     include: Texts
     exclude: Texts
     weight: Share
+
+
+Folder.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]  # a TypedDict has no other place
 
 
 class Configuration(Section):

@@ -179,8 +179,10 @@ def checked(values: Mapping[str, Any], origins: Mapping[str, str], file: Path | 
                 (tree.setdefault(table, {}) if table else tree)[name] = SETTINGS[key].adapter.validate_python(value)
         except ValidationError as error:  # noqa: PERF203  every mistake is named
             fault = error.errors(include_url=False)[0]
-            cure = fault["msg"].removeprefix("Value error, ")
-            setting_text = f"{_shown(origins.get(key, key), key)}={_shortened(repr(fault['input']))}"
+            cure = "leave it out, or correct its name" if fault["type"] == "extra_forbidden" else fault["msg"]
+            cure = cure.removeprefix("Value error, ")
+            inside = "".join(f".{part}" for part in fault["loc"]) if SETTINGS[key].is_table else ""
+            setting_text = f"{_shown(origins.get(key, key), key)}{inside}={_shortened(repr(fault['input']))}"
             mistakes.append(f"{setting_text} cannot work. Cure: {cure[:1].lower()}{cure[1:]}.")
     if mistakes:
         more = f" And {len(mistakes) - _NAMED} more." if len(mistakes) > _NAMED else ""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, Field
 
+from llama_index_contextual.config.places import checked
 from llama_index_contextual.documents.files import Discovery, FileRules, Problem, find_files, vault_of
 from llama_index_contextual.errors import SettingError, StorageError
 
@@ -46,9 +47,16 @@ class Collection(BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def of(cls, name: str, value: Any) -> Collection:
-        """Return a collection as settings have it: the path of its folder, or a mapping with ``path`` and more."""
+        """Return a collection as settings have it: the path of its folder, or a mapping with ``path`` and more.
+
+        Raises:
+            SettingError: A value cannot work.
+        """
         values = dict(value) if isinstance(value, Mapping) else {"path": value}
-        return cls(**{**values, "name": name, "path": Path(values["path"]).expanduser().resolve()})
+        if "path" in values:
+            values["path"] = str(values["path"])
+        folder: Any = checked({"collections": {name: values}}, {}).collections[name]
+        return cls(**{**folder, "name": name, "path": Path(folder["path"]).expanduser().resolve()})
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as :meth:`of` takes it, without what is as by default."""
